@@ -14,11 +14,13 @@ MINIMAL := .venv-minimal
 MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
 MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream tests/client/run tests/client/lake \
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/replicate/backend
+# for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
+LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna
 SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/test_ray_sampler.py
-# three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
-PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
+# four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
+PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo docs test test-web test-full test-scale packages schedulers test-wheel test-install test-minimal dist man lint check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-imports packages schedulers test-wheel test-install test-minimal dist man lint check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -71,6 +73,15 @@ test-full: $(STAMP) packages schedulers  ## all tests but the full counts of `ma
 
 test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slurm
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak or scale" $(SCALE) $(PYTEST_ARGS)
+
+test-integrations: $(STAMP)  ## adapters, each with its library from PyPI: at most 15 minutes of tests
+	$(BIN)/python -m pip install -qq $(TORCH) $(LIBRARIES)
+	timeout --signal=INT --kill-after=60 900 $(BIN)/python -m pytest $(PARALLEL) -m "not soak" -rs tests/client/integrations $(PYTEST_ARGS)
+
+test-imports: $(STAMP)  ## `rla import` of runs that wandb, MLflow, trackio, Aim and sacred write, installed beside
+	test -x .venv-import/bin/python || $(PYTHON) -m venv .venv-import
+	.venv-import/bin/python -m pip install -qq -e '.[read,parquet]' pytest pytest-timeout wandb mlflow trackio aim sacred pillow
+	.venv-import/bin/python -m pytest tests/client/database/test_imports_tools.py $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
 	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium

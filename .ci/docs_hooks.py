@@ -163,9 +163,8 @@ def list_below(lines: list[str]) -> Iterator[str]:
 
 
 def in_words(comment: list[str]) -> str:
-    """A comment as one paragraph: without examples and without the module that reads the key."""
-    text = " ".join(line.strip() for line in comment if not line.startswith("   "))
-    text = re.sub(r"\s*\[rla_[\w.]+\]\.?", "", text).strip()
+    """A comment as one paragraph, without examples."""
+    text = " ".join(line.strip() for line in comment if not line.startswith("   ")).strip()
     return re.sub(r"docs/(how-to/(\w+)\.md)", r"[\2](../\1)", text)
 
 

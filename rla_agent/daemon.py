@@ -177,7 +177,7 @@ class Daemon:
     def _end_unless_ours(self) -> None:
         """End the process, with nothing more written, where what it serves is another agent's by now."""
         if why := self._lock.lost():
-            _log.error("%s: the agent ends; the next one goes on with what the spool holds", why)
+            _log.error("%s: the agent ends; the next one continues with what the spool holds", why)
             end_process(EXIT_FAILED)
 
     def _adopt(self, name: str) -> Volume | None:
@@ -369,7 +369,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         places, elsewhere = places.serving()
         set_up_logging(places, to_console=to_console)
         if elsewhere:
-            _log.warning("%s; the sockets lie in %s", elsewhere, places.runtime)
+            _log.warning("%s; the sockets are in %s", elsewhere, places.runtime)
         settings = settings_in_force(config_path, autostarted=idle_exit)
         lock = take_lock(places, notifier.kind)
     except ConfigError as error:

@@ -96,7 +96,7 @@ class Sampler(threading.Thread):
             try:
                 self.sample(self._due_runs(time.monotonic()))
             except Exception:  # noqa: BLE001 - top of a thread: no sample is worth the agent
-                _log.exception("sampling failed and ends; rows and everything else go on")
+                _log.exception("sampling failed and ends; rows and everything else continue")
                 return
 
     def _interval(self, opening: Opening) -> float:
@@ -159,11 +159,11 @@ class Sampler(threading.Thread):
                 with suppress(OSError):
                     write_sample(tracked, values)
         except Exception:  # noqa: BLE001 - top of a thread: no sample is worth the agent
-            _log.exception("sampling failed and ends; rows and everything else go on")
+            _log.exception("sampling failed and ends; rows and everything else continue")
             self.stop()
 
     def problems(self) -> list[dict[str, str]]:
-        """File systems that hold up samples: `what` and `mend`, for `status`."""
+        """File systems that hold up samples: `what` and `fix`, for `status`."""
         roots: dict[Disk, set[str]] = {}
         for tracked in list(self._tracked.values()):
             roots.setdefault(tracked.disk, set()).add(tracked.opening.root)
@@ -171,7 +171,7 @@ class Sampler(threading.Thread):
             {
                 "what": f"no samples of the runs in {', '.join(sorted(roots[disk])[:MAX_NAMED])}: "
                 f"the file system has not answered for {since:.0f} s",
-                "mend": "look at that disk or its server; rows wait in the spool",
+                "fix": "check that disk or its server; rows wait in the spool",
             }
             for disk in roots
             if (since := self._lanes.hung_s(disk)) is not None and since > HUNG_S

@@ -80,7 +80,7 @@ def record_tabular(key: str, val: Any, exclude: Exclude = None, freq: float | No
     """Set a value of the next row; recording a key twice keeps the last.
 
     Args:
-        key: `group/name`; what is no text becomes its `str`.
+        key: `group/name`; what is not text becomes its `str`.
         val: a number of any kind (Python, numpy, torch, …), text, or an array, which goes to
             CSV and JSON only. The value of this moment counts.
         exclude: name or names of outputs that do not get it: stdout, log, csv, json, tensorboard.

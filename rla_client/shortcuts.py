@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row
 from rla_client.run.setup import names_code
 from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
@@ -198,14 +200,14 @@ def log(values: Mapping[str, Any], step: float | None = None) -> Row:
 
     Args:
         values: name to number, text or array; nested dicts become `group/name`.
-        step: the time-step. Without one the clock stands as it was set last; as long as nobody
-            ever set it, calls are counted from 0.
+        step: the time-step. Without it, the clock keeps its value; if it was never set, the
+            calls are counted from 0.
 
     Returns:
         The row with `time-step` and `timestamp`; an empty dict when there was no value.
 
     Raises:
-        ArgumentError: `values` is no dict, or `step` no number; nothing is written then.
+        ArgumentError: `values` is not a dict, or `step` is not a number; nothing is written then.
     """
     flat = list(_flat(values, ""))
     with logger.get_current().lock:  # rows of two threads do not mix
@@ -217,6 +219,20 @@ def log(values: Mapping[str, Any], step: float | None = None) -> Row:
         if row:
             time_step_holder.count()
     return row
+
+
+def write_row(values: Mapping[str, Any], step: float) -> None:
+    """Write a row of another library's values; it is not mixed with what is recorded, and not printed.
+
+    Args:
+        values: name to number, text or array; nested dicts become `group/name`.
+        step: its time-step; the clock follows where this is ahead of it.
+    """
+    if step > time_step_holder.get_time():
+        time_step_holder.set_time(step)
+    plain = {name: to_plain(value) for name, value in _flat(values, "")}
+    if plain:
+        logger.get_current().write_row(plain, step, time.time(), ())
 
 
 def _flat(values: object, prefix: str) -> Iterator[tuple[str, Any]]:

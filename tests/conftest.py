@@ -18,20 +18,21 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import DEADLINE_S, TIME_FACTOR, wait_until
+from support.marked import MARKER_VARIABLE, processes_of
+from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_agent.pipeline.volume import VALIDATE_VARIABLE
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 pytest_plugins = ["progress"]
 
-# started in the background of a script, we would inherit an ignored Ctrl-C, and so would our children
+# started by nohup or in the background of a script, we and our children would ignore these signals
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # without it, `ray.init` joins a cluster that another test has on this machine
 os.environ["RAY_ADDRESS"] = "local"
 
 ENDING_S = 3.0
-MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that came of a test
 RLA_VARIABLES = (
     "RLA_RUN",
     "RLA_LAUNCH",
@@ -70,7 +71,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     descriptors = _descriptors()
     yield found
     end = time.monotonic() + ENDING_S * TIME_FACTOR  # what watches for its parent's end gets time to see it
-    while (left := _processes_of(runtime.name)) and time.monotonic() < end:
+    while (left := processes_of(runtime.name)) and time.monotonic() < end:
         time.sleep(0.05)
     told = [_describe(process) for process in left]
     for process in left:
@@ -194,19 +195,6 @@ def new_agent(places: Places, tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 def agent(new_agent: Callable[..., Agent]) -> Agent:
     """A started agent; killed at the end of the test."""
     return new_agent().start()
-
-
-def _processes_of(marker: str) -> list[psutil.Process]:
-    """Processes, this one aside, that inherited the test's marker; detached ones keep the runtime folder."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            environment = process.environ()
-            values = (environment.get(MARKER_VARIABLE, ""), environment.get(RUNTIME_VARIABLE, ""))
-            ended = process.status() == psutil.STATUS_ZOMBIE
-            if process.pid != os.getpid() and not ended and any(marker in value for value in values):
-                found.append(process)
-    return found
 
 
 def _describe(process: psutil.Process) -> str:

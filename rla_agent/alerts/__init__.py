@@ -135,19 +135,19 @@ class Alerting:
         dispatcher = self._dispatcher
         view = {"channels": [], "recent": []} if dispatcher is None else dispatcher.view
         problems = [
-            {"what": f"alerts of {config}: {why}", "mend": f"rla-agent check-config {config}"}
+            {"what": f"alerts of {config}: {why}", "fix": f"rla-agent check-config {config}"}
             for config, why in self._rule_set.problems().items()
         ]
         if dispatcher is not None and dispatcher.fault:
-            problems.append({"what": dispatcher.fault, "mend": "see: rla-agent logs"})
+            problems.append({"what": dispatcher.fault, "fix": "see: rla-agent logs"})
         for channel in view["channels"]:
             if channel["error"]:
                 waits = (
                     f"{channel['waiting']} wait" if channel["waiting"] else f"{channel['given_up']} given up"
                 )
                 what = f"alerts by channel {channel['channel']}: {channel['error']} ({waits})"
-                mend = f"mend that; to try it: rla-agent alerts test --config {channel['config']}"
-                problems.append({"what": what, "mend": mend})
+                fix = f"fix that; to test it: rla-agent alerts test --config {channel['config']}"
+                problems.append({"what": what, "fix": fix})
         return {
             "rules": sum(1 for _ in self._rule_set.all_rules()),
             "waiting": self.waiting,

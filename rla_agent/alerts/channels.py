@@ -146,7 +146,7 @@ def secret_of(route: Route, variable: str, file: str) -> str:
     try:
         value = data.decode().strip()
     except UnicodeDecodeError:
-        raise SendError(f"{path} is no text") from None
+        raise SendError(f"{path} is not text") from None
     if not value or len(data) > MAX_SECRET_BYTES or "\n" in value:
         raise SendError(f"{path} must hold one line")
     return value

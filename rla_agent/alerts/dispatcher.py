@@ -115,10 +115,10 @@ class Dispatcher(threading.Thread):
                     self._wake.wait(LOOK_S)
                     self._wake.clear()
         except NewerFormatError as error:
-            _log.error("%s; no alerts until then, everything else goes on", error)
+            _log.error("%s; no alerts until then, everything else continues", error)
             self.fault = f"no alerts are sent: {error}"
         except Exception as error:  # noqa: BLE001 - the top of a thread
-            _log.exception("alerts end; everything else goes on")
+            _log.exception("alerts end; everything else continues")
             self.fault = f"alerts have ended: {type(error).__name__}: {error}"
 
     def _turn(self, store: AlertStore, database: AgentDatabase) -> bool:

@@ -18,13 +18,14 @@ from rla_agent.service.control import ask_status
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.config.alerts import AlertRule, Alerts, Channel
 from rla_client.config.schema import load_config
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import AgentNotRunningError, ConfigError, RlaError
 from rla_client.contract.paths import find_places
 
 EXIT_FAILED, EXIT_STATE, EXIT_CONFIG = 1, 3, 5
 
 alerts_app = typer.Typer(
-    help="Messages when a run ends badly, stalls, …: see docs/how-to/alerts.md.", no_args_is_help=True
+    help="Messages when a run fails, stalls, …: see docs/how-to/alerts.md.", no_args_is_help=True
 )
 ConfigOption = Annotated[
     Path, typer.Option("--config", help="the rla_config.yaml with the section AGENT.alerts")
@@ -48,12 +49,12 @@ def alerts_of(config: Path) -> Alerts:
     return found
 
 
-@alerts_app.command("test")
+@alerts_app.command("test", epilog=examples("rla-agent alerts test", "rla-agent alerts test --channel mail"))
 def send_test(
     config: ConfigOption = Path("rla_config.yaml"),
     channel: Annotated[list[str] | None, typer.Option("--channel", help="only this one; repeatable")] = None,
 ) -> None:
-    """Send a test message by each channel, from here, and say what came of it."""
+    """Send a test message through each channel, from this shell, and report the result."""
     found = alerts_of(config)
     names = [known.name for known in found.channels]
     unknown = [name for name in channel or () if name not in names]
@@ -84,13 +85,15 @@ def _try(rule_set: RuleSet, config: str, channel: Channel) -> str:
     return ""
 
 
-@alerts_app.command("show")
+@alerts_app.command(
+    "show", epilog=examples("rla-agent alerts show", "rla-agent alerts show --config rla_config.yaml")
+)
 def show(
     *,
     config: ConfigOption = Path("rla_config.yaml"),
-    as_json: Annotated[bool, typer.Option("--json", help="what the agent says, as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """The rules of a configuration, and what the agent has sent and still has to send."""
+    """Show the rules of a configuration, and which messages were sent or are waiting."""
     try:
         told: dict[str, Any] | None = ask_status(find_places()).get("alerts")
     except AgentNotRunningError:

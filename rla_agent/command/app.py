@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -24,6 +23,7 @@ from rla_agent.store.lock import describe_holder
 from rla_agent.store.sqlite import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
+from rla_client.contract.command_line import columns, examples, run_app, tell_error
 from rla_client.contract.errors import (
     AgentNotRunningError,
     AgentRunningError,
@@ -33,16 +33,17 @@ from rla_client.contract.errors import (
 )
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import spool_bytes
-from rla_client.contract.textformat import escape_unprintable, fitted
+from rla_client.contract.textformat import escape_unprintable
 from rla_client.contract.version import __version__
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 
 app = typer.Typer(
     name="rla-agent",
-    help="The logging agent of this machine: takes in what training processes write, and keeps it.",
+    help="The logging agent of this machine: stores what training processes log.",
     no_args_is_help=True,
     add_completion=True,
+    epilog=examples("rla-agent start --detach", "rla-agent status"),
     pretty_exceptions_enable=False,
 )
 
@@ -56,13 +57,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its fields
 
 def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
     """Say what is wrong on stderr and end."""
-    typer.echo(fitted(f"error: {error}", terminal_width(sys.stderr)), err=True)
+    tell_error(error)
     raise typer.Exit(code)
-
-
-def terminal_width(stream: TextIO) -> int:
-    """Columns that lines may have: those of a terminal, any number in a pipe."""
-    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
 
 
 def fail_as(error: RlaError) -> NoReturn:
@@ -97,17 +93,17 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take in what training processes write, and keep it: the logging agent of this machine."""
+    """Store what training processes log: the logging agent of this machine."""
     del version
 
 
 # -- start and stop -----------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent start --detach", "rla-agent start --config rla_config.yaml"))
 def start(
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return once it serves, also if one runs already.")
+        bool, typer.Option("--detach", "-d", help="Run in the background; return as soon as an agent serves.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -120,7 +116,7 @@ def start(
         places.stopped_marker.unlink(missing_ok=True)
         if detach:
             fresh = start_detached(places, config)
-            typer.echo(f"agent {'started' if fresh else 'runs already'}: {describe_holder(places)}")
+            typer.echo(f"agent {'started' if fresh else 'is already running'}: {describe_holder(places)}")
             return
         if agent_alive(places) and not os.environ.get(SERVICE_VARIABLE):
             fail(f"an agent already serves this folder: {describe_holder(places)}", EXIT_STATE)
@@ -135,9 +131,9 @@ def start(
     os.execv(sys.executable, arguments)  # noqa: S606 - the daemon does without typer and rich
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent stop", "rla-agent stop && rla-agent start --detach"))
 def stop() -> None:
-    """Let the agent write what it has, then end it. Clients start no new one until `start`."""
+    """Stop the agent once it has written everything. Runs start no new agent until `start`."""
     places = find_places()
     try:
         places.create()
@@ -151,10 +147,10 @@ def stop() -> None:
         fail(
             f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE
         )
-    typer.echo("agent stopped; clients start no new one until: rla-agent start")
+    typer.echo("agent stopped; runs start no new one until: rla-agent start")
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent restart", "rla-agent restart --config rla_config.yaml"))
 def restart(config: ConfigOption = None) -> None:
     """Stop the agent if it runs, and start it in the background."""
     places = find_places()
@@ -174,10 +170,10 @@ def restart(config: ConfigOption = None) -> None:
 # -- looking ------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent status", "rla-agent status --json"))
 def status(
     as_json: JsonOption = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew each second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
     fleet: Annotated[
         bool, typer.Option("--fleet", help="All machines that replicate to the same master.")
     ] = False,
@@ -231,12 +227,14 @@ def _answer_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
         return absent_status(places, str(error), state=state, spool_bytes=waiting), error
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent logs", "rla-agent logs --follow"))
 def logs(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines, the last ones.")] = 50,
 ) -> None:
-    """Print the agent's own log."""
+    """Print the agent's log."""
     from rla_agent.command.logs import follow_log, last_lines  # noqa: PLC0415 - only here
 
     path = find_places().log
@@ -252,11 +250,14 @@ def logs(
         fail(f"cannot read {path}: {error.strerror or error}", EXIT_PLACE)
 
 
-@app.command("check-config")
+@app.command(
+    "check-config",
+    epilog=examples("rla-agent check-config", "rla-agent check-config project/rla_config.yaml"),
+)
 def check_config(
     path: Annotated[Path, typer.Argument(help="The file.")] = Path("rla_config.yaml"),
 ) -> None:
-    """Say all that is wrong in an rla_config.yaml, with line and key."""
+    """List every fault of an rla_config.yaml, with line and key."""
     try:
         load_config(path)
     except ConfigError as error:
@@ -264,15 +265,15 @@ def check_config(
     typer.echo(f"{path}: no faults")
 
 
-@app.command()
+@app.command(epilog=examples("rla-agent doctor", "rla-agent doctor --master --config rla_config.yaml"))
 def doctor(
     as_json: JsonOption = False,
     config: ConfigOption = None,
     master: Annotated[
-        bool, typer.Option("--master", help="Examine the connection to the master that the config names.")
+        bool, typer.Option("--master", help="Check the connection to the master that the config names.")
     ] = False,
 ) -> None:
-    """Examine everything that the agent depends on; each finding says how to mend it."""
+    """Check everything that the agent depends on; each finding says how to fix it."""
     from rla_agent.service.doctor.doctor import examine, report  # noqa: PLC0415 - only here
     from rla_agent.service.doctor.findings import Surroundings  # noqa: PLC0415
 
@@ -291,7 +292,7 @@ def doctor(
             json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
         )
     else:
-        typer.echo(report(findings, terminal_width(sys.stdout)))
+        typer.echo(report(findings, columns(sys.stdout)))
     if any(finding.level != "note" for finding in findings):
         raise typer.Exit(EXIT_FAILED)
 
@@ -299,19 +300,21 @@ def doctor(
 # -- work ---------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(
+    epilog=examples("rla-agent drain", "rla-agent drain --spool /mnt/copy/spool --data-root /old=/new")
+)
 def drain(
     spool: Annotated[
         Path | None,
-        typer.Option("--spool", help="A spool or state folder, also one copied from another machine."),
+        typer.Option("--spool", help="A spool or state folder; may be copied from another machine."),
     ] = None,
     data_root: Annotated[
         list[str] | None,
-        typer.Option("--data-root", metavar="OLD=NEW", help="A data root lies elsewhere now; repeatable."),
+        typer.Option("--data-root", metavar="OLD=NEW", help="A data root that has moved; repeatable."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take in a spool once and return when it is durable; beside a serving agent, wait for that."""
+    """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
     from rla_agent.command.drain import drain_spool  # noqa: PLC0415 - loads the sinks
 
     settings = settings_of(config)
@@ -325,18 +328,22 @@ def drain(
     raise typer.Exit(code)
 
 
-@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+@app.command(
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    epilog=examples("rla-agent run -- python train.py", "rla-agent run --drain 300 -- torchrun train.py"),
+)
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
     drain_s: Annotated[
-        float, typer.Option("--drain", min=0, help="Seconds to wait for its data after it ended.")
+        float,
+        typer.Option("--drain", min=0, help="Seconds to wait, after the command, until its data are stored."),
     ] = 60.0,
     console: Annotated[
-        bool, typer.Option(help="Keep what it prints in console.txt in the log folder of its runs.")
+        bool, typer.Option(help="Copy the command's output to console.txt in the log folder of its runs.")
     ] = True,
     config: ConfigOption = None,
 ) -> None:
-    """Run a command with an agent around it: for batch jobs and containers."""
+    """Run a command with an agent of its own, for batch jobs and containers."""
     from rla_agent.command.run import run_command  # noqa: PLC0415 - only here
 
     settings = settings_of(config)
@@ -344,25 +351,31 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command("install-service")
+@app.command(
+    "install-service",
+    epilog=examples("rla-agent install-service", "sudo rla-agent install-service --system --data-root /data"),
+)
 def install_service(
-    user: Annotated[bool, typer.Option("--user", help="A unit of your own (the default).")] = False,
+    user: Annotated[bool, typer.Option("--user", help="A unit of your user (the default).")] = False,
     system: Annotated[
         bool, typer.Option("--system", help="A hardened system unit that runs as one user; needs root.")
     ] = False,
     data_root: Annotated[
         list[Path] | None,
-        typer.Option("--data-root", help="A folder that the service may write (--system); repeatable."),
+        typer.Option("--data-root", help="A folder that the service may write to (--system); repeatable."),
     ] = None,
     for_user: Annotated[
-        str, typer.Option("--for-user", help="Whom the system unit serves; default: who called sudo.")
+        str,
+        typer.Option(
+            "--for-user", help="The user whom the system unit serves; default: the one who called sudo."
+        ),
     ] = "",
     destination: Annotated[
         Path | None, typer.Option("--destination", help="Write the files below this folder instead.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write a systemd unit and print the commands that enable it; enables nothing."""
+    """Write a systemd unit and print the commands that enable it, without running them."""
     settings_of(config)
     from rla_agent.service.systemd import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
 
@@ -389,16 +402,33 @@ def make_app() -> typer.Typer:
     from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
     from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
 
-    app.add_typer(replicate_app, name="replicate")
-    app.add_typer(transfer_app, name="transfer")
-    app.command("trust")(trust_command)
-    app.command("prune")(prune)
-    app.add_typer(alerts_app, name="alerts")
-    app.command("forget")(forget)
+    app.add_typer(
+        replicate_app,
+        name="replicate",
+        epilog=examples("rla-agent replicate status", "rla-agent replicate now"),
+    )
+    app.add_typer(
+        transfer_app,
+        name="transfer",
+        epilog=examples("rla-agent transfer fetch data/checkpoint/cartpole", "rla pull"),
+    )
+    app.command(
+        "trust",
+        epilog=examples(
+            "rla-agent trust master.example.org", "rla-agent trust 10.0.0.7 --port 2222 --user rla"
+        ),
+    )(trust_command)
+    app.command(
+        "prune", epilog=examples("rla-agent prune --older-than 30d", "rla-agent prune --free 100G --apply")
+    )(prune)
+    app.add_typer(
+        alerts_app, name="alerts", epilog=examples("rla-agent alerts show", "rla-agent alerts test")
+    )
+    app.command("forget", epilog=examples("rla-agent forget", "rla-agent forget /old/data --yes"))(forget)
     return app
 
 
-def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point of `rla-agent`."""
     escape_unprintable(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
@@ -408,7 +438,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
     )
-    return (make_app() if whole else app)(arguments)
+    run_app(make_app() if whole else app, arguments)
 
 
 if __name__ == "__main__":

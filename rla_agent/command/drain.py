@@ -93,7 +93,7 @@ def _wait(places: Places) -> tuple[list[str], int]:
 
 
 def _told(folder: Path, result: Drained) -> tuple[list[str], int]:
-    lines = [f"{folder}: {len(result.taken)} streams taken in"]
+    lines = [f"{folder}: {len(result.taken)} streams stored"]
     if result.broken:
         lines.insert(0, f"agent.db was damaged and is now {result.broken}; positions came from the spool")
     if result.live:

@@ -124,13 +124,13 @@ def listing(streams: Sequence[Waiting]) -> list[str]:
 
 def forget(
     roots: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATA_ROOT]...", help="Roots that are gone.")
+        list[str] | None, typer.Argument(metavar="[DATA_ROOT]...", help="Data roots that no longer exist.")
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All data roots that are not here.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only show.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All data roots that are missing now.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
 ) -> None:
-    """Give up rows that wait for a data root which will not come back. Shows them first."""
+    """Delete rows that wait for a data root which will not come back. Lists them first."""
     places = find_places()
     try:
         streams = waiting_streams(places.spool) if places.spool.is_dir() else []

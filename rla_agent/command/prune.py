@@ -47,25 +47,32 @@ class _Chosen:
 def prune(  # noqa: PLR0913 - options
     *,
     data_root: Annotated[
-        Path | None, typer.Option("--data-root", help="Only this database; else all that are replicated.")
+        Path | None, typer.Option("--data-root", help="Only this database; default: all that are replicated.")
     ] = None,
-    older_than: Annotated[str, typer.Option(help="Files not written for so long: 12h, 30d, 8w.")] = "",
+    older_than: Annotated[str, typer.Option(help="Only files unchanged for this long: 12h, 30d, 8w.")] = "",
     max_bytes: Annotated[
-        str, typer.Option("--max", help="Oldest files, until the rest takes so much: 200G.")
+        str, typer.Option("--max", help="Delete the oldest files until the rest takes at most this: 200G.")
     ] = "",
-    free: Annotated[str, typer.Option(help="Oldest files, until the disk has so much free: 100G.")] = "",
+    free: Annotated[
+        str, typer.Option(help="Delete the oldest files until this much disk is free: 100G.")
+    ] = "",
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", help="checkpoint (the default), results, tmp_data; repeatable."),
     ] = None,
-    keep: Annotated[int, typer.Option(min=1, help="Newest checkpoints of each name that stay.")] = 1,
+    keep: Annotated[
+        int, typer.Option(min=1, help="How many of the newest checkpoints of each name to keep.")
+    ] = 1,
     sha256: Annotated[
-        bool, typer.Option("--sha256/--sizes", help="Read each file back from the master before it goes.")
+        bool,
+        typer.Option("--sha256/--sizes", help="Read each file back from the master before deleting it here."),
     ] = True,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only show what would go.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Delete; without it, only list what would be deleted.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Free local disk: take away files that are on the master; loading fetches them back."""
+    """Free local disk: delete files that are on the master; loading one fetches it back."""
     try:
         asked = _rules(older_than, max_bytes, free, (tuple(kind or ("checkpoint",)), keep))
         chosen = list(_databases(find_places().state, data_root, asked))
@@ -99,7 +106,7 @@ def _rules(older_than: str, max_bytes: str, free: str, kept: tuple[tuple[str, ..
     for (option, text), value in zip(given, limits, strict=True):
         if text and value == 0:
             raise ArgumentError(
-                f"{option} {text} is no limit, give more than 0; all that may go goes by: --older-than 1s"
+                f"{option} {text} is not above 0; to prune everything that may be pruned: --older-than 1s"
             )
     rules = Rules(kinds, *limits, keep)
     return None if rules.empty else rules
@@ -113,7 +120,7 @@ def seconds_of(text: str) -> float:
     """
     match = _AGE.fullmatch(text.strip())
     if text and match is None:
-        raise ArgumentError(f"{text!r} is no age; write 12h, 30d or 8w")
+        raise ArgumentError(f"{text!r} is not an age; write 12h, 30d or 8w")
     return float(match[1]) * _SECONDS[match[2]] if match else 0.0
 
 
@@ -125,7 +132,7 @@ def bytes_of(text: str, option: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if text and match is None:
-        raise ArgumentError(f"{option} {text!r} is no size; write 500M, 100G or 2T")
+        raise ArgumentError(f"{option} {text!r} is not a size; write 500M, 100G or 2T")
     return int(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
 
 
@@ -143,7 +150,7 @@ def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iter
 def _configured(config: Config, root: str) -> Rules:
     if not config.agent.retention:
         raise ArgumentError(
-            "say what may go: --older-than 30d, --max 200G or --free 100G (or AGENT.retention in the config)"
+            "say what may be deleted: --older-than 30d, --max 200G or --free 100G (or set AGENT.retention)"
         )
     return rules_of(config.agent, root)
 
@@ -211,4 +218,4 @@ def _say_more(plan: Plan) -> None:
         reasons = sorted(plan.kept.items(), key=lambda entry: -entry[1])
         typer.echo("  kept: " + ", ".join(f"{reason} {count}" for reason, count in reasons))
     if len(plan.chosen) == MAX_AT_ONCE:
-        typer.echo(f"  {MAX_AT_ONCE} files are the most of one run: run it again for more")
+        typer.echo(f"  {MAX_AT_ONCE} files at most are pruned at once: run it again for more")

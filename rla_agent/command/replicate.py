@@ -32,13 +32,14 @@ from rla_agent.replicate.pull.transfer import follow
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import Config, RemoteSetting, load_config
+from rla_client.contract.command_line import examples, tell_error
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
 from rla_client.contract.textformat import printable
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
-transfer_app = typer.Typer(help="Fetch from, send to and verify the master, by hand.", no_args_is_help=True)
+transfer_app = typer.Typer(help="Fetch from, send to and verify the master by hand.", no_args_is_help=True)
 cli_master.register(transfer_app)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
@@ -48,48 +49,60 @@ IndexOption = Annotated[str, typer.Option(help="glob for YYYY/MM/DD/name")]
 SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD or YYYY/MM/DD/HH-MM-SS-ffffff")]
 UntilOption = Annotated[str, typer.Option(help="up to this date")]
 KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind; may be given several times")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _fail(error: RlaError) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
     hint = getattr(error, "hint", "")
-    if hint:
-        typer.echo(f"  → {hint}", err=True)
+    tell_error(f"{error}\nhint: {hint}" if hint else error)
     return typer.Exit(2)
 
 
-@replicate_app.command("status")
+@replicate_app.command(
+    "status", epilog=examples("rla-agent replicate status", "rla-agent replicate status --json")
+)
 def status(*, as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False) -> None:
-    """Backlog by kind, rate, last success, parked items with reason and mend."""
+    """Show the backlog by kind, rate, last success, and parked files with reason and fix."""
     found = report.replication_status(find_places().state)
     typer.echo(json.dumps(found, indent=1) if as_json else report.as_text(found))
 
 
-@replicate_app.command("now")
+@replicate_app.command(
+    "now", epilog=examples("rla-agent replicate now", "rla-agent replicate now data/log/cartpole")
+)
 def now(
-    folders: Annotated[list[Path] | None, typer.Argument(help="item folders; none: everything")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="item folders; default: everything")] = None,
 ) -> None:
-    """Look at the files now instead of at the next turn."""
+    """Check for changed files now instead of at the next scan."""
     announcer = Announcer(find_places().state)
     announcer.now(str(folder.absolute()) for folder in folders or ())
     announcer.close()
 
 
-@replicate_app.command("pause")
+@replicate_app.command(
+    "pause",
+    epilog=examples("rla-agent replicate pause", "rla-agent replicate pause && rla-agent replicate status"),
+)
 def pause() -> None:
     """Send nothing until `resume`."""
     registry.pause(find_places().state)
 
 
-@replicate_app.command("resume")
+@replicate_app.command(
+    "resume",
+    epilog=examples("rla-agent replicate resume", "rla-agent replicate resume && rla-agent replicate status"),
+)
 def resume() -> None:
-    """Go on sending."""
+    """Resume sending."""
     registry.resume(find_places().state)
 
 
-@replicate_app.command("retry")
+@replicate_app.command(
+    "retry",
+    epilog=examples("rla-agent replicate retry", "rla-agent replicate retry && rla-agent replicate status"),
+)
 def retry() -> None:
-    """Try again what is parked, and masters that were given up."""
+    """Retry parked files, and masters that were given up."""
     _try_again(find_places().state)
 
 
@@ -100,13 +113,16 @@ def _try_again(state: Path) -> None:
     announcer.close()
 
 
-@replicate_app.command("fleet")
+@replicate_app.command(
+    "fleet",
+    epilog=examples("rla-agent replicate fleet", "rla-agent replicate fleet --config rla_config.yaml"),
+)
 def fleet_command(
     config: Annotated[
         Path | None, typer.Option("--config", help="rla_config.yaml that names the master")
     ] = None,
 ) -> None:
-    """All machines that replicate to this master, with their live runs and backlog."""
+    """Show all machines that replicate to this master, with their live runs and backlog."""
     show_fleet(find_places().state, config)
 
 
@@ -154,9 +170,12 @@ def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, A
     return found
 
 
-@replicate_app.command("add")
+@replicate_app.command(
+    "add",
+    epilog=examples("rla-agent replicate add data", "rla-agent replicate add data --config rla_config.yaml"),
+)
 def add(data_root: Path, config: ConfigOption = Path("rla_config.yaml")) -> None:
-    """Replicate a database that exists already, every item of it (also one of the original RLA)."""
+    """Replicate an existing database, every item of it; it may be one of the original RLA."""
     try:
         loaded = load_config(config)
         entry = registry.add(find_places().state, data_root, config)
@@ -174,13 +193,13 @@ def trust_command(
     user: Annotated[str, typer.Option(help="user on the master")] = "",
     root: Annotated[str, typer.Option(help="remote root to try")] = "",
     config: Annotated[
-        Path | None, typer.Option(help="take what is left out from this rla_config.yaml")
+        Path | None, typer.Option(help="rla_config.yaml from which options not given are taken")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="accept the key without asking (only where the link is safe)")
     ] = False,
 ) -> None:
-    """Show and pin the master's host key, get a key of our own let in, and try the remote root."""
+    """Show and pin the master's host key, set up a login key, and test the remote root."""
     try:
         remote = load_config(config).remote_setting if config else RemoteSetting()
         changes = {
@@ -202,7 +221,9 @@ def trust_command(
         raise typer.Exit(1)
 
 
-@transfer_app.command("pull")
+@transfer_app.command(
+    "pull", epilog=examples("rla-agent transfer pull --config rla_config.yaml --data-root data", "rla pull")
+)
 def pull(  # noqa: PLR0913, PLR0917 - options
     config: ConfigOption,
     data_root: RootOption,
@@ -212,10 +233,11 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     until: UntilOption = "",
     kind: KindOption = None,
     *,
-    keep_on: Annotated[bool, typer.Option("--follow", help="go on, until Ctrl-C")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks, with --follow")] = 5.0,
+    keep_on: Annotated[bool, typer.Option("--follow", help="keep fetching until Ctrl-C")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="with --follow: seconds between checks")] = 5.0,
+    as_json: JsonOption = False,
 ) -> None:
-    """Fetch items from the master; what is here already stays, what was begun goes on."""
+    """Fetch items from the master; local files are not replaced, interrupted ones continue."""
     selection = _selection(table, index, since, until, kind)
 
     def fetch(session: Session) -> transfer.Tally:
@@ -225,10 +247,10 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     try:
         loaded = load_config(config)
         if keep_on:
-            _follow(loaded, fetch, every)
+            _follow(loaded, fetch, every, as_json=as_json)
             return
         tally = _with_session(loaded, fetch)
-        _summary("fetched", tally)
+        _summary("fetched", tally, as_json=as_json)
     except RlaError as error:
         raise _fail(error) from None
     if tally.failed:
@@ -242,18 +264,22 @@ def _selection(table: str, index: str, since: str, until: str, kinds: list[str] 
         raise _fail(error) from None
 
 
-def _follow(config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float) -> None:
+def _follow(
+    config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float, *, as_json: bool
+) -> None:
     target = settings.target(config, registry.folder(find_places().state))
 
     def tell(tally: transfer.Tally) -> None:
         if tally.files or tally.failed:
-            _summary(f"{time.strftime('%H:%M:%S')} fetched", tally)
+            _summary(f"{time.strftime('%H:%M:%S')} fetched", tally, as_json=as_json)
 
     with suppress(KeyboardInterrupt):
         follow(target.open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
 
 
-@transfer_app.command("push")
+@transfer_app.command(
+    "push", epilog=examples("rla-agent transfer push --config rla_config.yaml --data-root data", "rla push")
+)
 def push(  # noqa: PLR0913, PLR0917 - options
     config: ConfigOption,
     data_root: RootOption,
@@ -262,8 +288,10 @@ def push(  # noqa: PLR0913, PLR0917 - options
     since: SinceOption = "",
     until: UntilOption = "",
     kind: KindOption = None,
+    *,
+    as_json: JsonOption = False,
 ) -> None:
-    """Send items to the master; what it has already stays."""
+    """Send items to the master; files it already has are not replaced."""
     selection = _selection(table, index, since, until, kind)
     try:
         with _Progress() as progress:
@@ -272,33 +300,36 @@ def push(  # noqa: PLR0913, PLR0917 - options
             )
     except RlaError as error:
         raise _fail(error) from None
-    _summary("sent", tally)
+    _summary("sent", tally, as_json=as_json)
     if tally.failed:
         raise typer.Exit(1)
 
 
-@transfer_app.command("verify")
+@transfer_app.command(
+    "verify",
+    epilog=examples("rla-agent transfer verify --config rla_config.yaml --data-root data", "rla verify"),
+)
 def verify(
     config: ConfigOption,
     *,
     data_root: RootOption,
     sizes: Annotated[bool, typer.Option("--sizes", help="presence and size only")] = False,
-    sample: Annotated[float, typer.Option(help="part of the files to read, 0 to 1")] = 1.0,
-    fix: Annotated[bool, typer.Option("--fix", help="send faulty files anew")] = False,
+    sample: Annotated[float, typer.Option(help="fraction of the files to read, 0 to 1")] = 1.0,
+    fix: Annotated[bool, typer.Option("--fix", help="send faulty files again")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare the master with the ledger: every file read and hashed, unless told otherwise."""
+    """Compare the master with what was sent: every file is read and hashed, unless --sizes or --sample."""
     state = find_places().state
     try:
         loaded = load_config(config)
         count, faults = verify_database(state, loaded, data_root, sizes=sizes, sample=sample, fix=fix)
     except RlaError as error:
         raise _fail(error) from None
-    for fault in faults:
-        typer.echo(f"{fault.what}: {printable(fault.path)}")
-    typer.echo(
-        f"{count} file(s) looked at, {len(faults)} fault(s)"
-        + ("; sent anew by the agent" if fix and faults else "")
-    )
+    lines = [f"{fault.what}: {printable(fault.path)}" for fault in faults]
+    again = "; the agent sends them again" if fix and faults else ""
+    lines.append(f"{count} file(s) checked, {len(faults)} fault(s){again}")
+    listed = [{"fault": fault.what, "path": printable(fault.path)} for fault in faults]
+    typer.echo(json.dumps({"checked": count, "faults": listed}) if as_json else "\n".join(lines))
     if faults:
         raise typer.Exit(1)
 
@@ -336,7 +367,7 @@ def verify_database(
         finally:
             session.close()
         if fix and faults:
-            verifying.mend(db, faults)
+            verifying.repair(db, faults)
     except sqlite3.Error as error:
         raise RlaError(f"the ledger cannot be read: {error}") from error
     finally:
@@ -352,14 +383,17 @@ def _with_session(config: Config, use: Callable[[Session], transfer.Tally]) -> t
         session.close()
 
 
-def _summary(verb: str, tally: transfer.Tally) -> None:
-    typer.echo(
-        f"{verb} {tally.files} file(s), {report.size_text(tally.bytes)}; {tally.same} were there already"
-    )
+def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
+    """What was moved; as JSON one line, also of each look that follows."""
+    size = report.size_text(tally.bytes)
+    text = f"{verb} {tally.files} file(s), {size}; {tally.same} were there already"
+    facts = {"files": tally.files, "bytes": tally.bytes, "already_there": tally.same}
+    failed_names = [printable(failed) for failed in tally.failed]
+    typer.echo(json.dumps({**facts, "failed": failed_names}) if as_json else text)
     if not (tally.files or tally.same or tally.failed):
         typer.echo("no item is selected; see --table, --index, --since, --until and --kind", err=True)
-    for failed in tally.failed:
-        typer.echo(f"failed: {printable(failed)}", err=True)
+    for failed in failed_names:
+        typer.echo(f"failed: {failed}", err=True)
 
 
 class _Progress:

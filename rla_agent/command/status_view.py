@@ -74,7 +74,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
         parts += [Text(), Text("needs attention", style="bold red")]
-        parts += [_Problem(problem["what"], problem["mend"]) for problem in status["problems"]]
+        parts += [_Problem(problem["what"], problem["fix"]) for problem in status["problems"]]
     return Group(*parts)
 
 
@@ -95,10 +95,10 @@ class _Problem:
     """What is wrong, and below it what to do, each in the whole width."""
 
     what: str
-    mend: str
+    fix: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, first, others in ((self.what, "- ", "  "), (self.mend, "  → ", "    ")):
+        for text, first, others in ((self.what, "- ", "  "), (self.fix, "  → ", "    ")):
             yield Text(indented(printable(" ".join(text.split())), options.max_width, first, others))
 
 

@@ -29,6 +29,7 @@ from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retain import master_trash
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_client.config.schema import load_config
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
@@ -46,11 +47,40 @@ KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind;
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `rla-agent transfer`."""
-    app.command("remove")(remove)
-    app.command("allow")(allow)
-    app.command("lacks")(lacks)
-    app.command("trash")(trash)
-    app.command("fetch")(fetch)
+    app.command(
+        "remove",
+        epilog=examples(
+            "rla-agent transfer remove --config rla_config.yaml --data-root data RUN", "rla rm --master @last"
+        ),
+    )(remove)
+    app.command(
+        "allow",
+        epilog=examples(
+            "rla-agent transfer allow --config rla_config.yaml RUN",
+            "rla-agent transfer allow --config rla_config.yaml - < runs.txt",
+        ),
+    )(allow)
+    app.command(
+        "lacks",
+        epilog=examples(
+            "rla-agent transfer lacks --data-root data RUN",
+            "rla-agent transfer lacks --data-root data --kind checkpoint RUN",
+        ),
+    )(lacks)
+    app.command(
+        "trash",
+        epilog=examples(
+            "rla-agent transfer trash --config rla_config.yaml",
+            "rla-agent transfer trash --config rla_config.yaml --restore ENTRY",
+        ),
+    )(trash)
+    app.command(
+        "fetch",
+        epilog=examples(
+            "rla-agent transfer fetch data/checkpoint/cartpole",
+            "rla-agent transfer fetch model.pt --config rla_config.yaml",
+        ),
+    )(fetch)
 
 
 def _fail(error: RlaError | OSError) -> typer.Exit:
@@ -72,7 +102,7 @@ def _items(given: list[str]) -> list[str]:
 def remove(
     items: ItemsArgument, config: ConfigOption, data_root: RootOption, kind: KindOption = None
 ) -> None:
-    """Move runs on the master to its trash and leave tombstones, so that nobody sends them again."""
+    """Move runs to the master's trash; tombstones there keep machines from sending them again."""
     state = find_places().state
     kinds = tuple(kind) if kind else DEFAULT_LOG_TYPES
     try:
@@ -98,7 +128,7 @@ def remove(
 
 
 def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -> None:
-    """Let runs be sent to the master again that `remove` was told of; what is in its trash stays there."""
+    """Allow removed runs to be sent to the master again; its trash stays as it is."""
     state = find_places().state
     try:
         subjects = master_trash.subjects_of(_items(items), tuple(kind) if kind else DEFAULT_LOG_TYPES)
@@ -120,7 +150,7 @@ def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -
 
 
 def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) -> None:
-    """What of these runs no master has yet, as JSON: files, bytes; and the pruned ones, only there."""
+    """Print as JSON what no master has yet of these runs (files, bytes) and how many are pruned."""
     try:
         chosen = _items(items)
         root = os.fsencode(os.path.realpath(data_root))
@@ -161,8 +191,10 @@ def trash(
     config: ConfigOption,
     *,
     restore: Annotated[str, typer.Option(help="move this entry back, and let it be sent again")] = "",
-    empty: Annotated[bool, typer.Option("--empty", help="delete for good what is in it")] = False,
-    older_than_days: Annotated[float, typer.Option(min=0, help="with --empty: only entries so old")] = 0.0,
+    empty: Annotated[bool, typer.Option("--empty", help="delete its content for good")] = False,
+    older_than_days: Annotated[
+        float, typer.Option(min=0, help="with --empty: only entries at least this old")
+    ] = 0.0,
 ) -> None:
     """The master's trash: list (default), restore an entry, empty it."""
     if restore and empty:
@@ -191,7 +223,7 @@ def trash(
 
 
 def fetch(
-    paths: Annotated[list[Path], typer.Argument(help="pruned files, or folders with such")],
+    paths: Annotated[list[Path], typer.Argument(help="pruned files, or folders that contain some")],
     config: Annotated[Path | None, typer.Option("--config", help="rla_config.yaml of the project")] = None,
 ) -> None:
     """Bring pruned files back from the master."""

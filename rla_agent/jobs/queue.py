@@ -5,7 +5,8 @@ past it; then its runner starts. Jobs of one stream and kind run in order. When 
 its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
 no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
 again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
-its row and its payload until the agent's next start, which tries once more; `status` names it.
+its row and its payload until the agent's next start, which tries once more; `status` names it. What
+MAX_TRIES starts began and did not finish, because it failed so or took the agent with it, fails for good.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from rla_client.contract.protocol import unpack
 from rla_client.contract.segments import BLOBS_NAME
 
 MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
+MAX_TRIES = 10  # an upgrade may mend it, a machine may die meanwhile; a crash loop must end
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
 
 _log = logging.getLogger("rla_agent.jobs.queue")
@@ -68,6 +70,8 @@ class JobKind:
 @dataclass(slots=True)
 class _Pending:
     row: JobRow
+    counted: bool = True  # the start of this agent is among its tries; before it begins, also in agent.db
+    stored: bool = True  # its row in agent.db is as it is here
     not_before: float = 0.0
     waits_for: str = ""
     future: Future[None] | None = None
@@ -98,22 +102,26 @@ class JobQueue:
         """Take up the jobs that agent.db holds for a stream."""
         rows = database.jobs_of(stream)
         if rows:
-            self._pending[stream] = [_Pending(row) for row in rows]
+            self._pending[stream] = [_Pending(row, counted=False) for row in rows]
 
     def add_changes(self, new: Iterable[JobRow], changes: Changes) -> None:
         """Put new and done jobs into a commit."""
         self._storing = list(new)
         changes.jobs.extend(self._storing)
         for name, pending in self._pending.items():
+            changes.jobs.extend(job.row for job in pending if not (job.stored or job.done))
             changes.jobs_done.extend((name, job.row.position) for job in pending if job.done)
 
-    def start(self, context_of: Callable[[str], JobContext | None]) -> None:
+    def start(self, context_of: Callable[[str], JobContext | None]) -> bool:
         """After a commit: forget what is done, start what may start.
 
         Args:
             context_of: what runners of a stream get; None where its jobs must wait.
+
+        Returns:
+            Whether some start after another commit.
         """
-        now = time.monotonic()
+        now, again = time.monotonic(), False
         for row in self._storing:
             self._pending.setdefault(row.stream, []).append(_Pending(row))
         self._storing = []
@@ -124,6 +132,8 @@ class JobQueue:
                 del self._pending[name]
                 continue
             self._pending[name] = left
+            for job in left:
+                job.stored = True
             context = context_of(name)
             if context is None:
                 continue
@@ -132,9 +142,28 @@ class JobQueue:
                 if job.broken:
                     continue
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
-                    job.future = self._executor.submit(run_job, self._kinds, job.row, context)
-                    job.future.add_done_callback(lambda _: self._wake())
+                    again |= not job.counted
+                    self._begin(job, context)
                 busy.add(job.row.kind)
+        return again
+
+    def _begin(self, job: _Pending, context: JobContext) -> None:
+        """Start a job, or have its try counted first."""
+        if job.counted:
+            job.future = self._executor.submit(run_job, self._kinds, job.row, context)
+            job.future.add_done_callback(lambda _: self._wake())
+            return
+        job.counted = True
+        if job.row.tries < MAX_TRIES:
+            job.row, job.stored = replace(job.row, tries=job.row.tries + 1), False
+        else:
+            _log.error(
+                "job %r of %s is dropped: %d starts did not finish it",
+                job.row.kind,
+                job.row.stream,
+                MAX_TRIES,
+            )
+            job.done = True
 
     def collect(self) -> list[str]:
         """Notice finished runners; returns the streams that need a commit."""
@@ -148,6 +177,9 @@ class JobQueue:
                 if isinstance(error, RetryLaterError):
                     job.not_before = time.monotonic() + RETRY_S
                     job.waits_for = str(error)
+                    if job.row.tries:  # this is an outcome
+                        job.row, job.stored = replace(job.row, tries=0), False
+                        changed.append(name)
                     continue
                 if isinstance(error, Exception) and not isinstance(error, (RlaError, OSError)):
                     job.waits_for = self._internal_error(name, job.row.kind, error)

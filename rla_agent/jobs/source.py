@@ -305,7 +305,7 @@ def _check_slot(descriptor: int, source: SlotRef) -> int:
         raise SourceError(Outcome.LOST, "the shared memory was cut short")
     magic, version, slots, slot_bytes, _ = ARENA_HEADER.unpack(header)
     if magic != ARENA_MAGIC or version != ARENA_VERSION or not source.slot < slots <= MAX_SLOTS:
-        raise SourceError(Outcome.REFUSED, "this is no arena of a version that this release reads")
+        raise SourceError(Outcome.REFUSED, "this is not an arena of a version that this release reads")
     if SLOT_HEADER.unpack(state) != (SLOT_BUSY, source.number):
         raise SourceError(Outcome.LOST, f"its slot holds other bytes by now: job {source.number} is lost")
     return int(slot_bytes)

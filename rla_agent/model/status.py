@@ -23,8 +23,8 @@ RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
 
 OTHER_FOLDER = (
-    "run an agent where the training process runs, or mount the folder alike there; if it was deleted "
-    "and made anew: rla-agent forget"
+    "run an agent where the training process runs, or mount the folder under the same path there; "
+    "if it was deleted and recreated: rla-agent forget"
 )
 NOT_HERE = (
     "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
@@ -32,7 +32,7 @@ NOT_HERE = (
     "rla-agent forget"
 )
 WITHOUT_LIMITS = "start it from a shell without that limit, or as a service: rla-agent restart"
-MENDS = (
+FIXES = (
     (
         ("internal error",),
         "please report it with the traceback (rla-agent logs); to try again: rla-agent restart",
@@ -170,7 +170,7 @@ def absent_status(places: Places, what: str, *, state: str, spool_bytes: int) ->
     facts = Facts(pid=0, places=places, started=0.0, now=0.0, state=state, spool_bytes=spool_bytes)
     status = build_status(facts, [])
     status["agent"].update(pid=None, started=None, uptime_s=None)
-    status["problems"] = [{"what": what, "mend": "rla-agent start --detach"}]
+    status["problems"] = [{"what": what, "fix": "rla-agent start --detach"}]
     return status
 
 
@@ -230,32 +230,32 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
             problems.append(problem(f"stream {stream['stream']} waits: {stream['parked']}"))
         if stream["damaged_bytes"]:
             what = f"{stream['damaged_bytes']} bytes of stream {stream['stream']} were damaged"
-            problems.append({"what": what, "mend": "check the disk of the state folder"})
+            problems.append({"what": what, "fix": "check the disk of the state folder"})
     if volume["commit_lag_s"] > SLOW_COMMIT_S:
         roots = f", with {', '.join(volume['roots'])}" if volume["roots"] else ""
         what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk{roots}"
-        problems.append({"what": what, "mend": "look at that disk or its server; rows wait in the spool"})
+        problems.append({"what": what, "fix": "check that disk or its server; rows wait in the spool"})
     return problems
 
 
 def _own_problems(facts: Facts) -> list[dict[str, str]]:
     problems = [problem(f"{name}: {why}") for name, why in facts.unreadable.items()]
-    problems += [{"what": f"limits of the agent: {limit}", "mend": WITHOUT_LIMITS} for limit in facts.limits]
+    problems += [{"what": f"limits of the agent: {limit}", "fix": WITHOUT_LIMITS} for limit in facts.limits]
     for fault in facts.settings_faults:
         path = machine_config_path()
-        what = f"{path}, {fault}: the file does not count"
-        problems.append({"what": what, "mend": f"rla-agent check-config {path}; then: rla-agent restart"})
+        what = f"{path}, {fault}: the file is ignored"
+        problems.append({"what": what, "fix": f"rla-agent check-config {path}; then: rla-agent restart"})
     if facts.newer:
         what = f"{facts.newer} messages of a newer client version; its rows wait in the spool"
         problems.append(problem(what))
     if facts.spool_max_bytes and facts.spool_bytes > 0.8 * facts.spool_max_bytes:
         what = f"the spool holds {facts.spool_bytes >> 20} MiB of {facts.spool_max_bytes >> 20} MiB"
-        problems.append({"what": what, "mend": "see what it waits for below, or raise AGENT.spool_max_bytes"})
+        problems.append({"what": what, "fix": "see below what it waits for, or raise AGENT.spool_max_bytes"})
     return problems
 
 
 def problem(text: str) -> dict[str, str]:
     """A fault and what to do about it."""
     low = text.lower()
-    mend = next((mend for needles, mend in MENDS if any(needle in low for needle in needles)), OTHERWISE)
-    return {"what": text, "mend": mend}
+    fix = next((fix for needles, fix in FIXES if any(needle in low for needle in needles)), OTHERWISE)
+    return {"what": text, "fix": fix}

@@ -12,13 +12,16 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
+from rla_agent.outputs.content import Content, cut
+from rla_agent.outputs.encoders import Kept, Whole, line_ends, missing_newline
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.textformat import NUMBERS
+from rla_client.contract.textformat import NUMBERS, cells_of
 
 SINK = "csv"
 CHUNK_BYTES = 1 << 20
@@ -96,6 +99,52 @@ class CsvEncoder:
             self.set_columns(columns)
         else:
             self.columns, self._known, self._pick = [], frozenset(), None
+
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder."""
+        return line_ends(data, quoted=True)
+
+    def end_of_records(self, content: Content) -> int:
+        """See Encoder; a newline inside quotes counts here, `whole_part` looks closer."""
+        return content.end_of_lines()
+
+    def whole_part(self, content: Content) -> Whole:
+        """See Encoder; a last row without its newline counts where it has all cells."""
+        size, ending = content.size, missing_newline(content)
+        header = before = last = records = 0
+        for end in record_ends(chain(content.chunks(), (ending,))):
+            header, before, last = header or end, last, end
+            records += 1
+        columns = cells(content.at(0, header))
+        if ending and last > size:
+            if len(cells(content.at(before, size - before))) == len(columns):
+                return Whole(size, ending, {"rows": records - 1, "columns": columns})
+            last, records = before, records - 1
+        return Whole(last, b"", {"rows": max(0, records - 1), "columns": columns})
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """See Encoder."""
+        ends = record_ends(content.chunks())
+        head = content.at(0, next(ends, 0))
+        columns = cells(head)
+        later = None if time_step is None else partial(_is_later, columns, time_step)
+        size, count = cut(content, len(head), ends, rows, later)
+        return Kept(size, {"rows": count, "columns": columns}, head)
+
+
+def _is_later(columns: Sequence[str], time_step: float, record: bytes) -> bool:
+    """Whether a record is of a later time-step."""
+    row = dict(zip(columns, cells(record), strict=False))
+    try:
+        return float(row.get(TIME_STEP) or 0) > time_step
+    except ValueError:
+        return False
+
+
+def cells(record: bytes) -> list[str]:
+    """The cells of one record; Python 3.10's reader refuses NUL."""
+    return cells_of(record.replace(b"\0", b"").decode("utf-8", "replace"))
 
 
 def row_keys(row: Row) -> set[str]:

@@ -1,21 +1,127 @@
-"""What every append-only sink does: records in, bytes out. Here also the encoders of text and JSON. Pure.
+"""What every append-only sink does: records in, bytes out. Here also the encoders of text and JSON.
 
 log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables. An
 encoder's bytes are a function of the records alone (wall time from the record, never from a clock), so
-that a replay writes the same bytes and an open reader stays valid.
+that a replay writes the same bytes and an open reader stays valid. An encoder also knows how its records
+end, so that a file is repaired, resumed and replicated at the end of one. `formats` lists them.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 from rla_agent.model.ingest import Record, Row, Text
+from rla_agent.outputs.content import Content, cut, ends_in
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.textformat import format_table
 
 JSON_SINK = "json"
 SINK = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What of a file that somebody else put there can be gone on from.
+
+    Attributes:
+        size: bytes of it that are whole records, but for `ending`.
+        ending: what the last of them lacks: editors leave out the last newline.
+        state: of an encoder that goes on behind them.
+    """
+
+    size: int
+    ending: bytes
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What stays of a file where a run goes on at an earlier point.
+
+    Attributes:
+        size: bytes that stay.
+        state: of an encoder that goes on behind them.
+        head: what a file of the rest has to begin with, to be read by itself.
+    """
+
+    size: int
+    state: dict[str, Any]
+    head: bytes = b""
+
+
+class Encoder(Protocol):
+    """Encodes records for one output.
+
+    Attributes:
+        rows: rows encoded so far, over the whole output.
+        takes_rows: whether rows leave anything in the output.
+    """
+
+    rows: int
+    takes_rows: bool
+
+    def head(self) -> bytes:
+        """Bytes that open a fresh output."""
+        ...
+
+    def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
+        """Bytes of the first `n` records, and `n`.
+
+        `n < len(records)` says that the output must be rewritten before it can take the next
+        record (a CSV whose columns grow).
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which `restore` makes an encoder that goes on at this point."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        ...
+
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """Positions just behind each whole record of some bytes, which begin at a record."""
+        ...
+
+    def end_of_records(self, content: Content) -> int:
+        """Bytes of a file up to the end of its last whole record; of a text, of its last line."""
+        ...
+
+    def whole_part(self, content: Content) -> Whole:
+        """Where the output may go on in a file that is not as it left it; size 0 when nowhere."""
+        ...
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """What stays when the run goes on at an earlier point; None: all, as it is.
+
+        Args:
+            content: the whole file.
+            rows: so many rows stay; None: `time_step` counts.
+            time_step: the rows before the first of a later one stay; None: all whole ones.
+        """
+        ...
+
+
+def line_ends(data: bytes, *, quoted: bool = False) -> list[int]:
+    """Positions behind each newline; `quoted`: but for those between double quotes."""
+    ends = []
+    at = quotes = start = 0
+    quoted = quoted and b'"' in data
+    while (at := data.find(b"\n", at)) >= 0:
+        at += 1
+        if quoted:
+            quotes += data.count(b'"', start, at)
+            start = at
+        if quotes % 2 == 0:
+            ends.append(at)
+    return ends
 
 
 class TextEncoder:
@@ -55,7 +161,7 @@ class TextEncoder:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
         if not values:
             return ""
-        return format_table({**values, "time-step": row.step, "timestamp": row.timestamp})
+        return format_table({**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp})
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
@@ -65,45 +171,57 @@ class TextEncoder:
         """See Encoder."""
         self.rows = int(state.get("rows", 0))
 
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder."""
+        return line_ends(data)
 
-class Encoder(Protocol):
-    """Encodes records for one output.
+    def end_of_records(self, content: Content) -> int:
+        """See Encoder."""
+        return content.end_of_lines()
 
-    Attributes:
-        rows: rows encoded so far, over the whole output.
-        takes_rows: whether rows leave anything in the output.
+    def whole_part(self, content: Content) -> Whole:
+        """All of it: a line may end anywhere."""
+        return Whole(content.size, missing_newline(content), {})
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """All of it: a text tells of what was, too."""
+        del content, rows, time_step
+        return None
+
+
+def missing_newline(content: Content) -> bytes:
+    """What a text lacks to end with a newline."""
+    return b"" if content.size and content.at(content.size - 1, 1) == b"\n" else b"\n"
+
+
+class RowEncoder(ABC):
+    """The encoder of a sink whose file is one record a row and nothing else.
+
+    A subclass says how a record looks, where it ends and of which time-step it is; the rest of an
+    `Encoder` follows from that.
     """
 
-    rows: int
-    takes_rows: bool
-
-    def head(self) -> bytes:
-        """Bytes that open a fresh output."""
-        ...
-
-    def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
-        """Bytes of the first `n` records, and `n`.
-
-        `n < len(records)` says that the output must be rewritten before it can take the next
-        record (a CSV whose columns grow).
-        """
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Plain data from which `restore` makes an encoder that goes on at this point."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        ...
-
-
-class JsonEncoder:
-    """Encodes rows."""
+    sink: ClassVar[str]  # what `exclude` and LOG_USED call it
 
     def __init__(self) -> None:
         self.rows = 0
         self.takes_rows = True
+
+    @staticmethod
+    @abstractmethod
+    def record(values: dict[str, Any]) -> bytes:
+        """A row's record; the values are plain (numbers, text, None, lists of them), their keys text."""
+
+    @staticmethod
+    @abstractmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder."""
+
+    @staticmethod
+    @abstractmethod
+    def time_step(record: bytes) -> float:
+        """Of which time-step a record is; ValueError, TypeError or LookupError where it has none."""
 
     def head(self) -> bytes:
         """Nothing."""
@@ -111,17 +229,17 @@ class JsonEncoder:
 
     def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
         """See Encoder."""
-        lines: list[str] = []
+        parts: list[bytes] = []
         for _end, content in records:
             if type(content) is Row:
                 excluded = content.excluded or {}
-                values = {k: v for k, v in content.values.items() if JSON_SINK not in excluded.get(k, ())}
+                values = {k: v for k, v in content.values.items() if self.sink not in excluded.get(k, ())}
                 self.rows += 1
                 if values:
-                    values["time-step"] = content.step
-                    values["timestamp"] = content.timestamp
-                    lines.append(_object(values) + "\n")
-        return "".join(lines).encode(), len(records)
+                    values[TIME_STEP] = content.step
+                    values[TIMESTAMP] = content.timestamp
+                    parts.append(self.record(values))
+        return b"".join(parts), len(records)
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
@@ -131,10 +249,69 @@ class JsonEncoder:
         """See Encoder."""
         self.rows = int(state.get("rows", 0))
 
+    def end_of_records(self, content: Content) -> int:
+        """See Encoder."""
+        return max(ends_in(content.chunks(), self.ends), default=0)
 
-def _object(values: dict[str, Any]) -> str:
-    """One JSON object; what JSON cannot hold (bytes, which no logger of ours sends) as its repr."""
+    def whole_part(self, content: Content) -> Whole:
+        """See Encoder."""
+        size, count = cut(content, 0, ends_in(content.chunks(), self.ends), None, None)
+        return Whole(size, b"", {"rows": count})
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """See Encoder."""
+        later = None if time_step is None else partial(self._is_later, time_step)
+        size, count = cut(content, 0, ends_in(content.chunks(), self.ends), rows, later)
+        return Kept(size, {"rows": count})
+
+    def _is_later(self, time_step: float, record: bytes) -> bool:
+        try:
+            return self.time_step(record) > time_step
+        except (ValueError, TypeError, LookupError):
+            return False
+
+
+class JsonEncoder(RowEncoder):
+    """progress.json: a JSON object a line."""
+
+    sink = JSON_SINK
+
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder."""
+        return line_ends(data)
+
+    @staticmethod
+    def record(values: dict[str, Any]) -> bytes:
+        """See RowEncoder; what JSON cannot hold (bytes, which no logger of ours sends) as its repr."""
+        try:
+            text = json.dumps(values)
+        except TypeError:
+            text = json.dumps(values, skipkeys=True, default=repr)
+        return f"{text}\n".encode()
+
+    @staticmethod
+    def time_step(record: bytes) -> float:
+        """See RowEncoder."""
+        return float(json.loads(record)[TIME_STEP])
+
+    def end_of_records(self, content: Content) -> int:
+        """See Encoder."""
+        return content.end_of_lines()
+
+    def whole_part(self, content: Content) -> Whole:
+        """See Encoder; a last line without its newline counts where it is a whole object."""
+        size, ending = content.size, missing_newline(content)
+        last = content.end_of_lines()
+        if ending and not _is_json(content.at(last, size - last)):
+            size, ending = last, b""
+        lines = sum(chunk.count(b"\n") for chunk in content.chunks())
+        return Whole(size, ending, {"rows": lines + len(ending)})
+
+
+def _is_json(text: bytes) -> bool:
     try:
-        return json.dumps(values)
-    except TypeError:
-        return json.dumps(values, skipkeys=True, default=repr)
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""One append-only output file of one stream: where it is, how far it is, how it is mended.
+"""One append-only output file of one stream: where it is, how far it is, how it is repaired.
 
 `position` says which records are in the file's first `size` bytes. Bytes are written at `size`
 by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
@@ -21,20 +21,22 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rla_agent.model.ingest import Batch, Position
 from rla_agent.model.output_states import OutputEvent, OutputState, after
+from rla_agent.outputs.content import Content
 from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
+from rla_agent.outputs.encoders import Encoder
+from rla_agent.outputs.formats import FORMATS
 from rla_agent.outputs.item_folder import ItemGoneError, open_below
 from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.repair import end_of_records, put_aside, replace_durably, size_by_header, whole_part
-from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.repair import put_aside, replace_durably, size_by_header, whole_part
 from rla_agent.store.state import OutputRow
 from rla_client.contract.files import open_within
+from rla_client.contract.layout import ALWAYS_OUTPUTS
 from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import TextTarget
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
@@ -215,8 +217,7 @@ class Output:
 
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: go on after its last whole record."""
-        events = isinstance(self.encoder, EventEncoder)
-        os.ftruncate(descriptor, end_of_records(descriptor, self.size, events=events))
+        os.ftruncate(descriptor, self.encoder.end_of_records(Content(descriptor, self.size)))
         found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
         os.ftruncate(descriptor, found.size)
         self.size = found.size
@@ -440,34 +441,17 @@ class Output:
 def make_outputs(opening: Opening, stream: str) -> list[Output]:
     """The outputs that a stream asks for; warn and backup texts always exist."""
     log = opening.folders["log"]
-    makers: dict[str, tuple[str, str, Any]] = {}
-    if "csv" in opening.sinks:
-        makers["csv"] = (log, opening.output_path("csv"), CsvEncoder)
-    if "json" in opening.sinks:
-        makers["json"] = (log, opening.output_path("json"), JsonEncoder)
-    if "log" in opening.sinks:
-        makers["log"] = (log, opening.output_path("log"), _text(TextTarget.LOG, tables=True))
-    if "tensorboard" in opening.sinks:
-        folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
-        opened = opening.opened
-        makers["tensorboard"] = (folder, event_file_name(opening, stream), lambda: EventEncoder(opened))
-    makers["warn"] = (log, opening.output_path("warn"), _text(TextTarget.WARN, tables=False))
-    makers["backup"] = (
-        log,
-        opening.output_path("backup"),
-        _text(TextTarget.BACKUP, tables=False),
-    )
-    return [
-        Output(name, opening.root, folder, file_name, maker, maker(), item=log)
-        for name, (folder, file_name, maker) in makers.items()
-    ]
-
-
-def _text(target: int, *, tables: bool) -> Any:  # noqa: ANN401 - a factory
-    def make() -> Encoder:
-        return TextEncoder(target, tables=tables)
-
-    return make
+    made = []
+    for name, form in FORMATS.items():
+        if name in opening.sinks or name in ALWAYS_OUTPUTS:
+            if name == "tensorboard":
+                folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
+                file_name = event_file_name(opening, stream)
+            else:
+                folder, file_name = log, opening.output_path(name)
+            new = partial(form.new, opening)
+            made.append(Output(name, opening.root, folder, file_name, new, new(), item=log))
+    return made
 
 
 def event_file_name(opening: Opening, stream: str) -> str:

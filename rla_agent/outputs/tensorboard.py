@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
+from rla_agent.outputs.content import Content
+from rla_agent.outputs.encoders import Kept, Whole
 from rla_client.contract.bounded import INT64
 
 SINK = "tensorboard"
@@ -26,6 +28,8 @@ _U32 = struct.Struct("<I")
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _FRAME_HEAD_BYTES = 12  # length and its CRC
+_FRAME_BYTES = 16  # all bytes around the data of one record
+MAX_EVENT_BYTES = 1 << 30  # a longer one is damage, not a record
 _MASK_DELTA = 0xA282EAD8
 _CACHED_KEY_SETS = 64  # rows of one run alternate between few sets of keys
 _VARINT_1, _VARINT_2, _VARINT_3 = 1 << 7, 1 << 14, 1 << 21  # beyond what so many bytes hold
@@ -134,6 +138,32 @@ class EventEncoder:
         """See Encoder."""
         self.rows = int(state.get("rows", 0))
 
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder; by the lengths alone, as it is asked of what this agent wrote."""
+        ends = []
+        at = 0
+        while at + _FRAME_BYTES <= len(data):
+            (size,) = _U64.unpack_from(data, at)
+            if size > MAX_EVENT_BYTES or at + _FRAME_BYTES + size > len(data):
+                break
+            at += _FRAME_BYTES + size
+            ends.append(at)
+        return ends
+
+    def end_of_records(self, content: Content) -> int:
+        """See Encoder."""
+        return whole_records_of(content.chunks())
+
+    def whole_part(self, content: Content) -> Whole:
+        """See Encoder."""
+        return Whole(whole_records_of(content.chunks()), b"", {})
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """All of it: each stream has a file of its own, and `pipeline.truncate` cuts the earlier ones."""
+        del content, rows, time_step
+        return None
+
 
 def masked_crc(data: bytes) -> int:
     """CRC32C as TensorFlow records store it."""
@@ -203,17 +233,22 @@ def _varint(value: int) -> bytes:
 
 def whole_records_of(chunks: Iterable[bytes]) -> int:
     """`whole_records` of a content in pieces that end anywhere."""
-    total, rest = 0, b""
+    return sum(map(len, _whole_parts(chunks)))
+
+
+def _whole_parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The whole, valid records at the beginning of such a content, some at a time."""
+    rest = b""
     for chunk in chunks:
         rest += chunk
         whole = whole_records(rest)
-        total, rest = total + whole, rest[whole:]
+        yield rest[:whole]
+        rest = rest[whole:]
         if len(rest) >= _FRAME_HEAD_BYTES and (
             _U32.unpack_from(rest, 8)[0] != masked_crc(rest[:8])
             or _FRAME_HEAD_BYTES + _U64.unpack_from(rest)[0] + 4 <= len(rest)
         ):
-            break
-    return total
+            return
 
 
 def whole_records(data: bytes) -> int:
@@ -230,15 +265,18 @@ def whole_records(data: bytes) -> int:
     return at
 
 
-def records_until(data: bytes, time_step: float) -> int:
-    """Bytes of `data` before its first event of a later time-step; all, where a damaged one comes first."""
-    at, whole = 0, whole_records(data)
-    while at < whole:
-        end = at + _FRAME_HEAD_BYTES + _U64.unpack_from(data, at)[0] + 4
-        if _step_of(data, at + _FRAME_HEAD_BYTES, end - 4) > time_step:
-            return at
-        at = end
-    return len(data)
+def records_until(chunks: Iterable[bytes], time_step: float) -> int | None:
+    """Bytes before the first event of a later time-step; None without one before the first damaged record."""
+    total = 0
+    for records in _whole_parts(chunks):
+        at = 0
+        while at < len(records):
+            end = at + _FRAME_HEAD_BYTES + _U64.unpack_from(records, at)[0] + 4
+            if _step_of(records, at + _FRAME_HEAD_BYTES, end - 4) > time_step:
+                return total + at
+            at = end
+        total += len(records)
+    return None
 
 
 def _step_of(data: bytes, at: int, end: int) -> int:

@@ -1,8 +1,8 @@
 """What a stream leaves behind when it was taken in to its end: shared memory, copies of a fork, unused code.
 
-Safe to repeat and safe to miss. A child of the training process may hold an arena's lock for a while
-after the stream's end, so shared memory is looked at again each MEMORY_SWEEP_INTERVAL_S; the code store
-at the next end of a stream.
+Copies of a fork go before the stream does. The rest is safe to repeat and safe to miss. A child of the
+training process may hold an arena's lock for a while after the stream's end, so shared memory is looked at
+again each MEMORY_SWEEP_INTERVAL_S; the code store at the next end of a stream.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def sweep_store(root: str) -> None:
         _log.info("freed %d bytes of code that no run of %s uses", freed, root)
 
 
-def sweep_fork_copies(places: Places, opening: Opening) -> None:
-    """Remove what forks of a run copied and did not hand over, once no stream of the run is left.
+def sweep_fork_copies(spool: Path, stream: str, opening: Opening) -> None:
+    """Remove what forks of a run copied and did not hand over, before the last stream of the run goes.
 
     A process that copies has a stream in the spool all the time, and so has a copy that was handed over,
     until its files are in their places.
@@ -72,17 +72,17 @@ def sweep_fork_copies(places: Places, opening: Opening) -> None:
         folder = open_folder(opening.root, opening.folders["log"])
         try:
             copies = [name for name in os.listdir(folder) if name.startswith(FORK_COPY_PREFIX)]
-            if copies and not _has_streams(places, opening.run):
+            if copies and not _has_others(spool, stream, opening.run):
                 for name in copies:
                     shutil.rmtree(f"/proc/self/fd/{folder}/{name}")
         finally:
             os.close(folder)
 
 
-def _has_streams(places: Places, run: str) -> bool:
-    for name in stream_names(places.spool):
+def _has_others(spool: Path, stream: str, run: str) -> bool:
+    for name in stream_names(spool):
         try:
-            if read_opening(places.spool / name)[0].run == run:
+            if name != stream and read_opening(spool / name)[0].run == run:
                 return True
         except FileNotFoundError:
             continue
@@ -94,5 +94,4 @@ def _has_streams(places: Places, run: str) -> bool:
 def sweep_after(places: Places, opening: Opening) -> None:
     """All of it, after the end of one stream."""
     sweep_memory(places)
-    sweep_fork_copies(places, opening)
     sweep_store(opening.root)

@@ -24,7 +24,7 @@ from rla_client.contract.opening import Opening
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.snapshot_job import is_older
 
-REFUSED_S = 60.0  # rows wait meanwhile; whoever mends a mount or the rights of a folder is done by then
+REFUSED_S = 60.0  # rows wait meanwhile; whoever fixes a mount or the rights of a folder is done by then
 MOST_FAULTS = 20  # of one stream that are shown; the log has all
 # a folder or a link is where the file would go, or its folder is not there
 NEVER = frozenset((

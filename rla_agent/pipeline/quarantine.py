@@ -64,7 +64,7 @@ class Unreadable(Mapping[str, str]):
                     remove_stream(folder)
                 return None
             if self._why.get(name) != str(error):
-                _log.warning("stream %s is not taken in: %s", name, error)
+                _log.warning("stream %s is not stored: %s", name, error)
             self._why[name] = str(error)
             self._next[name] = now + RETRY_S, self._changed(name)
             return None

@@ -98,7 +98,7 @@ class SegmentReader:
         try:
             return parse(data, number, offset, final=final)
         except UnknownVersionError as error:
-            self.unknown = f"{error}; it is kept and taken in by a newer agent"
+            self.unknown = f"{error}; it is kept for a newer agent"
             return Batch(number, offset, offset, [])
 
 

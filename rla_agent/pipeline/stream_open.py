@@ -69,7 +69,7 @@ def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Str
     except FileNotFoundError:
         return None
     except (RlaError, OSError) as error:
-        message = f"not taken in yet, tried again all the time: {error}; its rows wait in the spool"
+        message = f"not stored yet, retrying: {error}; its rows wait in the spool"
         raise NotYetError(message) from error
 
 
@@ -94,8 +94,8 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
         raise NotYetError(why_late(stream.opening, error)) from error
     except RlaError as error:
         close_files(stream, files)
-        _log.warning("stream %s is not taken in: %s", stream.name, error)
-        stream.handle(StreamEvent.REFUSED, f"not taken in, its rows stay in the spool: {error}")
+        _log.warning("stream %s is not stored: %s", stream.name, error)
+        stream.handle(StreamEvent.REFUSED, f"not stored, its rows stay in the spool: {error}")
     except Exception:
         close_files(stream, files)
         raise
@@ -161,7 +161,7 @@ def _still_there(spool: Path, names: Iterable[str]) -> list[str]:
     try:
         folder = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        message = f"not taken in yet, tried again all the time: {error}"
+        message = f"not stored yet, retrying: {error}"
         raise NotYetError(message) from error
     try:
         return sorted(set(os.listdir(folder)) & set(names))

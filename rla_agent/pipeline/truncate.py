@@ -19,23 +19,17 @@ its completion. A kill in between leaves files that the next start brings to the
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise, takewhile
 
-from rla_agent.outputs.csv_table import CsvEncoder, record_ends
-from rla_agent.outputs.encoders import JsonEncoder
+from rla_agent.outputs.content import Content, read_chunks
+from rla_agent.outputs.encoders import Kept
 from rla_agent.outputs.output import Output
-from rla_agent.outputs.repair import read_chunks, read_header, text_of
-from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records
+from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
 from rla_client.contract.bounded import MAX_TIME_S
-from rla_client.contract.files import file_mode, open_folder, write_atomic
+from rla_client.contract.files import atomic_file, file_mode, open_folder
 from rla_client.contract.opening import Continuation, Opening
-from rla_client.contract.textformat import cells_of
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 
@@ -61,83 +55,25 @@ def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
     except FileNotFoundError:
         return
     try:
-        size = os.fstat(descriptor).st_size
-        encoder = output.encoder
-        if isinstance(encoder, CsvEncoder):
-            content = b"".join(read_chunks(descriptor, size))
-            keep, rows = _kept_csv(content, plan)
-            _keep_tail(opening, output, content[: next(record_ends([content]), 0)], content[keep:], plan)
-            encoder.restore({"rows": rows, "columns": read_header(descriptor)})
-            output.size = keep
-        elif isinstance(encoder, JsonEncoder):
-            content = b"".join(read_chunks(descriptor, size))
-            keep, rows = _kept_lines(content, plan)
-            _keep_tail(opening, output, b"", content[keep:], plan)
-            encoder.restore({"rows": rows})
-            output.size = keep
-        else:
-            output.size = size
+        content = Content(descriptor)
+        kept = output.encoder.kept(content, plan.rows, plan.time_step)
+        output.size = content.size if kept is None else kept.size
+        if kept is not None:
+            _keep_tail(opening, output, kept, content, plan)
+            output.encoder.restore(kept.state)
     finally:
         os.close(descriptor)
 
 
-def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
-    """Bytes to keep and rows in them."""
-    ends = list(record_ends([content]))
-    if not ends:
-        return 0, 0
-    total = len(ends) - 1
-    if plan.rows is not None:
-        rows = min(plan.rows, total)
-    elif plan.time_step is not None:
-        rows = sum(1 for _ in _csv_rows_until(content[: ends[-1]], plan.time_step))
-    else:
-        rows = total
-    return ends[rows], rows
-
-
-def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, str]]:
-    ends = list(record_ends([content]))
-    columns = cells_of(text_of(content[: ends[0]]))
-    for begin, end in pairwise(ends):
-        row = dict(zip(columns, cells_of(text_of(content[begin:end])), strict=False))
-        try:
-            later = float(row.get("time-step") or 0) > time_step
-        except ValueError:
-            later = False
-        if later:
-            return
-        yield row
-
-
-def _kept_lines(content: bytes, plan: Continuation) -> tuple[int, int]:
-    lines = content.splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    if plan.rows is not None:
-        rows = min(plan.rows, len(lines))
-    elif plan.time_step is not None:
-        rows = sum(1 for _ in takewhile(lambda line: not _is_later(line, plan.time_step), lines))
-    else:
-        rows = len(lines)
-    return sum(map(len, lines[:rows])), rows
-
-
-def _is_later(line: bytes, time_step: float | None) -> bool:
-    """Whether a row of progress.json is of a later time-step."""
-    try:
-        return float(json.loads(line)["time-step"]) > (math.inf if time_step is None else time_step)
-    except (ValueError, TypeError, LookupError):
-        return False
-
-
-def _keep_tail(opening: Opening, output: Output, head: bytes, tail: bytes, plan: Continuation) -> None:
-    """Keep rows that are cut off; an empty tail means that an earlier try has done it."""
-    if not tail:
+def _keep_tail(opening: Opening, output: Output, kept: Kept, content: Content, plan: Continuation) -> None:
+    """Keep rows that are cut off; without any, an earlier try has done it."""
+    if kept.size >= content.size:
         return
     folder = open_folder(opening.root, os.path.join(output.folder, plan.abandoned), create=True)
     try:
-        write_atomic(f"/proc/self/fd/{folder}/{output.file_name}", head + tail, mode=file_mode(folder))
+        with atomic_file(f"/proc/self/fd/{folder}/{output.file_name}", mode=file_mode(folder)) as file:
+            file.write(kept.head)
+            file.writelines(content.chunks(kept.size))
     finally:
         os.close(folder)
 
@@ -248,8 +184,7 @@ def _truncate(folder: int, name: str, size: int) -> None:
     descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if os.fstat(descriptor).st_size > size:
-            content = b"".join(read_chunks(descriptor, size))
-            os.ftruncate(descriptor, whole_records(content))
+            os.ftruncate(descriptor, whole_records_of(read_chunks(descriptor, size)))
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -259,10 +194,8 @@ def _cut_steps(folder: int, name: str, time_step: float) -> None:
     """Cut an event file before its first event of a later time-step."""
     descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        size = os.fstat(descriptor).st_size
-        content = b"".join(read_chunks(descriptor, size))
-        keep = records_until(content, time_step)
-        if keep < size:
+        keep = records_until(read_chunks(descriptor, os.fstat(descriptor).st_size), time_step)
+        if keep is not None:
             os.ftruncate(descriptor, keep)
             os.fsync(descriptor)
     finally:

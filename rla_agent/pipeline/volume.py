@@ -38,7 +38,7 @@ from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, ItemObserver, JobsDone, Stop
 from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.flush import FlushWaiters
-from rla_agent.pipeline.gc import sweep_after
+from rla_agent.pipeline.gc import sweep_after, sweep_fork_copies
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
 from rla_agent.pipeline.removal import give_up, job_context, look_for_item, remove_durably
 from rla_agent.pipeline.runs import RunRegistry
@@ -181,8 +181,8 @@ class Volume(threading.Thread):
             self._next_tick = self._next_lock_look if self._all_asleep else now + TICK_S
         now = time.monotonic()
         if now >= self._next_commit or asked:
-            self.commit()
-            self._next_commit = time.monotonic() + self._settings.commit_interval_s
+            again = self.commit()
+            self._next_commit = 0.0 if again else time.monotonic() + self._settings.commit_interval_s
             if self._flushes:
                 self._next_tick = self._next_commit = min(self._next_commit, time.monotonic() + FLUSH_TICK_S)
         if busy:
@@ -259,7 +259,7 @@ class Volume(threading.Thread):
             try:
                 self._spool = os.open(item.folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
-                message = f"not taken in yet, tried again all the time: {error}"
+                message = f"not stored yet, retrying: {error}"
                 raise stream_open.NotYetError(message) from error
         stream, waits = self._opener.take_up(item, self.streams.values(), [*self._late, *self._broken])
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
@@ -410,9 +410,13 @@ class Volume(threading.Thread):
 
     # -- commit ---------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Make everything that was taken in durable, then answer flushes and free segments."""
-        began = time.monotonic()
+    def commit(self) -> bool:
+        """Make everything that was taken in durable, then answer flushes and free segments.
+
+        Returns:
+            Whether jobs wait for another one.
+        """
+        began, again = time.monotonic(), False
         wall = time.time()
         self.at = ""
         changes = Changes()
@@ -431,7 +435,7 @@ class Volume(threading.Thread):
         self._jobs.add_changes((job for stream in dirty for job in stream.new_jobs), changes)
         if self._committer.commit(dirty, changes, self.faults):
             changed = self._registry.stored()
-            self._jobs.start(lambda name: job_context(self.streams.get(name)))
+            again = self._jobs.start(lambda name: job_context(self.streams.get(name)))
             self._flushes.answer(
                 self.streams, lambda name: name in self._waiting_streams or name in self._late
             )
@@ -446,6 +450,7 @@ class Volume(threading.Thread):
         if self._validates:
             for stream in self.streams.values():
                 stream.validate()
+        return again
 
     def _end_streams(self, wall: float) -> int:
         """Delete streams that were taken in to their end; how many streams are no more."""
@@ -461,9 +466,10 @@ class Volume(threading.Thread):
             if self._jobs.pending(stream.name, media=True):
                 continue
             try:
+                sweep_fork_copies(stream.folder.parent, stream.name, stream.opening)
                 remove_durably(stream, self._database, wall)
             except (OSError, sqlite3.OperationalError) as error:
-                self.faults[stream.name] = f"taken in to its end, and not removed yet: {error}"
+                self.faults[stream.name] = f"stored to its end, but not removed yet: {error}"
                 if stream.folder.exists():
                     continue
             stream_open.close_files(stream, self.files)

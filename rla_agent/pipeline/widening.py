@@ -17,11 +17,11 @@ from concurrent.futures import Executor, Future
 
 from rla_agent.model.output_states import OutputEvent, OutputState
 from rla_agent.model.stream_states import StreamEvent
+from rla_agent.outputs.content import read_chunks
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.outputs.item_folder import ItemGoneError, temp_name
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
-from rla_agent.outputs.repair import read_chunks
 from rla_agent.pipeline.recovery import Rewritten, finish_intent, replace_file
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase

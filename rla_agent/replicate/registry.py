@@ -95,10 +95,10 @@ def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLik
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     if not os.path.isdir(root):
         raise ArgumentError(
-            f"{root} is no folder; give the data root, the folder that holds log/, code/ and so on"
+            f"{root} is not a folder; give the data root, the folder that holds log/, code/ and so on"
         )
     if not os.path.isfile(source):
-        raise ArgumentError(f"{source} is no file; give the rla_config.yaml with its REMOTE_SETTING")
+        raise ArgumentError(f"{source} is not a file; give the rla_config.yaml with its REMOTE_SETTING")
     entry = Entry(root, source, "user")
     with _changing(state) as found:
         _merge(found, entry)

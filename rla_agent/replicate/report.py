@@ -29,8 +29,8 @@ def replication_status(state: Path) -> dict[str, Any]:
 
     Returns:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
-        mend, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
-        written_bytes, kept), `parked` (path, reason, mend; at most 50, and 50 folders of each database),
+        fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
+        written_bytes, kept), `parked` (path, reason, fix; at most 50, and 50 folders of each database),
         `parked_files` and `parked_folders`.
     """
     status: dict[str, Any] = {
@@ -90,8 +90,8 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
         (MAX_PARKED,),
     )
     status["parked"] = [
-        {"path": os.fsdecode(folder + b"/" + name), "reason": reason or "", "mend": mend or ""}
-        for folder, name, reason, mend in rows
+        {"path": os.fsdecode(folder + b"/" + name), "reason": reason or "", "fix": fix or ""}
+        for folder, name, reason, fix in rows
     ]
     if status["running"]:
         for entry in live.get("databases", []):
@@ -124,7 +124,7 @@ def _alive(pid: int) -> bool:
 
 
 def attention(status: dict[str, Any]) -> list[dict[str, str]]:
-    """What needs somebody, as `what` and `mend`, for the list in `rla-agent status`."""
+    """What needs somebody, as `what` and `fix`, for the list in `rla-agent status`."""
     problems = []
     for target in status["targets"]:
         why = target.get("reason") or target.get("problem") or ""
@@ -132,19 +132,19 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
             blocked = target.get("health") == "blocked"
             name = shown_target(target["target"])
             what = f"replication to {name} {'has stopped' if blocked else 'is held up'}: {why}"
-            problems.append({"what": what, "mend": target.get("mend") or "it is tried again by itself"})
+            problems.append({"what": what, "fix": target.get("fix") or "it is retried automatically"})
     reasons: dict[tuple[str, str], list[str]] = {}
     for parked in status["parked"]:
-        reasons.setdefault((parked["reason"], parked["mend"]), []).append(parked["path"])
-    for (reason, mend), paths in reasons.items():
+        reasons.setdefault((parked["reason"], parked["fix"]), []).append(parked["path"])
+    for (reason, fix), paths in reasons.items():
         what = f"not replicated: {printable(paths[0])}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
-        problems.append({"what": f"{what}: {reason}", "mend": mend or "rla-agent replicate retry"})
+        problems.append({"what": f"{what}: {reason}", "fix": fix or "rla-agent replicate retry"})
     problems += [
-        {"what": f"not replicated: {text}", "mend": "mend the file named, it is read again by itself"}
+        {"what": f"not replicated: {text}", "fix": "fix that file; it is read again automatically"}
         for text in status.get("problems", {}).values()
     ]
     if "error" in status:
-        problems.append({"what": status["error"], "mend": "see: rla-agent logs"})
+        problems.append({"what": status["error"], "fix": "see: rla-agent logs"})
     return problems
 
 
@@ -153,14 +153,14 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
     found = {}
     for target in status["targets"]:
         if target.get("health") == "blocked":
-            lines = [target.get("reason") or "has stopped", target.get("mend") or ""]
+            lines = [target.get("reason") or "has stopped", target.get("fix") or ""]
             found[str(target["target"])] = "\n".join(filter(None, lines))
     if status["parked_files"]:
         first = status["parked"][0]
         lines = [
             f"{status['parked_files']} files do not go to the master, the first: {first['path']}",
             first["reason"],
-            first["mend"],
+            first["fix"],
             "see: rla-agent replicate status",
         ]
         found["files"] = "\n".join(filter(None, lines))
@@ -208,10 +208,10 @@ def as_text(status: dict[str, Any]) -> str:
     if status["parked_files"]:
         lines.append(f"parked: {status['parked_files']} file(s)")
     if status["parked_folders"]:
-        lines.append(f"parked: {status['parked_folders']} folder(s), looked at again each minute")
+        lines.append(f"parked: {status['parked_folders']} folder(s), checked again every minute")
     for parked in status["parked"]:
-        mend = [f"    → {parked['mend']}"] if parked["mend"] else []
-        lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *mend])
+        fix = [f"    → {parked['fix']}"] if parked["fix"] else []
+        lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *fix])
     lines += [f"not replicated: {text}" for text in status.get("problems", {}).values()]
     lines += [f"kept beside ours on the master: {printable(name)}" for name in status.get("kept", [])]
     return "\n".join(lines)
@@ -221,8 +221,8 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
     name = shown_target(target["target"])
     lines = [f"  {printable(target['data_root'])} → {name}: {target.get('health', 'unknown')}"]
     lines += [
-        f"    {'→ ' if name == 'mend' else ''}{target[name]}"
-        for name in ("reason", "mend", "problem")
+        f"    {'→ ' if name == 'fix' else ''}{target[name]}"
+        for name in ("reason", "fix", "problem")
         if target.get(name)
     ]
     lines += [

@@ -11,7 +11,7 @@ import getpass
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate.backend.bucket_connect import bucket_name, open_bucket
 from rla_agent.replicate.backend.connect import resolve_login
@@ -19,10 +19,11 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_agent.replicate.worker.scan import Scope
-from rla_client.config.schema import BUCKETS, Config
+from rla_client.config.schema import BUCKETS, LOCAL, Config
 
 if TYPE_CHECKING:
     from rla_agent.replicate.registry import Entry
+    from rla_client.config.schema import RemoteSetting
 
 Opener: TypeAlias = "Callable[[], Session]"
 
@@ -71,31 +72,55 @@ def target(config: Config, private: Path) -> Target:
     """Where the config's database goes. `private`: `<state>/replicate`."""
     remote = config.remote_setting
     protocol = remote.file_transfer_protocol
-    root = remote.remote_data_root
-    if protocol == "folder":
-        name = f"folder:{root}"
-    elif protocol in BUCKETS:
-        name = bucket_name(remote)
-    else:
-        port = f":{remote.port}" if remote.port else ""
-        name = f"{protocol}://{remote.username or getpass.getuser()}@{remote.ftp_server}{port}/{root}"
+    return Target(
+        _name(remote),
+        lambda: _connect(config, private),
+        connections=1 if protocol == "ftp" else remote.connections,
+        rate=remote.rate_limit_bytes_s,
+        retention=config.agent.replicate_retention,
+        append_every_s=remote.append_every_s if protocol in BUCKETS else 0.0,
+    )
 
-    def connect() -> Session:
-        if protocol in BUCKETS:
-            return open_bucket(remote)
-        if not root:
-            raise BlockedError(
-                "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
-            )
-        if protocol == "folder":
-            return FolderSession(root)
-        if protocol == "ftp":
-            from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415 - only when asked for
 
-            return open_ftp(remote)
-        return open_sftp(resolve_login(remote, private, config.path), root)
+def _name(remote: RemoteSetting) -> str:
+    """See `Target.name`."""
+    protocol, root = remote.file_transfer_protocol, remote.remote_data_root
+    if protocol in BUCKETS:
+        return bucket_name(remote)
+    if protocol in LOCAL:
+        return f"{protocol}:{root}"
+    port = f":{remote.port}" if remote.port else ""
+    return f"{protocol}://{remote.username or getpass.getuser()}@{remote.ftp_server}{port}/{root}"
 
-    connections = 1 if protocol == "ftp" else remote.connections
-    every = remote.append_every_s if protocol in BUCKETS else 0.0
-    retention = config.agent.replicate_retention
-    return Target(name, connect, connections, remote.rate_limit_bytes_s, retention, every)
+
+def _open_ftp(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415 - only when asked for
+
+    return open_ftp(config.remote_setting)
+
+
+def _open_sftp(config: Config, private: Path) -> Session:
+    remote = config.remote_setting
+    return open_sftp(resolve_login(remote, private, config.path), remote.remote_data_root)
+
+
+def _open_bucket(config: Config, _private: Path) -> Session:
+    return open_bucket(config.remote_setting)
+
+
+_BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
+    "sftp": _open_sftp,
+    "ftp": _open_ftp,
+    "folder": lambda config, _private: FolderSession(config.remote_setting.remote_data_root),
+    **dict.fromkeys(BUCKETS, _open_bucket),
+}
+"""What opens a session, by protocol. A new backend is a line here, and its name one of `config.schema`'s."""
+
+
+def _connect(config: Config, private: Path) -> Session:
+    remote = config.remote_setting
+    if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
+        raise BlockedError(
+            "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
+        )
+    return _BACKENDS[remote.file_transfer_protocol](config, private)

@@ -64,7 +64,7 @@ def _ask(places: Places, question: dict[str, Any], timeout_s: float) -> dict[str
 
 
 def left_behind(places: Places) -> list[dict[str, str]]:
-    """Spools of this user beside the own one that hold rows and that no agent serves: `what` and `mend`.
+    """Spools of this user beside the own one that hold rows and that no agent serves: `what` and `fix`.
 
     A machine's host name or id was changed, or a home came from another machine.
     """
@@ -77,7 +77,7 @@ def left_behind(places: Places) -> list[dict[str, str]]:
             continue
         if names and not agent_alive(other):
             what = f"rows of {len(names)} process(es) wait in {other.spool}, of another host name or machine"
-            found.append({"what": what, "mend": f"rla-agent drain --spool {shlex.quote(str(state))}"})
+            found.append({"what": what, "fix": f"rla-agent drain --spool {shlex.quote(str(state))}"})
     return found
 
 

@@ -36,7 +36,7 @@ from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.files import open_folder, write_atomic
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places, make_private
+from rla_client.contract.paths import Places, check_entries, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
 from rla_client.contract.retention import FETCHED_MARK
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names
@@ -134,6 +134,7 @@ def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) 
         RlaError: the folders cannot be used, or taking in failed.
     """
     make_private(places.state)
+    check_entries(places.state)  # agent.db says where data go
     lock = AgentLock(places, DRAIN_HOLDER, spool=spool)
     result = Drained()
     volume: _Drain | None = None

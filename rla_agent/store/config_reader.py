@@ -138,7 +138,7 @@ class ConfigReader:
                 self._have_read(time.monotonic())
 
     def problems(self) -> list[dict[str, str]]:
-        """What cannot be read: `what` and `mend`, for `status`."""
+        """What cannot be read: `what` and `fix`, for `status`."""
         now = time.monotonic()
         with self._lock:
             late = [
@@ -147,11 +147,11 @@ class ConfigReader:
                 if now - one.since > WAIT_S
             ]
         meanwhile = ("without its alerts, and not sent to its master", "as it said before")
-        mend = "bring its mount back; the candidates are shown by: grep -e nfs -e fuse /proc/mounts"
+        fix = "bring its mount back; the candidates are shown by: grep -e nfs -e fuse /proc/mounts"
         return [
             {
-                "what": f"{path} cannot be read for {since}: {why}; its runs go on {meanwhile[known]}",
-                "mend": mend,
+                "what": f"{path} cannot be read for {since}: {why}; its runs continue {meanwhile[known]}",
+                "fix": fix,
             }
             for path, since, why, known in late
         ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,7 +50,16 @@ CREATE TABLE IF NOT EXISTS firings(
   fields TEXT NOT NULL, PRIMARY KEY(stream, number, offset, rule)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS filler(page BLOB);
 """
-STEPS: tuple[Step, ...] = (_SCHEMA,)  # to the newest version, in order; a change is a new one at the end
+
+
+def _add_tries(db: sqlite3.Connection) -> None:
+    """A file whose version was lost may have the column already."""
+    if "tries" not in {row[1] for row in db.execute("PRAGMA table_info(jobs)")}:
+        db.execute("ALTER TABLE jobs ADD COLUMN tries INT NOT NULL DEFAULT 0")
+
+
+# to the newest version, in order; a change is a new one at the end
+STEPS: tuple[Step, ...] = (_SCHEMA, _add_tries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +77,17 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job that is accepted and not done."""
+    """A job that is accepted and not done.
+
+    Attributes:
+        tries: later starts of the agent that began it and did not come to an outcome.
+    """
 
     stream: str
     position: Position
     kind: str
     fields: bytes
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +169,8 @@ class AgentDatabase:
                 ((run, updated, int(live), json.dumps(data)) for run, updated, live, data in changes.runs),
             )
             db.executemany(
-                "INSERT OR REPLACE INTO jobs VALUES(?,?,?,?,?)",
-                ((j.stream, *j.position, j.kind, j.fields) for j in changes.jobs),
+                "INSERT OR REPLACE INTO jobs(stream,number,offset,kind,fields,tries) VALUES(?,?,?,?,?,?)",
+                ((j.stream, *j.position, j.kind, j.fields, j.tries) for j in changes.jobs),
             )
             db.executemany(
                 "DELETE FROM jobs WHERE stream=? AND number=? AND offset=?",
@@ -192,9 +207,13 @@ class AgentDatabase:
     def jobs_of(self, stream: str) -> list[JobRow]:
         """Jobs of a stream that are not done, in their order."""
         rows = self._db.execute(
-            "SELECT number,offset,kind,fields FROM jobs WHERE stream=? ORDER BY number,offset", (stream,)
+            "SELECT number,offset,kind,fields,tries FROM jobs WHERE stream=? ORDER BY number,offset",
+            (stream,),
         )
-        return [JobRow(stream, Position(n, o), str(kind), _blob(fields)) for n, o, kind, fields in rows]
+        return [
+            JobRow(stream, Position(n, o), str(kind), _blob(fields), whole(tries))
+            for n, o, kind, fields, tries in rows
+        ]
 
     def is_done(self, stream: str) -> bool:
         """Whether a stream was taken in to its end."""

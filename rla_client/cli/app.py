@@ -5,7 +5,7 @@ is left out. Only the module of the command that is asked for is imported, and e
 imports of typer only: tables, charts and most commands need neither pandas nor numpy, so that
 `rla show` answers within 0.3 s.
 
-Errors that are the user's to mend are `error: …` on stderr, with a line `hint: …` where one helps,
+Errors that are the user's to fix are `error: …` on stderr, with a line `hint: …` where one helps,
 and exit code 1; wrong options are
 typer's, exit code 2. A reader that closes the pipe ends the command quietly.
 """
@@ -22,6 +22,7 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.completion import ASKED, answer
+from rla_client.contract.command_line import examples, run_app, tell_error
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable
 
@@ -35,11 +36,24 @@ COMMAND_MODULES = {
     "rla_client.cli.lake": ("lake", "sql"),
     "rla_client.cli.init": ("init",),
     "rla_client.cli.project": ("push", "pull", "verify"),
-    "rla_client.cli.web": ("web",),
+    "rla_client.cli.web": ("web", "report"),
+    "rla_client.cli.mcp": ("mcp",),
     "rla_client.cli.top": ("top",),
     "rla_client.cli.sweep": ("sweep",),
     "rla_client.cli.launch": ("resume", "restore-code", "rerun"),
 }
+FIRST_DAY = """\
+rla lists, compares, plots and manages the runs of an RLA database. To begin with:
+
+  rla init     write rla_config.yaml, and show what to add to a training script
+  rla ls       list the runs
+  rla show     show everything about the newest run, with a small chart
+  rla plot     draw the return of all runs into plot.png
+  rla web      show runs, curves and files in a browser, live
+
+All commands: rla --help. One of them, with examples: rla COMMAND --help.
+"""
+LONG_LIVED = ("mcp", "sweep", "top", "web")
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
@@ -62,13 +76,14 @@ def make_app(command: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="rla",
-        help="Look at, compare, plot and manage the runs of an RLA database.",
+        help="List, compare, plot and manage the runs of an RLA database.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="RUN is an index, a unique part of it, or @last; -r RUN is every run that it fits. "
-        "The database is --data-root, or RLA_DATA_ROOT, "
-        "or the one found here, in data, or upwards beside rla_config.yaml.",
+        epilog="RUN is a run's index, a unique part of it, or @last (the newest); "
+        "-r RUN selects all runs that match. "
+        "The database is --data-root, else RLA_DATA_ROOT, else the one found here, in data/, "
+        "or in a parent folder beside rla_config.yaml.\n\n" + examples("rla ls", "rla plot --group lr"),
     )
     app.callback()(_group)
     wanted = [name for name, commands in COMMAND_MODULES.items() if command in commands]
@@ -94,14 +109,18 @@ def main() -> None:
         sys.stdout.write(f"{found}\n" if found else "")
         return
     escape_unprintable(sys.stdout, sys.stderr)
-    gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
+    if len(sys.argv) == 1:
+        sys.stdout.write(FIRST_DAY)
+        return
+    if {*sys.argv[1:2]}.isdisjoint(LONG_LIVED):
+        gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:
-        make_app(sys.argv[1] if len(sys.argv) > 1 else None)(standalone_mode=True)
+        run_app(make_app(sys.argv[1]))
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
     except RlaError as error:
-        print(_told(f"error: {error}"), file=sys.stderr)  # noqa: T201
+        tell_error(_lines(error))
         code = EXIT_FAULT
     except BrokenPipeError:
         _close_quietly()
@@ -110,7 +129,7 @@ def main() -> None:
         code = EXIT_INTERRUPTED
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        print(_told(f"error: {error.strerror or error}{where}"), file=sys.stderr)  # noqa: T201
+        tell_error(_lines(f"{error.strerror or error}{where}"))
         code = EXIT_FAULT
     try:
         sys.stdout.flush()
@@ -120,12 +139,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _told(message: str) -> str:
-    """A message in lines that fit the terminal, whole lines for scripts; names may come from others."""
-    from rla_client.contract.textformat import fitted
-    from rla_client.database.text import lines_text, width
+def _lines(message: object) -> str:
+    """A message without what a terminal obeys: names in it may come from others."""
+    from rla_client.database.text import lines_text
 
-    return fitted(lines_text(message), width() if sys.stderr.isatty() else sys.maxsize)
+    return lines_text(str(message))
 
 
 def _close_quietly() -> None:

@@ -10,19 +10,26 @@ import typer
 
 from rla_client.cli.completion import complete_run
 from rla_client.cli.options import (
+    CHANGE,
+    AsJson,
     DataRoot,
     Selection,
     Yes,
     agree,
+    named_runs,
     open_database,
+    print_done,
+    print_rows,
     say,
     say_aside,
     say_waiting,
     takes_runs,
+    teller,
 )
+from rla_client.contract.command_line import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rla_client.database.records import Record
     from rla_client.database.runs import Database
@@ -35,18 +42,33 @@ Kinds = Annotated[
 Small = Annotated[
     float | None,
     typer.Option(
-        "--small", help="Only runs whose last time-step is at most this, or without rows.", show_default=False
+        "--small",
+        help="Only runs that have no rows or whose last time-step is at most this.",
+        show_default=False,
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(tag)
-    app.command()(note)
-    app.command()(rm)
-    app.command()(archive)
-    app.command()(migrate)
+    app.command(
+        rich_help_panel=CHANGE, epilog=examples("rla tag @last best", "rla tag --where 'lr == 0.1' baseline")
+    )(tag)
+    app.command(
+        rich_help_panel=CHANGE,
+        epilog=examples("rla note @last", "rla note @last 'first run with the new reward'"),
+    )(note)
+    app.command(
+        rich_help_panel=CHANGE, epilog=examples("rla rm --state failed --since 7d", "rla rm @last --yes")
+    )(rm)
+    app.command(
+        rich_help_panel=CHANGE,
+        epilog=examples("rla archive @last", "rla archive --tag best --kinds log,checkpoint"),
+    )(archive)
+    app.command(
+        rich_help_panel=CHANGE,
+        epilog=examples("rla migrate baselines --tag best", "rla migrate old --table cartpole --since 7d"),
+    )(migrate)
 
 
 @takes_runs(argument=False)
@@ -55,16 +77,17 @@ def tag(
         list[str],
         typer.Argument(
             metavar="RUN TAG...",
-            help="A run and tags, without blanks; tags alone where --run or a filter says which runs.",
+            help="A run, then tags without spaces; only tags if --run or a filter selects the runs.",
             autocompletion=complete_run,
         ),
     ],
     *,
     chosen: Selection,
-    remove: Annotated[bool, typer.Option("--remove", help="Take them away instead.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tags instead.")] = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Add tags to runs (or take them away)."""
+    """Add tags to runs, or remove them."""
     from rla_client.contract.errors import ArgumentError
     from rla_client.database.changes import changing
     from rla_client.database.notes import change_note
@@ -75,14 +98,20 @@ def tag(
     if not tags:
         message = "no tag is given\nhint: rla tag RUN TAG..."
         raise ArgumentError(message)
+    found = []
     with changing(database.data_root, clock(), say_waiting):
         for record in records:
             content = change_note(
                 database.data_root, record, add=[] if remove else tags, remove=tags if remove else []
             )
             listed = content["tags"]
-            texts = map(str, listed) if isinstance(listed, list) else ()
-            say(f"{record.date}: {' '.join(texts) or 'no tags'}")
+            texts = list(map(str, listed)) if isinstance(listed, list) else []
+            found.append(texts)
+            if not as_json:
+                say(f"{record.date}: {' '.join(texts) or 'no tags'}")
+    if as_json:
+        rows = [[record.index, record.table, texts] for record, texts in zip(records, found, strict=True)]
+        print_rows(["run", "table", "tags"], rows, as_json=True, as_csv=False)
 
 
 @takes_runs(argument=False)
@@ -91,13 +120,14 @@ def note(
         list[str] | None,
         typer.Argument(
             metavar="RUN [TEXT]",
-            help="A run and its note, without which it is printed; the note alone with --run or a filter.",
+            help="A run and its new note; without a note, the present one is printed.",
             autocompletion=complete_run,
         ),
     ] = None,
     *,
     chosen: Selection,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print or set the note of runs."""
     from rla_client.contract.errors import ArgumentError
@@ -110,18 +140,22 @@ def note(
     if len(texts) > 1:
         message = "a note is one text\nhint: put it in quotes"
         raise ArgumentError(message)
-    if not texts:
+    if texts:
+        with changing(database.data_root, clock(), say_waiting):
+            for record in records:
+                change_note(database.data_root, record, note=texts[0])
+                if not as_json:
+                    say(f"{record.date}: noted")
+    if as_json:
+        rows = [[record.index, record.table, texts[0] if texts else record.note] for record in records]
+        print_rows(["run", "table", "note"], rows, as_json=True, as_csv=False)
+    elif not texts:
         for record in records:
             say(
                 f"{record.date}: {record.note}"
                 if len(records) > 1 and record.note
                 else record.note or f"{record.date} has no note"
             )
-        return
-    with changing(database.data_root, clock(), say_waiting):
-        for record in records:
-            change_note(database.data_root, record, note=texts[0])
-            say(f"{record.date}: noted")
 
 
 def _run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:
@@ -136,7 +170,7 @@ def _run_first(database: Database, chosen: Selection, words: list[str]) -> tuple
         chosen, words = replace(chosen, named=(words[0],)), words[1:]
     records = chosen.records(database, one_each=True)
     if not records:
-        message = "no run fits"
+        message = "no run matches"
         raise ArgumentError(message)
     return records, words
 
@@ -169,18 +203,18 @@ def _items(database: Database, records: Sequence[Record], kinds: str | None) -> 
     ]
 
 
-def _list(records: Sequence[Record], items: Sequence[Item]) -> int:
+def _list(records: Sequence[Record], items: Sequence[Item], tell: Callable[[str], None]) -> int:
     """Show what a command will touch; returns its bytes."""
     from rla_client.database.records import shown_name
     from rla_client.database.text import bytes_text, clean, cut, width
     from rla_client.database.tree import item_bytes
 
     for record in records[:SHOWN]:
-        say(cut(clean(f"  {shown_name(record.table, record.index)}"), width()))
+        tell(cut(clean(f"  {shown_name(record.table, record.index)}"), width()))
     if len(records) > SHOWN:
-        say(f"  … and {len(records) - SHOWN} more")
+        tell(f"  … and {len(records) - SHOWN} more")
     total = sum(item_bytes(item)[0] for item in items)
-    say(f"{len(records)} run(s), {len(items)} item(s), {bytes_text(total)}")
+    tell(f"{len(records)} run(s), {len(items)} item(s), {bytes_text(total)}")
     return total
 
 
@@ -193,13 +227,17 @@ def rm(
     yes: Yes = False,
     data_root: DataRoot = None,
     master: Annotated[
-        bool, typer.Option("--master", help="On the master too: to its trash, and never sent again.")
+        bool,
+        typer.Option(
+            "--master", help="Also on the master: move them to its trash and never send them again."
+        ),
     ] = False,
     config: Annotated[
         Path | None, typer.Option("--config", help="With --master: the rla_config.yaml that names it.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Move runs to the trash, from where they come back for 7 days at least."""
+    """Move runs to the trash; they can be restored for at least 7 days."""
     from rla_client.database.changes import TRASH_DAYS, changing, move_to_trash, refuse_live
     from rla_client.database.records import clock
     from rla_client.database.text import bytes_text
@@ -208,11 +246,12 @@ def rm(
     records = _choose(database, chosen, small)
     items = _items(database, records, kinds)
     if not items:
-        say("nothing to remove: no run fits")
+        facts: dict[str, object] = {"runs": [], "items": 0, "size": 0, "entry": None}
+        print_done(facts, "nothing to remove: no run matches", as_json=as_json)
         return
     refuse_live(database.data_root, items, clock())
-    total = _list(records, items)
-    _say_about_master(database.data_root, items, master=master)
+    total = _list(records, items, teller(as_json=as_json))
+    _say_about_master(database.data_root, items, teller(as_json=as_json), master=master)
     if not agree("Move them to the trash" + (" here and on the master?" if master else "?"), yes):
         raise typer.Exit(1)
     if master:
@@ -221,13 +260,18 @@ def rm(
         remove_on_master(database.data_root, items, config)
     with changing(database.data_root, clock(), say_waiting):
         name = move_to_trash(database.data_root, items, clock())
-    say(f"moved {len(items)} item(s) to the trash as {name}")
     kept = f"Kept for {TRASH_DAYS:.0f} days at least; delete now: rla trash empty"
-    say(f"Moved to trash ({bytes_text(total)}). {kept}")
-    say(f"undo: rla trash restore {name}")
+    told = (
+        f"moved {len(items)} item(s) to the trash as {name}\nMoved to trash ({bytes_text(total)}). {kept}\n"
+        f"to undo: rla trash restore {name}"
+    )
+    facts = {"runs": named_runs(records), "items": len(items), "size": total, "entry": name}
+    print_done(facts, told, as_json=as_json)
 
 
-def _say_about_master(data_root: Path, items: Sequence[Item], *, master: bool) -> None:
+def _say_about_master(
+    data_root: Path, items: Sequence[Item], tell: Callable[[str], None], *, master: bool
+) -> None:
     """Warn about what would be left in the trash alone."""
     from rla_client.database.copies import lacking
     from rla_client.database.text import bytes_text
@@ -243,7 +287,7 @@ def _say_about_master(data_root: Path, items: Sequence[Item], *, master: bool) -
             f"warning: {found['pruned']} of these files were pruned here: the master's are the only ones"
         )
     if not master:
-        say("the master keeps its copy; --master removes it there too")
+        tell("the master keeps its copy; --master removes it there too")
 
 
 @takes_runs()
@@ -253,15 +297,15 @@ def archive(
     kinds: Kinds = None,
     yes: Yes = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Copy runs to arc/ of the database."""
+    """Copy runs to the archive, arc/ in the database."""
     from rla_client.contract.layout import ARCHIVED_TABLE
 
     database = open_database(data_root)
     records = _choose(database, chosen)
-    _copy(
-        database, records, _items(database, records, kinds), (ARCHIVED_TABLE + "/{kind}/{table}", "arc/", yes)
-    )
+    how = (ARCHIVED_TABLE + "/{kind}/{table}", "arc/", yes)
+    _copy(database, records, _items(database, records, kinds), how, as_json=as_json)
 
 
 @takes_runs()
@@ -272,6 +316,7 @@ def migrate(
     kinds: Kinds = None,
     yes: Yes = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy runs to another table of the database."""
     from rla_client.contract.layout import check_table_name
@@ -279,11 +324,17 @@ def migrate(
     database = open_database(data_root)
     escaped = check_table_name(target).replace("{", "{{").replace("}", "}}")
     records = _choose(database, chosen)
-    _copy(database, records, _items(database, records, kinds), ("{kind}/" + escaped, f"table {target}", yes))
+    how = ("{kind}/" + escaped, f"table {target}", yes)
+    _copy(database, records, _items(database, records, kinds), how, as_json=as_json)
 
 
 def _copy(
-    database: Database, records: Sequence[Record], items: Sequence[Item], how: tuple[str, str, bool]
+    database: Database,
+    records: Sequence[Record],
+    items: Sequence[Item],
+    how: tuple[str, str, bool],
+    *,
+    as_json: bool,
 ) -> None:
     from rla_client.database.changes import changing, refuse_live
     from rla_client.database.copies import copy_items
@@ -291,10 +342,11 @@ def _copy(
 
     pattern, place, yes = how
     if not items:
-        say("nothing to copy: no run fits")
+        facts: dict[str, object] = {"runs": [], "items": 0, "already_there": 0, "to": place}
+        print_done(facts, "nothing to copy: no run matches", as_json=as_json)
         return
     refuse_live(database.data_root, items, clock())
-    _list(records, items)
+    _list(records, items, teller(as_json=as_json))
     if not agree(f"Copy them to {place}?", yes):
         raise typer.Exit(1)
     copied = 0
@@ -309,4 +361,6 @@ def _copy(
             )
             copied += len(done)
     there = len(items) - copied
-    say(f"copied {copied} item(s) to {place}" + (f"; {there} were there already" if there else ""))
+    told = f"copied {copied} item(s) to {place}" + (f"; {there} already there" if there else "")
+    facts = {"runs": named_runs(records), "items": copied, "already_there": there, "to": place}
+    print_done(facts, told, as_json=as_json)

@@ -31,7 +31,7 @@ def chart_text(title: str, points: Points, room: int | None = None, *, sampled: 
     room = width() if room is None else room
     good = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     lost = len(points) - len(good)
-    values = f"the {len(points)} values looked at" if sampled else f"{len(points)} values"
+    values = f"the {len(points)} values sampled" if sampled else f"{len(points)} values"
     if not good:
         return cut(f"{clean(title)}: " + (f"all {values} are nan or inf" if lost else "no numbers yet"), room)
     note = f"  ({lost} of {values} not drawn: nan or inf)" if lost else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rla_client.cli.options import (
+    LOOK,
     AsCsv,
     AsJson,
     DataRoot,
@@ -21,6 +22,7 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE
 
@@ -33,8 +35,13 @@ MAX_COMPARED = 100  # runs that references fit; --where may leave more
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(diff)
-    app.command()(compare)
+    app.command(
+        rich_help_panel=LOOK, epilog=examples("rla diff @last 'lr=0.1&seed=3'", "rla diff 09-30-01 09-30-02")
+    )(diff)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples("rla compare --where 'seed == 1'", "rla compare -r lr=0.1 -m return"),
+    )(compare)
 
 
 def diff(
@@ -46,7 +53,7 @@ def diff(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """What differs between two runs: hyper-parameters, environment, code lines."""
+    """Show how two runs differ: hyper-parameters, environment, lines of code."""
     from rla_client.database.compare import code_differences, run_differences
     from rla_client.database.text import csv_text, json_text, table_text
 
@@ -103,16 +110,14 @@ def compare(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Table of the hyper-parameters in which runs differ, with last values of the metrics of --metric."""
+    """Tabulate the hyper-parameters in which runs differ, with the last values of --metric."""
     from rla_client.database.choosing import full_metrics
     from rla_client.database.compare import differing_keys
 
     database = open_database(data_root)
     records = chosen.records(database)
     if (chosen.named or chosen.fitting) and len(records) > MAX_COMPARED:
-        message = (
-            f"{len(records)} runs fit, {MAX_COMPARED} at most are compared\nhint: --where, --tag, --since"
-        )
+        message = f"{len(records)} runs match, the limit is {MAX_COMPARED}\nhint: --where, --tag, --since"
         raise ArgumentError(message)
     metric = full_metrics(metric or [], records)
     keys, flats = differing_keys(records)

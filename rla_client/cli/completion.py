@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 MAX_OFFERED = 100  # newest runs; more is no help on a screen
 MAX_ASKED = 1000  # newest runs whose parameters are offered
-TIME_S = 0.3  # of processor time, so that a busy machine does not make a small database silent
+TIME_S = 1.0  # of processor time, so that a busy machine does not make a small database silent
 TIME_PLACE = len("2026/11/21/")
 ASKED = "_RLA_COMPLETE"  # set by the shell's function, as typer names it
 _meant: list[str] = []  # names were looked for: the shell shall not offer files
 
 
 def answer(ask: Callable[[], object]) -> str:
-    """What to print for the shell: the answer of typer, mended for bash and zsh.
+    """What to print for the shell: the answer of typer, adapted for bash and zsh.
 
     Bash takes `seed=1` and `--group=lr` for three words and replaces the last one alone. Zsh is told
     to offer files where typer finds nothing, though a name was wanted.

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rla_client.cli.options import say
+from rla_client.cli.options import BEGIN, AsJson, print_done
 from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError
 
 IGNORE_NAME = ".gitignore"
@@ -32,20 +33,20 @@ Then look: rla ls, rla-agent status, tensorboard --logdir {data}/log
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("init")(init)
+    app.command("init", rich_help_panel=BEGIN, epilog=examples("rla init", "rla init YOUR_PROJECT"))(init)
 
 
 def init(
     folder: Annotated[Path, typer.Argument(help="The project's folder.", show_default=False)] = Path(),
     data: Annotated[
-        str, typer.Option("--data", help="Folder of the database, in the project.")
+        str, typer.Option("--data", help="Folder of the database, relative to the project.")
     ] = DATA_FOLDER,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a commented rla_config.yaml and the .gitignore lines, and show what a script needs."""
-    for line in set_up(folder, data):
-        say(line)
-    say("")
-    say(SNIPPET.format(table=folder.absolute().name, data=data))
+    """Write a commented rla_config.yaml, extend .gitignore, and show what to add to a script."""
+    done = set_up(folder, data)
+    snippet = SNIPPET.format(table=folder.absolute().name, data=data)
+    print_done({"done": done, "snippet": snippet}, "\n".join([*done, "", snippet]), as_json=as_json)
 
 
 def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
@@ -64,7 +65,7 @@ def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
     from rla_client.config.schema import template_text
 
     if not folder.is_dir():
-        message = f"{folder} is no folder"
+        message = f"{folder} is not a folder"
         raise ArgumentError(message)
     config = folder / CONFIG_NAME
     try:

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rla_client.cli.options import (
+    TAKE,
     AsCsv,
     AsJson,
     DataRoot,
     Yes,
     agree,
     open_database,
+    print_done,
     print_rows,
     say,
     say_aside,
 )
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Bucket = Annotated[
-    str, typer.Option("--bucket", help="The lake of a bucket instead: s3://bucket/prefix, gs://… or az://…")
+    str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
 ]
 Endpoint = Annotated[str, typer.Option("--endpoint", help="Address of a store that is not the vendor's own.")]
 
@@ -40,11 +43,22 @@ MAX_SHOWN = 20  # runs or parts that are named
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    lake_app = typer.Typer(help="Parquet files of ended runs, for fast looks at many.", no_args_is_help=True)
-    for command in (build, verify, status, drop):
-        lake_app.command()(command)
-    app.add_typer(lake_app, name="lake")
-    app.command()(sql)
+    lake_app = typer.Typer(
+        help="Keep ended runs as Parquet files, for fast queries over many.", no_args_is_help=True
+    )
+    lake_app.command(epilog=examples("rla lake build", "rla lake build --bucket s3://runs/cartpole"))(build)
+    lake_app.command(epilog=examples("rla lake verify", "rla lake verify --data-root data"))(verify)
+    lake_app.command(epilog=examples("rla lake status", "rla lake status --json"))(status)
+    lake_app.command(epilog=examples("rla lake drop", "rla lake drop --yes"))(drop)
+    whole = examples("rla lake build", "rla lake status")
+    app.add_typer(lake_app, name="lake", rich_help_panel=TAKE, epilog=whole)
+    app.command(
+        rich_help_panel=TAKE,
+        epilog=examples(
+            "rla sql 'SELECT state, count(*) FROM runs GROUP BY state'",
+            "rla sql --csv 'SELECT run, seed FROM params' > seeds.csv",
+        ),
+    )(sql)
 
 
 def _root(data_root: Path | None) -> Path:
@@ -70,8 +84,12 @@ def _progress(done: int, total: int) -> None:
         print(f"\r{done} of {total} runs…", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def build(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "") -> None:
-    """Take in runs that ended since the last time; from a cron line, as often as you like."""
+def build(
+    data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
+) -> None:
+    """Add the runs that ended since the last build; safe to run from cron, as often as you like."""
+    from dataclasses import asdict
+
     from rla_client.database.lake.build import build as build_lake
     from rla_client.database.records import clock
 
@@ -84,19 +102,22 @@ def build(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = 
     else:
         done = build_lake(_root(data_root), clock(), _progress)
     if done is None:
-        say("another process builds this lake; nothing was done")
+        print_done({"runs": None}, "another process builds this lake; nothing was done", as_json=as_json)
         return
     for problem in done.problems[:MAX_SHOWN]:
         say_aside(f"left out: {problem}")
     counts = f"{done.read} read, {done.removed} removed, {done.parts} part(s) written"
-    say(
-        f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s"
-        + (f"; {done.left_out} left for the next time" if done.left_out else "")
-    )
+    left = f"; {done.left_out} left for the next time" if done.left_out else ""
+    told = f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s{left}"
+    print_done(asdict(done), told, as_json=as_json)
 
 
-def verify(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "") -> None:
-    """Read every run of the lake again and compare; what is wrong leaves the lake."""
+def verify(
+    data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
+) -> None:
+    """Compare every run of the lake with its files; runs that differ are removed from the lake."""
+    from dataclasses import asdict
+
     from rla_client.database.lake.verify import verify as verify_lake
     from rla_client.database.records import clock
 
@@ -108,17 +129,16 @@ def verify(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint =
             found = verify_bucket(lake, clock(), _progress)
     else:
         found = verify_lake(_root(data_root), clock(), _progress)
-    for name, why in found.broken[:MAX_SHOWN]:
-        say(f"damaged: {name}: {why}")
-    for run in found.wrong[:MAX_SHOWN]:
-        say(f"differs: {run}")
-    say(
+    lines = [f"damaged: {name}: {why}" for name, why in found.broken[:MAX_SHOWN]]
+    lines += [f"differs: {run}" for run in found.wrong[:MAX_SHOWN]]
+    lines.append(
         f"{found.checked} run(s) are as their files say, less {len(found.wrong)} that differ and "
         f"{len(found.broken)} damaged part(s); {found.changed} changed since the build, as readers see"
     )
+    print_done(asdict(found), "\n".join(lines), as_json=as_json)
     if found.wrong or found.broken:
         say_aside(
-            "they are out of the lake now\nhint: rla lake build"
+            "they were removed from the lake\nhint: rla lake build"
             if found.dropped
             else "another process builds it; verify again later"
         )
@@ -126,7 +146,7 @@ def verify(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint =
 
 
 def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
-    """What is in the lake, and what is not yet."""
+    """Show what is in the lake and what is not yet."""
     from dataclasses import asdict
 
     from rla_client.database.lake.verify import status as lake_status
@@ -145,8 +165,8 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     )
 
 
-def drop(yes: Yes = False, data_root: DataRoot = None) -> None:
-    """Delete the lake; the runs stay, and the next build makes it again."""
+def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
+    """Delete the lake; the runs stay, and the next build recreates it."""
     from rla_client.database.lake.store import building
 
     root = open_database(data_root).data_root
@@ -156,7 +176,7 @@ def drop(yes: Yes = False, data_root: DataRoot = None) -> None:
         if builder is None:
             raise DatabaseError("another process builds this lake\nhint: try again when it is done")
         builder.drop()
-    say("the lake is deleted")
+    print_done({"dropped": True}, "the lake is deleted", as_json=as_json)
 
 
 def sql(
@@ -169,16 +189,16 @@ def sql(
     ] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows to this file.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows; 0 for all.")
+        int | None, typer.Option("--limit", "-n", min=0, help="Print at most this many rows; 0 for all.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.0, help="Seconds after which it is stopped.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.0, help="Stop the query after this many seconds.")] = 300.0,
     data_root: DataRoot = None,
     bucket: Bucket = "",
     endpoint: Endpoint = "",
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Ask in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
+    """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
     text = _query(query, file)
@@ -210,8 +230,11 @@ def _of_bucket(
 def _show(
     result: duckdb.DuckDBPyConnection, parquet: Path | None, limit: int | None, *, as_json: bool, as_csv: bool
 ) -> None:
+    from rla_client.database.lake.sql import fetched
+
     if parquet is not None:
-        say(f"{parquet}: {_write_parquet(result, parquet)} rows")
+        count = _write_parquet(result, parquet)
+        print_done({"file": str(parquet), "rows": count}, f"{parquet}: {count} rows", as_json=as_json)
         return
     machine = as_json or as_csv
     if limit is None:
@@ -220,7 +243,7 @@ def _show(
     if as_csv:
         _print_csv(result, names, limit)
         return
-    rows = _fetched(result, limit + 1 if limit else 0)
+    rows = fetched(result, limit + 1 if limit else 0)
     more = bool(limit) and len(rows) > limit
     print_rows(names, [_cells(row) for row in rows[: limit or None]], as_json=as_json, as_csv=False)
     if more:
@@ -242,31 +265,15 @@ def _query(query: str | None, file: Path | None) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:
-    """Rows, all for 0.
-
-    Raises:
-        DatabaseError: DuckDB cannot go on.
-    """
-    import duckdb
-
-    from rla_client.database.lake.sql import told
-
-    try:
-        rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
-    except duckdb.Error as error:
-        raise told(error) from error
-    return rows
-
-
 def _print_csv(result: duckdb.DuckDBPyConnection, names: list[str], limit: int) -> None:
     from rla_client.contract.csv_lines import rows_text
+    from rla_client.database.lake.sql import fetched
 
     left = limit or sys.maxsize
     rows: list[list[object]] = [list(names)]
     while rows:
         sys.stdout.write(rows_text(rows))
-        rows = [_cells(row) for row in _fetched(result, min(BATCH, left))] if left else []
+        rows = [_cells(row) for row in fetched(result, min(BATCH, left))] if left else []
         left -= len(rows)
 
 

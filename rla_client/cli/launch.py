@@ -11,30 +11,43 @@ from typing import Annotated
 
 import typer
 
-from rla_client.cli.options import DataRoot, TableOption, open_database, say
+from rla_client.cli.options import BEGIN, AsJson, DataRoot, TableOption, open_database, print_done
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import LaunchError, RlaError
 
 Experiment = Annotated[
-    str, typer.Argument(metavar="DIR_OR_RUN", help="Folder of the run, or index, a unique part of it, @last.")
+    str,
+    typer.Argument(
+        metavar="DIR_OR_RUN", help="The run's folder, its index, a unique part of that, or @last."
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(resume)
-    app.command("restore-code")(restore_code)
-    app.command()(rerun)
+    app.command(
+        rich_help_panel=BEGIN,
+        epilog=examples("rla resume @last", "rla resume data/local/experiment/ppo --from-epoch 10"),
+    )(resume)
+    app.command(
+        "restore-code",
+        rich_help_panel=BEGIN,
+        epilog=examples(
+            "rla restore-code @last ../then", "rla restore-code data/local/experiment/ppo ../then"
+        ),
+    )(restore_code)
+    app.command(rich_help_panel=BEGIN, epilog=examples("rla rerun @last", "rla rerun @last ../again"))(rerun)
 
 
 def resume(
     run: Experiment,
     from_epoch: Annotated[
-        str, typer.Option("--from-epoch", metavar="N", help="Epoch of the snapshot; also first, last.")
+        str, typer.Option("--from-epoch", metavar="N", help="Epoch of the snapshot, or first, or last.")
     ] = "last",
     table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Go on with an interrupted run: same folder, same rows, as if it had never stopped."""
+    """Continue an interrupted run: same folder, same rows, as if it had never stopped."""
     from rla_client.launcher import commands
 
     raise typer.Exit(commands.resume(_log_dir(run, table, data_root), from_epoch))
@@ -45,14 +58,17 @@ def restore_code(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the code.")],
     table: TableOption = None,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Give back the source tree that a run was started from, each file checked by its hash."""
+    """Restore the source tree that a run was started from; every file is checked by its hash."""
     from rla_client.launcher import commands
 
     manifest = commands.restore_code(_log_dir(run, table, data_root), folder)
-    say(f"{len(manifest.files)} files in {folder}, each with the hash it had")
-    for name, why in sorted(manifest.left_out.items()):
-        say(f"never archived: {name} ({why})")
+    left = sorted(manifest.left_out.items())
+    lines = [f"{len(manifest.files)} files in {folder}, each all hashes as recorded"]
+    lines += [f"not archived: {name} ({why})" for name, why in left]
+    facts = {"file": str(folder), "files": len(manifest.files), "left_out": dict(left)}
+    print_done(facts, "\n".join(lines), as_json=as_json)
 
 
 def rerun(
@@ -61,12 +77,13 @@ def rerun(
         Path | None,
         typer.Argument(
             metavar="[DIR]",
-            help="A new folder for code and run; default: <run>-rerun, beside it or, for items, in "
+            help="A new folder for code and run; default: <run>-rerun beside the run or, for items, in "
             "local/rerun of the database.",
         ),
     ] = None,
     table: TableOption = None,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.launcher import commands
@@ -82,13 +99,27 @@ def rerun(
     target = claim_folder(wanted, existing=folder is not None)
     compared = commands.rerun(log_dir, target)
     first, second = compared.rows
-    if compared.equal:
-        say(f"equal: {first} rows, time columns aside; the repeated run lies in {target}")
-        return
-    say(f"different: {first} rows then, {second} now; the repeated run lies in {target}")
-    for row, column, then, now in compared.differences:
-        say(f"  row {row}, {column}: {then} then, {now} now")
-    raise typer.Exit(1)
+    lines = [
+        f"equal: {first} rows, time columns aside; the repeated run is in {target}"
+        if compared.equal
+        else f"different: {first} rows then, {second} now; the repeated run is in {target}"
+    ]
+    names = ("row", "column", "then", "now")
+    differences = [dict(zip(names, one, strict=True)) for one in compared.differences]
+    if not compared.equal:
+        lines += [
+            f"  row {row}, {column}: {then} then, {now} now"
+            for row, column, then, now in compared.differences
+        ]
+    facts = {
+        "equal": compared.equal,
+        "rows": [first, second],
+        "file": str(target),
+        "differences": differences,
+    }
+    print_done(facts, "\n".join(lines), as_json=as_json)
+    if not compared.equal:
+        raise typer.Exit(1)
 
 
 def _log_dir(reference: str, table: str | None, data_root: Path | None) -> Path:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rla_client.database.records import Record
     from rla_client.database.runs import Database
 
+BEGIN, LOOK, TAKE = "Begin and repeat runs", "Look at runs", "Take out, bring in"
+CHANGE, CHECK, MASTER = "Change runs", "Check the database", "The master"
+"""Groups of commands in `rla --help`."""
 MANY = 300  # runs to read from which on a terminal is told how far it is
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
@@ -58,15 +61,15 @@ Where = Annotated[
     typer.Option(
         "--where",
         "-w",
-        help="Only runs that fit, e.g. \"lr == 0.001 and state == 'finished' and took > 60\".",
+        help="Only runs that match, e.g. \"lr == 0.001 and state == 'finished' and took > 60\".",
         show_default=False,
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", help="Only runs begun since: 2026/11/21, 36h, 7d.", show_default=False),
+    typer.Option("--since", help="Only runs started since then: 2026/11/21, 36h, 7d.", show_default=False),
 ]
-Archived = Annotated[bool, typer.Option("--archived", help="The runs under arc/ instead.")]
+Archived = Annotated[bool, typer.Option("--archived", help="Archived runs (those under arc/) instead.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -91,7 +94,7 @@ _Fitting = Annotated[
         "--run",
         "-r",
         metavar="RUN",
-        help="Every run that this fits, e.g. 'lr=0.1&seed=3' (repeatable).",
+        help="All runs that match, e.g. 'lr=0.1&seed=3' (repeatable).",
         show_default=False,
         autocompletion=complete_run,
     ),
@@ -331,6 +334,23 @@ def say_aside(text: str) -> None:
     from rla_client.database.text import lines_text
 
     print(lines_text(text), file=sys.stderr)  # noqa: T201
+
+
+def teller(*, as_json: bool) -> Callable[[str], None]:
+    """Where a command says what it is about to do: beside the answer where that is JSON."""
+    return say_aside if as_json else say
+
+
+def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Say what a command did, in the form that was asked for."""
+    from rla_client.database.text import json_text
+
+    say(json_text(facts) if as_json else text)
+
+
+def named_runs(records: Sequence[Record]) -> list[dict[str, object]]:
+    """Runs as JSON names them."""
+    return [{"run": record.index, "table": record.table} for record in records]
 
 
 def say_waiting() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +11,20 @@ import typer
 
 from rla_client.cli.completion import complete_metric, complete_parameters
 from rla_client.cli.options import (
+    LOOK,
+    TAKE,
+    AsJson,
     DataRoot,
     Metrics,
     Selection,
     open_database,
-    say,
+    print_done,
     say_aside,
     say_waiting,
     takes_runs,
 )
 from rla_client.code.written_files import note_written
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.extras import extra
 
@@ -31,10 +36,22 @@ PLOT_ENDINGS = (".png", ".pdf", ".svg")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(plot)
-    app.command()(export)
-    app.command()(tb)
-    app.command("import")(import_)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples("rla plot return --group lr", "rla plot loss -r lr=0.1 --smooth 5 -o loss.pdf"),
+    )(plot)
+    app.command(
+        rich_help_panel=TAKE,
+        epilog=examples("rla export runs.csv", "rla export curves.parquet --metric return --table cartpole"),
+    )(export)
+    app.command(rich_help_panel=LOOK, epilog=examples("rla tb", "rla tb --where 'lr == 0.1' --port 0"))(tb)
+    app.command(
+        "import",
+        rich_help_panel=TAKE,
+        epilog=examples(
+            "rla import tensorboard runs/ --table cleanrl", "rla import csv results/progress.csv"
+        ),
+    )(import_)
 
 
 @takes_runs(argument=False)
@@ -43,7 +60,7 @@ def plot(
         list[str] | None,
         typer.Argument(
             metavar="METRIC",
-            help="Columns of progress.csv (rla metrics); by default the likely one: return, reward, score, …",
+            help="Columns of progress.csv (see rla metrics); default: the return, reward, score, …",
             autocompletion=complete_metric,
         ),
     ] = None,
@@ -55,22 +72,23 @@ def plot(
         typer.Option(
             "--group",
             "-g",
-            help="Hyper-parameters that make the curves, separated by commas.",
+            help="One curve per value of these hyper-parameters, separated by commas.",
             show_default=False,
             autocompletion=complete_parameters,
         ),
     ] = None,
     band: Annotated[str, typer.Option(help="ci, iqm, stderr, std, range, median or none.")] = "ci",
-    smooth: Annotated[float, typer.Option(help="Moving average over so many points.")] = 0.0,
+    smooth: Annotated[float, typer.Option(help="Moving average over this many points.")] = 0.0,
     x: Annotated[
         str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
     ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.", show_default=False)] = None,
-    width: Annotated[float, typer.Option(help="Inches; 3.3 is a column of a paper.")] = 3.3,
+    width: Annotated[float, typer.Option(help="Width in inches; 3.3 is one column of a paper.")] = 3.3,
     ylabel: Annotated[
-        str | None, typer.Option(help="Instead of the metric's name.", show_default=False)
+        str | None, typer.Option(help="Label of the y axis; default: the metric's name.", show_default=False)
     ] = None,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Plot metrics, averaged over the runs of each group."""
     if out.suffix.lower() not in PLOT_ENDINGS:
@@ -86,7 +104,7 @@ def plot(
 
     records = chosen.records(database, light=group is None)
     if not records:
-        message = "no run fits"
+        message = "no run matches"
         raise ArgumentError(message)
     metrics = metrics or _likely(records)
     frame = database.frame(records, whole=group is not None)
@@ -100,11 +118,9 @@ def plot(
     drawn = sum(map(len, found.groups.values()))
     lacking = [f"{len(records) - drawn} without the metric left out"] if drawn < len(records) else []
     told = [*([BAND_NAMES[band]] if band in BAND_NAMES else []), *lacking, *notes(found)]
-    say(
-        "; ".join(
-            [f"{out}: {drawn} run(s)" + (f" in {len(found.groups)} curve(s)" if found.by else ""), *told]
-        )
-    )
+    curves = f" in {len(found.groups)} curve(s)" if found.by else ""
+    facts = {"file": str(out), "metrics": metrics, "runs": drawn, "curves": len(found.groups), "notes": told}
+    print_done(facts, "; ".join([f"{out}: {drawn} run(s){curves}", *told]), as_json=as_json)
 
 
 def _likely(records: list[Record]) -> list[str]:
@@ -119,7 +135,7 @@ def _likely(records: list[Record]) -> list[str]:
     if found is None:
         message = "none of these runs has a metric with numbers yet"
         raise DatabaseError(message)
-    say_aside(f"{found}: the likely metric; others: rla plot METRIC (rla metrics lists them)")
+    say_aside(f"{found}: chosen by its name; to choose another: rla plot METRIC (rla metrics lists them)")
     return [found]
 
 
@@ -133,12 +149,15 @@ def export(
     metric: Metrics = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="csv, jsonl or parquet; else by the ending.", show_default=False),
+        typer.Option(
+            "--format", help="csv, jsonl or parquet; default: by the file's suffix.", show_default=False
+        ),
     ] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Copy event files into a folder.")
+        bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
     ] = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
     from rla_client.database.export import make_logdir, tensorboard_folders, write_table
@@ -148,27 +167,30 @@ def export(
     if tensorboard:
         folders = tensorboard_folders(database.data_root, records)
         make_logdir(folders, out, copy=True)
-        say(f"{out}: event files of {len(folders)} run(s)")
+        facts: dict[str, object] = {"file": str(out), "runs": len(folders)}
+        print_done(facts, f"{out}: event files of {len(folders)} run(s)", as_json=as_json)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
     note_written(database.data_root, out)
-    say(f"{out}: {len(frame)} rows of {len(records)} run(s), {written}")
+    facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
+    print_done(facts, f"{out}: {len(frame)} rows of {len(records)} run(s), {written}", as_json=as_json)
 
 
 @takes_runs()
 def tb(
     *,
     chosen: Selection,
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 6006,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 6006,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     print_only: Annotated[
-        bool, typer.Option("--print", help="Make the folder, print it, start nothing.")
+        bool, typer.Option("--print", help="Only make the log folder and print its path.")
     ] = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Start TensorBoard on a selection of runs."""
+    """Start TensorBoard on a selection of runs; --json only with --print."""
     import signal
     import subprocess
     import sys
@@ -186,7 +208,7 @@ def tb(
     if print_only:
         folder = fresh_logdir(clock())
         make_logdir(folders, folder, copy=False)
-        say(str(folder))
+        print_done({"file": str(folder), "runs": len(folders)}, str(folder), as_json=as_json)
         return
     if find_spec("tensorboard") is None:
         message = "rla tb needs tensorboard: pip install 'rla-agent[plot]'"
@@ -200,27 +222,56 @@ def tb(
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="tensorboard, csv or garage.")],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder (or CSV file) to import.", exists=True)
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="wandb, mlflow, trackio, aim, sacred, tensorboard, garage or csv."
+        ),
     ],
-    table: Annotated[str, typer.Option("--table", "-t", help="Task table that gets the runs.")] = "imported",
-    reruns: Annotated[bool, typer.Option("--reruns", help="Also what `rla rerun` made of runs.")] = False,
+    folder: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Folder (or file) of that tool.", exists=True)
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            "-t",
+            help="Task table to import into; default: the project of each run, else `imported`.",
+            show_default=False,
+        ),
+    ] = None,
+    media: Annotated[
+        bool, typer.Option("--media/--no-media", help="Also copy images, videos and other files of the runs.")
+    ] = True,
+    reruns: Annotated[
+        bool, typer.Option("--reruns", help="Also import the runs that `rla rerun` made.")
+    ] = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make runs out of foreign logs; importing again leaves what is there."""
+    """Import runs of other tools; those that were imported before are left as they are.
+
+    Ended half-way, the same command goes on where it stopped.
+    """
     from rla_client.database.changes import changing
-    from rla_client.database.foreign import import_logs
+    from rla_client.database.imports import import_logs
     from rla_client.database.records import clock
 
     root = open_database(data_root, new=True).data_root
     with changing(root, clock(), say_waiting):
-        made, there, problems = import_logs(root, kind, folder, table, clock(), reruns=reruns)
+        made, there, problems = import_logs(root, kind, folder, table, clock(), reruns=reruns, media=media)
     for problem in problems:
         say_aside(f"left out: {problem}")
-    say(
-        f"imported {len(made)} run(s) into table {table}"
-        + (f"; {len(there)} were there already" if there else "")
-    )
+    counts = Counter(run.rsplit("/", 4)[0] for run in made)
+    where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
+    told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
+    told += f"; {len(there)} were there already" if there else ""
+    facts = {
+        "tables": dict(counts),
+        "runs": len(made),
+        "already_there": len(there),
+        "left_out": list(problems),
+    }
+    print_done(facts, told, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)

@@ -16,23 +16,32 @@ from pathlib import Path
 
 import typer
 
-from rla_client.cli.options import open_database, say
+from rla_client.cli.options import MASTER, open_database, say
 from rla_client.config.find import require_config
+from rla_client.contract.command_line import examples
 from rla_client.database.tree import find_data_root
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 _HELP = {
-    "push": "Send items to the master; what it has stays.",
-    "pull": "Fetch items from the master; what is here stays. --follow keeps looking.",
-    "verify": "Compare the master with what was sent: every file hashed, or --sizes.",
+    "push": "Send items to the master; files it already has are not replaced.",
+    "pull": "Fetch items from the master; local files are not replaced. --follow keeps fetching.",
+    "verify": "Compare the master with what was sent: every file is hashed, unless --sizes.",
+}
+_EXAMPLES = {
+    "push": ("rla push", "rla push --table cartpole --kind checkpoint"),
+    "pull": ("rla pull", "rla pull --table cartpole --follow"),
+    "verify": ("rla verify", "rla verify --sizes"),
 }
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     for name, text in _HELP.items():
-        app.command(name, help=text, context_settings=_PASS_ON)(_passing(name))
+        shown = examples(*_EXAMPLES[name])
+        app.command(name, help=text, context_settings=_PASS_ON, rich_help_panel=MASTER, epilog=shown)(
+            _passing(name)
+        )
 
 
 def _passing(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a typer callback
@@ -95,6 +104,7 @@ def _print_help(command: list[str], name: str) -> int:
     text = done.stdout.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
     if text:
         say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
+        say("\n Examples:\n" + "\n".join(f" {line}" for line in _EXAMPLES[name]))
     return done.returncode
 
 

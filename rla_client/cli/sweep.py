@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rla_client.cli.options import AsJson, DataRoot, say, say_aside
+from rla_client.cli.options import BEGIN, AsJson, DataRoot, print_done, say, say_aside, teller
+from rla_client.contract.command_line import examples
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,12 +31,14 @@ POLL_S = 0.1
 MOST_ROWS = 20
 EXIT_FAILED, EXIT_LEFT = 1, 3
 
-Name = Annotated[str | None, typer.Argument(help="Of the sweep; by default the newest.", show_default=False)]
-On = Annotated[str, typer.Option("--on", help="Where runs go: local, slurm or ray.")]
-Interrupt = Annotated[
-    str, typer.Option("--on-interrupt", help="What Ctrl-C does with what runs: ask, leave or stop.")
+Name = Annotated[
+    str | None, typer.Argument(help="Name of the sweep; default: the newest.", show_default=False)
 ]
-Failed = Annotated[bool, typer.Option("--failed", help="Start again what failed, too.")]
+On = Annotated[str, typer.Option("--on", help="Where the runs run: local, slurm or ray.")]
+Interrupt = Annotated[
+    str, typer.Option("--on-interrupt", help="What Ctrl-C does to live runs: ask, leave or stop.")
+]
+Failed = Annotated[bool, typer.Option("--failed", help="Also restart failed runs.")]
 
 
 class _Group(TyperGroup):
@@ -55,7 +58,7 @@ def _no_file(name: str) -> RlaError:
     except OSError:
         files = []
     verbs = ("start", "status", "stop", "resume")
-    return unknown(name, [*files, *verbs], f"there is no file {name!r}, nor a command of that name")
+    return unknown(name, [*files, *verbs], f"there is neither a file nor a command {name!r}")
 
 
 def register(app: typer.Typer) -> None:
@@ -64,56 +67,65 @@ def register(app: typer.Typer) -> None:
         cls=_Group,
         no_args_is_help=True,
         context_settings={"ignore_unknown_options": True},  # `rla sweep --failed FILE`
-        help="Run a program many times, each with other hyper-parameters.\n\n"
-        "`rla sweep FILE` starts the sweep of a YAML file, or goes on with it: what is done is skipped, what "
-        "was killed goes on from its checkpoint.",
-        epilog="Examples: rla sweep lr.yaml --on slurm   |   rla sweep status lr   (docs/how-to/sweeps.md)",
+        help="Run a program many times, each time with other hyper-parameters.\n\n"
+        "`rla sweep FILE` starts the sweep that a YAML file describes, or continues it: finished runs are "
+        "skipped, killed runs continue from their checkpoint.",
+        epilog=examples("rla sweep lr.yaml --on slurm", "rla sweep status lr"),
     )
-    for command in (start, status, stop, resume):
-        group.command()(command)
-    app.add_typer(group, name="sweep")
+    group.command(epilog=examples("rla sweep start lr.yaml", "rla sweep start lr.yaml --on slurm"))(start)
+    group.command(epilog=examples("rla sweep status", "rla sweep status lr --all"))(status)
+    group.command(epilog=examples("rla sweep stop lr", "rla sweep stop lr --leave"))(stop)
+    group.command(epilog=examples("rla sweep resume lr", "rla sweep resume lr --failed"))(resume)
+    app.add_typer(group, name="sweep", rich_help_panel=BEGIN)
 
 
 def start(
-    file: Annotated[Path, typer.Argument(help="What to run, and with what: a YAML file.")],
+    file: Annotated[Path, typer.Argument(help="A YAML file: the command, and the values to try.")],
     on: On = "local",
     interrupt: Interrupt = "ask",
     failed: Failed = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Start the sweep of a file, or go on with it."""
+    """Start the sweep that a file describes, or continue it."""
     from rla_client.sweep.start import find_root
 
     if not file.exists():
         raise _no_file(str(file))
-    _drive(file, find_root(data_root), on, interrupt, failed=failed)
+    _drive(file, find_root(data_root), on, interrupt, failed=failed, as_json=as_json)
 
 
 def resume(
     name: Name = None,
     on: Annotated[
-        str | None, typer.Option("--on", help="As `start`; by default as last time.", show_default=False)
+        str | None,
+        typer.Option("--on", help="local, slurm or ray; default: as last time.", show_default=False),
     ] = None,
     interrupt: Interrupt = "ask",
     failed: Failed = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Go on with a sweep, with the file that it was last started with."""
+    """Continue a sweep with the file that it was last started with."""
     from rla_client.sweep.journal import FILE
 
     journal = _find(name, data_root)
     engines = [run.engine for run in journal.runs.values() if run.engine]
     by = on or (engines[-1] if engines else "local")
-    _drive(journal.folder / FILE, journal.data_root, by, interrupt, name=journal.name, failed=failed)
+    file = journal.folder / FILE
+    _drive(file, journal.data_root, by, interrupt, name=journal.name, failed=failed, as_json=as_json)
 
 
 def status(
     name: Name = None,
-    everything: Annotated[bool, typer.Option("--all", help="All runs, not the first 20.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List all runs, not only the first 20.")] = False,
     as_json: AsJson = False,
     data_root: DataRoot = None,
 ) -> None:
-    """Show how far a sweep is."""
+    """Show the progress of a sweep."""
+    from dataclasses import asdict
+
+    from rla_client.database.seeds import told
     from rla_client.database.text import json_text
     from rla_client.sweep import view
     from rla_client.sweep.start import kept_spec
@@ -123,21 +135,24 @@ def status(
     metric = kept_spec(journal).metric
     values = view.Values(journal, metric)
     rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
-    driver = journal.driver()
+    driver, choice = journal.driver(), view.choice(journal, values, metric)
     if as_json:
-        told = {
+        facts = {
             "name": journal.name,
             "driver": driver,
             "counts": counts(journal.runs),
             "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
+            "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
         }
-        say(json_text(told))
+        say(json_text(facts))
         return
     say(view.summary(journal, driver))
     if best:
         say(f"\nbest trials by {metric.name if metric else ''}")
         say(view.table(best, view.MOST_BEST))
+    for line in told(choice[1], f"trial {choice[0]}") if choice else ():
+        say(line)
     say("")
     say(view.table(rows, None if everything else MOST_ROWS))
     for reason in view.reasons(journal):
@@ -146,19 +161,22 @@ def status(
 
 def stop(
     name: Name = None,
-    leave: Annotated[bool, typer.Option("--leave", help="Start no more; what runs goes on.")] = False,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Start no more runs, but let live ones finish.")
+    ] = False,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """End a sweep; its runs end, too, and go on where they were at the next `resume`."""
+    """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
     from rla_client.sweep.driver import LEAVE, STOP
     from rla_client.sweep.journal import SweepError
 
     journal = _find(name, data_root)
     if journal.driver() is None:
-        if not leave and (left := _stop_left(journal)):
-            say(f"{left} runs that an earlier driver left were told to end")
-            return
-        say(f"nobody drives the sweep {journal.name}")
+        left = 0 if leave else _stop_left(journal)
+        text = f"nobody drives the sweep {journal.name}"
+        text = f"{left} runs left by an earlier driver were told to end" if left else text
+        print_done({"name": journal.name, "ended": False, "told": left}, text, as_json=as_json)
         return
     journal.request(LEAVE if leave else STOP)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -168,7 +186,8 @@ def stop(
                 f"the sweep {journal.name} has not ended after {STOP_TIMEOUT_S:.0f} s; it was asked to"
             )
         time.sleep(POLL_S)
-    say(f"the sweep {journal.name} has ended; `rla sweep resume {journal.name}` goes on with it")
+    text = f"the sweep {journal.name} has ended; `rla sweep resume {journal.name}` continues it"
+    print_done({"name": journal.name, "ended": True, "told": 0}, text, as_json=as_json)
 
 
 def _stop_left(journal: Journal) -> int:
@@ -213,7 +232,16 @@ def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Jour
 # -- driving -------------------------------------------------------------------------------------
 
 
-def _drive(file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool) -> None:
+def _drive(
+    file: Path,
+    root: Path,
+    on: str,
+    interrupt: str,
+    *,
+    name: str | None = None,
+    failed: bool,
+    as_json: bool,
+) -> None:
     from rla_client.contract.spelling import unknown
     from rla_client.sweep.driver import LEAVE
     from rla_client.sweep.start import ENGINES, begin
@@ -223,21 +251,22 @@ def _drive(file: Path, root: Path, on: str, interrupt: str, *, name: str | None 
         raise unknown(on, ENGINES, f"there is no engine {on!r}")
     if interrupt not in {"ask", "leave", "stop"}:
         raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
-    shown = _Shown()
+    shown = _Shown(as_json=as_json)
     journal, _, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()
     finally:
         journal.release()
-    say(" ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count))
+    text = " ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
+    print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
     left = [run for run in journal.runs.values() if run.state not in OVER]
     if left:
-        what = "what runs goes on; " if driver.asked == LEAVE and on != "ray" else ""
-        say_aside(f"{what}`rla sweep resume {journal.name}` goes on with the sweep")
+        what = "live runs continue; " if driver.asked == LEAVE and on != "ray" else ""
+        say_aside(f"{what}`rla sweep resume {journal.name}` continues the sweep")
         raise typer.Exit(EXIT_LEFT)
     if any(run.state == "failed" for run in journal.runs.values()):
-        say_aside(f"`rla sweep status {journal.name}` tells why")
+        say_aside(f"`rla sweep status {journal.name}` shows why")
         say_aside(f"`rla sweep resume --failed {journal.name}` starts them again")
         raise typer.Exit(EXIT_FAILED)
 
@@ -281,7 +310,9 @@ class _Shown:
         question: what is to be asked on the terminal at the next look, and while it is asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool) -> None:
+        self._tell = teller(as_json=as_json)
+        self._as_json = as_json
         self.question: Callable[[], None] | None = None
         self._live: Any = None
         self._values: Any = None
@@ -291,7 +322,7 @@ class _Shown:
         self._draw: Callable[[], str] = str
 
     def __enter__(self) -> Self:
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and not self._as_json:
             from rich.live import Live
             from rich.text import Text
 
@@ -337,7 +368,7 @@ class _Shown:
             if self._states.get(number, "waiting") != run.state:
                 given = " ".join(f"{name}={value}" for name, value in run.parameters.items())
                 why = f": {run.reason}" if run.state in {"failed", "waiting"} and run.reason else ""
-                say(f"run {number} {run.state}  {given}{why}")
+                self._tell(f"run {number} {run.state}  {given}{why}")
                 self._states[number] = run.state
         sys.stdout.flush()
 

@@ -9,53 +9,49 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla_client.cli.options import DataRoot, RunArgument, TableOption, open_database, say
+from rla_client.cli.options import LOOK, AsJson, DataRoot, RunArgument, TableOption, open_database, say
+from rla_client.contract.command_line import examples
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import open_plain, written_bytes
-from rla_client.database.log_end import last_lines
+from rla_client.database.log_end import last_lines, log_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLLOW_S = 0.5
-_TAIL_FILES = {
-    "log": "log.txt",
-    "progress": "progress.csv",
-    "warn": "warn.txt",
-    "backup": "backup.txt",
-    "console": "console.txt",
-}
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(tail)
+    app.command(
+        rich_help_panel=LOOK, epilog=examples("rla tail --follow", "rla tail seed=3 --file progress -n 5")
+    )(tail)
 
 
 def tail(
     run: RunArgument = "@last",
     what: Annotated[str, typer.Option("--file", help="log, progress, warn, backup or console.")] = "log",
-    lines: Annotated[int, typer.Option("--lines", "-n", help="Last so many lines.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the run is live.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines.")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")
+    ] = False,
     table: TableOption = None,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the end of a run's text log or table."""
-    from rla_client.contract.errors import DatabaseError
-    from rla_client.contract.layout import LOG
-    from rla_client.contract.spelling import unknown
-    from rla_client.database.records import shown_name
-
-    if what not in _TAIL_FILES:
-        raise unknown(what, _TAIL_FILES, f"there is no --file {what!r}")
+    if as_json and follow:
+        raise ArgumentError("--json prints the lines that are there, so it does not --follow")
     database = open_database(data_root)
     found = database.find(run, table)
-    path = Path(found.folder(LOG), _TAIL_FILES[what])
-    if not path.exists():
-        there = [name for name, file in _TAIL_FILES.items() if Path(found.folder(LOG), file).exists()]
-        name = shown_name(found.table, found.index)
-        message = f"{name} has no {path.name}; it has: {', '.join(there) or 'no log'}"
-        raise DatabaseError(message)
+    path = log_path(found, what)
     shown, offset = last_lines(path, lines)
+    if as_json:
+        from rla_client.database.text import json_text
+
+        texts = [_clean_line(line) for line in shown]
+        say(json_text({"run": found.index, "table": found.table, "file": path.name, "lines": texts}))
+        return
     for line in shown:
         say(_clean_line(line))
     if follow:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rla_client.cli.options import DataRoot, Selection, open_database, takes_runs
+from rla_client.cli.options import LOOK, DataRoot, Selection, open_database, takes_runs
+from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(top)
+    app.command(rich_help_panel=LOOK, epilog=examples("rla top", "rla top --data-root data"))(top)
 
 
 @takes_runs()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla_client.cli.options import (
+    CHANGE,
+    CHECK,
     AsCsv,
     AsJson,
     DataRoot,
@@ -17,12 +19,15 @@ from rla_client.cli.options import (
     Yes,
     agree,
     open_database,
+    print_done,
     print_rows,
     say,
     say_aside,
     say_waiting,
     takes_runs,
+    teller,
 )
+from rla_client.contract.command_line import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +40,17 @@ PIPE_WIDTH = 1000  # columns of a list that nobody looks at in a terminal: nothi
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(du)
-    app.command()(fsck)
+    app.command(rich_help_panel=CHECK, epilog=examples("rla du", "rla du --table cartpole --json"))(du)
+    app.command(rich_help_panel=CHECK, epilog=examples("rla fsck", "rla fsck --fix --only orphan"))(fsck)
     bin_app = typer.Typer(help="The trash: list (default), restore, empty.", invoke_without_command=True)
     bin_app.callback()(trash)
-    bin_app.command("list")(list_)
-    bin_app.command("restore")(restore)
-    bin_app.command("empty")(empty)
-    app.add_typer(bin_app, name="trash")
+    bin_app.command("list", epilog=examples("rla trash list", "rla trash list --json"))(list_)
+    bin_app.command(
+        "restore", epilog=examples("rla trash restore 09-30-01", "rla trash restore 'lr=0.1&seed=3'")
+    )(restore)
+    bin_app.command("empty", epilog=examples("rla trash empty", "rla trash empty --yes"))(empty)
+    whole = examples("rla trash", "rla trash restore 09-30-01")
+    app.add_typer(bin_app, name="trash", rich_help_panel=CHANGE, epilog=whole)
 
 
 def trash(
@@ -83,11 +91,14 @@ def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = F
 def restore(
     entry: Annotated[
         str,
-        typer.Argument(metavar="RUN_OR_ENTRY", help="A run in the trash (a unique part), or a whole entry."),
+        typer.Argument(
+            metavar="RUN_OR_ENTRY", help="A run in the trash (a unique part of its name), or a whole entry."
+        ),
     ],
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Move a run, or all of an entry, back to where it was."""
+    """Move a run, or a whole entry, back to where it was."""
     from rla_client.database.changes import changing
     from rla_client.database.changes import restore as restore_one
     from rla_client.database.records import clock
@@ -95,10 +106,10 @@ def restore(
     root = open_database(data_root).data_root
     with changing(root, clock(), say_waiting):
         count = restore_one(root, entry)
-    say(f"restored {count} path(s)")
+    print_done({"paths": count}, f"restored {count} path(s)", as_json=as_json)
 
 
-def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
+def empty(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Delete everything in the trash for good."""
     from rla_client.database.changes import changing, empty_trash, trash_entries
     from rla_client.database.records import clock
@@ -107,21 +118,21 @@ def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
     root = open_database(data_root).data_root
     entries = trash_entries(root)
     if not entries:
-        say("the trash is empty")
+        print_done({"entries": 0, "size": 0}, "the trash is empty", as_json=as_json)
         return
-    say(f"{len(entries)} entries, {bytes_text(sum(entry.bytes for entry in entries))}")
+    teller(as_json=as_json)(f"{len(entries)} entries, {bytes_text(sum(entry.bytes for entry in entries))}")
     if not agree("Delete them for good?", yes):
         raise typer.Exit(1)
     with changing(root, clock(), say_waiting):
         freed = empty_trash(root, clock())
-    say(f"freed {bytes_text(freed)}")
+    print_done({"entries": len(entries), "size": freed}, f"freed {bytes_text(freed)}", as_json=as_json)
 
 
 @takes_runs()
 def du(
     *, chosen: Selection, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
 ) -> None:
-    """Disk use by table and kind, with archive and trash; what was pruned is counted beside it.
+    """Show disk use by table and kind, with archive and trash; pruned files are counted separately.
 
     Of chosen runs alone where RUN or an option says which.
     """
@@ -157,12 +168,12 @@ def _with_chains(database: Database, chosen: Selection) -> set[tuple[str, str]]:
 
 
 def fsck(
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired.")] = False,
     only: Annotated[
         str | None,
         typer.Option(
             "--only",
-            help="Only these faults, e.g. torn-row,stray; orphan and stray are mended only when named here.",
+            help="Only these faults, e.g. torn-row,stray; orphan and stray only if named here.",
             show_default=False,
         ),
     ] = None,
@@ -174,46 +185,46 @@ def fsck(
 ) -> None:
     """Find torn, missing, orphan and inconsistent items."""
     from rla_client.database.changes import changing
-    from rla_client.database.fsck import ON_REQUEST, find_faults, mend
+    from rla_client.database.fsck import ON_REQUEST, find_faults, repair
     from rla_client.database.records import clock
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root
     faults = [fault for fault in find_faults(root, clock(), table) if named is None or fault.kind in named]
-    mendable = [f for f in faults if f.mendable and (named is not None or f.kind not in ON_REQUEST)]
+    repairable = [f for f in faults if f.repairable and (named is not None or f.kind not in ON_REQUEST)]
     if as_json or as_csv or faults:
-        rows = [[fault.kind, _how_to_mend(fault), fault.where, fault.text] for fault in faults]
-        print_rows(["fault", "mended by", "where", "what"], rows, as_json=as_json, as_csv=as_csv)
+        rows = [[fault.kind, _how_to_fix(fault), fault.where, fault.text] for fault in faults]
+        print_rows(["fault", "repaired by", "where", "what"], rows, as_json=as_json, as_csv=as_csv)
     if not faults:
         if not (as_json or as_csv):
             say("no faults")
         return
-    left = _left_text(faults, mendable)
+    left = _left_text(faults, repairable)
     if not fix:
         only_text = f" --only {only}" if only is not None else ""
-        say_aside(f"{len(faults)} fault(s); `rla fsck --fix{only_text}` mends {len(mendable)}{left}")
+        say_aside(f"{len(faults)} fault(s); `rla fsck --fix{only_text}` repairs {len(repairable)}{left}")
         raise typer.Exit(1)
-    if mendable:
-        if not agree(f"Mend {len(mendable)} fault(s)?", yes):
+    if repairable:
+        if not agree(f"Repair {len(repairable)} fault(s)?", yes):
             raise typer.Exit(1)
         with changing(root, clock(), say_waiting):
-            for fault in mendable:
-                mend(root, fault, clock())
-    say_aside(f"mended {len(mendable)} of {len(faults)} fault(s){left}")
-    raise typer.Exit(0 if len(mendable) == len(faults) else 1)
+            for fault in repairable:
+                repair(root, fault, clock())
+    say_aside(f"repaired {len(repairable)} of {len(faults)} fault(s){left}")
+    raise typer.Exit(0 if len(repairable) == len(faults) else 1)
 
 
-def _left_text(faults: Sequence[Fault], mendable: Sequence[Fault]) -> str:
-    """What a mend would leave, and how to go on with it."""
-    asked = [fault.kind for fault in faults if fault.mendable and fault not in mendable]
-    by_hand = sum(not fault.mendable for fault in faults)
+def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
+    """What a repair would leave, and how to go on with it."""
+    asked = [fault.kind for fault in faults if fault.repairable and fault not in repairable]
+    by_hand = sum(not fault.repairable for fault in faults)
     text = f"; {len(asked)} only by `rla fsck --fix --only {','.join(sorted(set(asked)))}`" if asked else ""
     return text + (f"; {by_hand} by hand" if by_hand else "")
 
 
-def _how_to_mend(fault: Fault) -> str:
+def _how_to_fix(fault: Fault) -> str:
     from rla_client.database.fsck import ON_REQUEST
 
-    if not fault.mendable:
+    if not fault.repairable:
         return "hand"
     return f"--fix --only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"

@@ -11,6 +11,7 @@ import typer
 
 from rla_client.cli.completion import complete_parameters, complete_sort, complete_table
 from rla_client.cli.options import (
+    LOOK,
     Archived,
     AsCsv,
     AsJson,
@@ -26,6 +27,7 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
+from rla_client.contract.command_line import examples
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.textformat import duration_text
 from rla_client.database.tree import NoRunsYetError
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
-TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
+TERMINAL_LIMIT = 20  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 _STATE_TEXTS = {
@@ -48,9 +50,13 @@ _STATE_TEXTS = {
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("ls")(ls)
-    app.command()(show)
-    app.command()(metrics)
+    app.command(
+        "ls",
+        rich_help_panel=LOOK,
+        epilog=examples("rla ls cartpole --where 'lr == 0.001'", "rla ls --group lr -m return"),
+    )(ls)
+    app.command(rich_help_panel=LOOK, epilog=examples("rla show", "rla show seed=3 -m loss"))(show)
+    app.command(rich_help_panel=LOOK, epilog=examples("rla metrics", "rla metrics --table cartpole"))(metrics)
 
 
 @takes_runs(argument=False)
@@ -76,21 +82,23 @@ def ls(
         typer.Option(
             "--group",
             "-g",
-            help="A line for each value of these parameters: runs, states, mean of the metric ± 95 %.",
+            help="One line per value of these parameters: runs, states, mean of the metric ± 95 % interval.",
             show_default=False,
             autocompletion=complete_parameters,
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", min=0, help="Newest so many; 0 for all.", show_default=False),
+        typer.Option(
+            "--limit", "-n", min=0, help="How many, the newest ones; 0 for all.", show_default=False
+        ),
     ] = None,
     archived: Archived = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """List runs, newest last: state, time-step, last value of the likely metric, tracked hyper-parameters."""
+    """List runs, newest last: state, time-step, last value of a metric, tracked hyper-parameters."""
     from rla_client.database.choosing import full_metrics
     from rla_client.database.records import clock
 
@@ -131,11 +139,15 @@ def ls(
     names, rows = _listing(records, wanted, metric, now, everything=machine)
     if not rows and not machine:
         place = f"table {chosen.table}" if chosen.table else str(database.data_root)
-        say("no runs fit" if filtered or chosen.since else f"no runs yet in {place}")
+        say("no runs match" if filtered or chosen.since else f"no runs yet in {place}")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
     if hidden:
-        say_aside(f"({hidden} more; --limit 0 shows all)")
+        say_aside(
+            f"the {len(records)} newest of {every}; all: rla ls --limit 0"
+            if sort == "time"
+            else f"{hidden} more; all: rla ls --limit 0"
+        )
     unserved = sum(record.state in _STATE_TEXTS for record in records)
     if unserved and not machine:
         say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
@@ -200,7 +212,7 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
     from rla_client.database.records import clock
 
     if not records and not any(form):
-        say("no runs fit")
+        say("no runs match")
         return
     full = full_names(set(by), records)
     by = [full[name] for name in by]
@@ -221,6 +233,16 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
     print_rows(names, rows, as_json=form[0], as_csv=form[1])
     if not any(form) and chosen:
         say_aside("(mean of the last values over runs ± 95 % interval; another metric: -m METRIC)")
+        for line in _about_seeds(groups[0], by, chosen[0]):
+            say_aside(line)
+
+
+def _about_seeds(groups: list[Group], by: list[str], metric: str) -> list[str]:
+    """Whether the runs are enough to choose the best group, and what to report of it."""
+    from rla_client.database.seeds import group_name, judge, less_is_better, told
+
+    choice = judge(groups, by, minimize=less_is_better(metric))
+    return told(choice, group_name(by, groups[choice.best])) if choice else []
 
 
 def _mean_text(mean: float | None, interval: float | None, group: Group) -> str | None:
@@ -316,7 +338,7 @@ def show(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show everything about one run, with a small chart of the metrics of --metric (or a likely one)."""
+    """Show everything about one run, with a small chart of --metric (default: the return, reward, …)."""
     found = open_database(data_root, archived=archived).find(run, table)
     metric = _full_metrics(found, metric or [])
     if as_json:
@@ -335,7 +357,7 @@ def metrics(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Names of the metrics of runs, by default of the newest: rows with a number, last value, range."""
+    """List the metrics of runs (default: the newest): number of values, last value, range."""
     from rla_client.contract.errors import ArgumentError
     from rla_client.database.groups import summaries
     from rla_client.database.records import shown_name
@@ -343,7 +365,7 @@ def metrics(
     database = open_database(data_root)
     records = chosen.records(database) if chosen.given else [database.find("@last").record]
     if not records:
-        message = "no run fits"
+        message = "no run matches"
         raise ArgumentError(message)
     found = summaries(database, records)
     machine = as_json or as_csv

@@ -114,7 +114,7 @@ def capture(
         root, names = repository.root, _repository_files(repository)
         if is_broad(root):
             _log.warning(
-                "%s is no project: of what git does not track there, the launch archive holds only the "
+                "%s is not a project: of what git does not track there, the launch archive holds only the "
                 "launcher and what it has imported", root,
             )  # fmt: skip
     elif launcher is not None:
@@ -290,7 +290,7 @@ def _place(target: Path, name: str) -> Path:
     """Where an archived name goes. Any name that git takes is fine, as long as it stays below `target`."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-        message = f"the archive holds {name!r}, which is no path below a folder"
+        message = f"the archive holds {name!r}, which is not a path below a folder"
         raise LaunchError(message)
     return target.joinpath(*parts)
 

@@ -44,9 +44,9 @@ class FoundCode:
         if self.whole:
             what = f"the source files of {self.root}"
         elif self.script is not None:
-            what = f"{self.script} and what it imported from its folder, for {self.root} is no project"
+            what = f"{self.script} and what it imported from its folder, as {self.root} is not a project"
         else:
-            what = f"only what was imported from {self.root}, which is no project"
+            what = f"only what was imported from {self.root}, which is not a project"
         return f"no rla_config.yaml was found: the code kept with this run is {what} (`rla init` sets it up)"
 
 

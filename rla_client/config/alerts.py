@@ -267,7 +267,7 @@ class _AlertsReader(SectionReader):
             self.faults.append((node, f"{below}.security", text))
         for address in (*values.get("to", ()), values.get("sender", "a@b")):
             if not _ADDRESS.match(address):
-                self.faults.append((node, below, f"{address!r} is no e-mail address"))
+                self.faults.append((node, below, f"{address!r} is not an e-mail address"))
 
     # -- rules ----------------------------------------------------------------------------------
 

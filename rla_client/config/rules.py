@@ -172,7 +172,7 @@ def node_of_file(path: Path) -> yaml.Node | None:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}"]) from error
     except BrokenFileError as error:
         raise ConfigError(
-            str(path), [f"cannot be read: {error.problem}, so it is no configuration"]
+            str(path), [f"cannot be read: {error.problem}, so it is not a configuration"]
         ) from error
     try:
         check_yaml(data, yaml.SafeLoader)
@@ -210,7 +210,7 @@ def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
     try:
         node: yaml.Node = Representer().represent_data(dict(source))
     except (yaml.YAMLError, RecursionError, TypeError) as error:
-        fault = f"holds something that is no plain data: {error.args[-1]!r}"
+        fault = f"holds something that is not plain data: {error.args[-1]!r}"
         raise ConfigError("the config dict", [fault]) from error
     return node
 

@@ -44,8 +44,12 @@ if TYPE_CHECKING:
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
+LOGINS = ("sftp", "ftp")
+"""Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
+LOCAL = ("folder",)
+"""Those whose master is a path of this machine, `remote_data_root`."""
 BUCKETS = ("s3", "gcs", "azure")
-"""Protocols of REMOTE_SETTING whose master is a bucket."""
+"""Those whose master is a bucket."""
 BUCKET_VARIABLES = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"),
     *("AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
@@ -122,7 +126,7 @@ class RemoteSetting:
     password: str = _key("", Text(), shown=False)
     port: int | None = _key(None, Number(1, 65535, whole=True))
     remote_data_root: str = _key("", Text(), older="remote_log_root")
-    file_transfer_protocol: str = _key("sftp", Choice(("sftp", "ftp", "folder", *BUCKETS)))
+    file_transfer_protocol: str = _key("sftp", Choice((*LOGINS, *LOCAL, *BUCKETS)))
     bucket: str = _key("", Text())
     endpoint: str = _key("", Text())
     region: str = _key("", Text())
@@ -140,7 +144,7 @@ class RemoteSetting:
         """Whether there is a master to send to."""
         if self.file_transfer_protocol in BUCKETS:
             return bool(self.bucket)
-        return bool(self.ftp_server) or self.file_transfer_protocol == "folder"
+        return bool(self.ftp_server) or self.file_transfer_protocol in LOCAL
 
 
 @dataclass(frozen=True, slots=True)

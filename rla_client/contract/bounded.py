@@ -155,7 +155,7 @@ def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
     found = float(raw)
     if not math.isnan(found):
         return found
-    message = f"{raw!r:.40} is no number"
+    message = f"{raw!r:.40} is not a number"
     raise ValueError(message)
 
 
@@ -168,5 +168,5 @@ def moment(raw: Any) -> float:  # noqa: ANN401 - foreign data
     found = number(raw)
     if 0 <= found < MAX_TIME_S:
         return found
-    message = f"{found!r} is no moment in Unix seconds"
+    message = f"{found!r} is not a moment in Unix seconds"
     raise ValueError(message)

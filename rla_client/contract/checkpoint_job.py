@@ -220,11 +220,11 @@ def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
         blob = _text(fields["blob"], "blob")
         problem = component_problem(blob)
         if problem is not None or blob.startswith("."):
-            raise RemoteProtocolError(f"blob {blob!r} is no file name: {problem}")
+            raise RemoteProtocolError(f"blob {blob!r} is not a file name: {problem}")
         return BlobSource(blob, _count(fields.get("size"), "size"))
     sizes = fields.get("sizes")
     if not isinstance(sizes, list) or len(sizes) > MAX_STORAGES:
-        raise RemoteProtocolError("sizes is no list of storage sizes")
+        raise RemoteProtocolError("sizes is not a list of storage sizes")
     source = ArenaSource(
         _text(fields.get("arena"), "arena"),
         _count(fields.get("slot"), "slot"),
@@ -257,11 +257,11 @@ def _retention(fields: dict[str, Any]) -> Retention:
 
 def _metrics(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or len(value) > MAX_METRICS:
-        raise RemoteProtocolError("metrics is no small map")
+        raise RemoteProtocolError("metrics is not a small map")
     found: dict[str, float] = {}
     for key, number in value.items():
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise RemoteProtocolError(f"metric {key!r} is no number")
+            raise RemoteProtocolError(f"metric {key!r} is not a number")
         found[_text(key, "metric")] = float(number)
     return found
 
@@ -285,7 +285,7 @@ def _whole(value: object, what: str) -> int:
 
 def _count(value: object, what: str) -> int:
     if not _is_int(value) or not 0 <= value < INT64:
-        raise RemoteProtocolError(f"{what} is no count")
+        raise RemoteProtocolError(f"{what} is not a count")
     return value
 
 
@@ -298,7 +298,7 @@ def _positive(value: object, what: str) -> int:
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise RemoteProtocolError(f"{what} is no short text")
+        raise RemoteProtocolError(f"{what} is not a short text")
     return value
 
 

@@ -2,7 +2,7 @@
 
 Lines end with a newline alone. Python's writer then quotes cells with a newline, but not those
 with a lone carriage return, which pandas and the csv module take for the end of a row. It quotes
-both where lines end with both: so it is told that they do, and the ends are mended on their way
+both where lines end with both: so it is told that they do, and the ends are fixed on their way
 to the file.
 """
 

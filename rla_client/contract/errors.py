@@ -70,13 +70,13 @@ class PlaceError(RlaError, OSError):
 
     Attributes:
         what: is wrong.
-        mend: what to do about it; empty where nothing can be done.
+        fix: what to do about it; empty where nothing can be done.
     """
 
-    def __init__(self, what: str, mend: str = "") -> None:
+    def __init__(self, what: str, fix: str = "") -> None:
         self.what = what
-        self.mend = mend
-        super().__init__(f"{what}; {mend}" if mend else what)
+        self.fix = fix
+        super().__init__(f"{what}; {fix}" if fix else what)
 
 
 class AgentRunningError(RlaError):

@@ -362,7 +362,7 @@ def _descend(
     names = [os.fsencode(part) for part in parts]
     for name in names:
         if name in {b"", b".", b".."} or b"/" in name or b"\0" in name:
-            message = f"{name!r} is no name of a folder below a data root"
+            message = f"{name!r} is not a name of a folder below a data root"
             raise UnsafeNameError(message)
     current = os.dup(folder)
     try:
@@ -435,13 +435,13 @@ def open_plain(path: str | os.PathLike[str], *, dir_fd: int | None = None, links
         if error.errno == errno.ELOOP:
             raise BrokenFileError(os.fspath(path), "it is a link, which is not followed here") from error
         if error.errno == errno.ENXIO:
-            raise BrokenFileError(os.fspath(path), "it is no file but a socket or a device") from error
+            raise BrokenFileError(os.fspath(path), "it is not a file but a socket or a device") from error
         raise
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)
         what = "folder" if stat.S_ISDIR(kind) else "pipe" if stat.S_ISFIFO(kind) else "device"
-        raise BrokenFileError(os.fspath(path), f"it is no file but a {what}")
+        raise BrokenFileError(os.fspath(path), f"it is not a file but a {what}")
     return open(descriptor, "rb")
 
 
@@ -480,7 +480,7 @@ def append_line(path: str | os.PathLike[str], line: bytes) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
         if os.write(descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     finally:

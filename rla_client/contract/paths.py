@@ -156,7 +156,7 @@ class Places:
         Raises:
             PlaceError: something in the state folder belongs to somebody else.
         """
-        _check_entries(self.state)
+        check_entries(self.state)
         why = ""
         for folder in self._folders_for_sockets():
             try:
@@ -474,7 +474,7 @@ def _check_ours(walk: _Walk, folder: Path) -> None:
         raise _belongs_to_somebody_else(walk.where, walk.found.st_uid)
 
 
-def _check_entries(folder: Path) -> None:
+def check_entries(folder: Path) -> None:
     """Nobody put anything into our folder while it was open to others.
 
     Raises:

@@ -599,7 +599,7 @@ class SegmentWriter:
                 frames += 1
                 rows += frame.kind == FrameKind.ROW
         except OSError as error:
-            message = f"cannot mend the spool {self.folder}: {error.strerror or error}"
+            message = f"cannot repair the spool {self.folder}: {error.strerror or error}"
             raise SpoolError(message) from error
         return len(tail), end, frames, rows
 
@@ -719,7 +719,7 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
-            whose = f"is no plain file, or belongs to uid {found.st_uid}"
+            whose = f"is not a plain file, or belongs to uid {found.st_uid}"
             message = f"{os.fspath(path)} {whose}: nothing is read from it"
             raise SpoolError(message)
         return os.pread(descriptor, limit, offset)

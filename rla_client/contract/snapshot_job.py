@@ -84,7 +84,7 @@ class SnapshotJob:
         if kind not in {LOG, CHECKPOINT}:
             raise RemoteProtocolError("snapshots go into the folders log and checkpoint only")
         if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
-            raise RemoteProtocolError("names is no short list")
+            raise RemoteProtocolError("names is not a short list")
         if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
             raise RemoteProtocolError(f"{names!r} are not names of snapshots")
         return cls(token, _count(fields, "order"), kind, tuple(names), _source(fields))
@@ -148,7 +148,7 @@ def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
     if "blob" in fields:
         blob = fields["blob"]
         if not isinstance(blob, str) or component_problem(blob) is not None or blob.startswith("."):
-            raise RemoteProtocolError(f"blob {blob!r} is no file name")
+            raise RemoteProtocolError(f"blob {blob!r} is not a file name")
         return BlobSource(blob, size)
     arena = fields.get("arena")
     if not isinstance(arena, str) or ArenaName.parse(arena) is None:
@@ -162,5 +162,5 @@ def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < INT64:
-        raise RemoteProtocolError(f"{name} is no count")
+        raise RemoteProtocolError(f"{name} is not a count")
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import product
 
 from rla_client.contract.errors import UnknownNameError
 
@@ -22,17 +23,19 @@ _PARTS = re.compile(r"[/.]")
 def near(name: object, known: Iterable[str], count: int = MOST_MEANT) -> list[str]:
     """At most `count` known names that look like `name`, the nearest first; case does not count.
 
-    A known name of several parts is also compared by its last one, and found by any word in it.
+    Names of several parts are also compared by their last ones, and found by any word in them.
     """
     import difflib  # noqa: PLC0415 - for messages only
 
     wanted = str(name).casefold()
-    matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
+    matchers = {
+        text: difflib.SequenceMatcher(b=text, autojunk=False) for text in (wanted, _PARTS.split(wanted)[-1])
+    }
     found: list[tuple[float, str]] = []
     for word in list(dict.fromkeys(known))[:MOST_COMPARED]:
         whole = word.casefold()
         likeness = 0.0
-        for text in {whole, _PARTS.split(whole)[-1]}:
+        for text, matcher in product({whole, _PARTS.split(whole)[-1]}, matchers.values()):
             matcher.set_seq1(text)
             if matcher.real_quick_ratio() >= CUTOFF and matcher.quick_ratio() >= CUTOFF:
                 likeness = max(likeness, matcher.ratio())

@@ -359,10 +359,19 @@ def carry_out(data_root: Path, moves: Iterable[Move]) -> None:
         NotADirectoryError: a link or a file lies on the way to where something is to go.
         OSError: a rename failed.
     """
+    changed: dict[str, None] = {}  # folders, synced once all is renamed: the entry stands until then
     root = open_root(data_root)
     try:
         for old, new in moves:
             _move(root, old, new)
+            changed |= dict.fromkeys(map(os.path.dirname, (old, new)))
+        for folder in changed:
+            with suppress(OSError):
+                descriptor = walk_root(root, folder.split("/"))
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
     finally:
         os.close(root)
 
@@ -380,9 +389,6 @@ def _move(root: int, old: str, new: str) -> None:
             os.stat(final, dir_fd=target, follow_symlinks=False)
             return
         os.rename(name, final, src_dir_fd=source, dst_dir_fd=target)
-        for folder in (source, target):
-            with suppress(OSError):
-                os.fsync(folder)
 
 
 def hidden_base(data_root: Path, kind: str) -> str:

@@ -76,14 +76,14 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
     shown = "\n".join(f"  {shown_name(table, index)}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
     more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
     return AmbiguousRunError(
-        f"{len(found)} runs fit {reference!r}, give a longer part, in quotes where it holds & "
+        f"{len(found)} runs match {reference!r}; give a longer part, in quotes where it holds & "
         f"('lr=0.1&seed=3'){more}:\n{shown}"
     )
 
 
 def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
     """The error for a reference that means no run: of `key=value` parts it says which one fails."""
-    problem = f"no run fits {reference!r}"
+    problem = f"no run matches {reference!r}"
     tracked: dict[str, list[str]] = {}
     for _, index in reversed(names):
         for key, value in tracked_texts(index).items():
@@ -202,5 +202,5 @@ def parse_since(since: Since, now: float) -> float | None:
     try:
         return datetime.fromisoformat(since.replace("/", "-")).timestamp()
     except ValueError as error:
-        message = f"{since!r} is no date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
+        message = f"{since!r} is not a date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
         raise ArgumentError(message) from error

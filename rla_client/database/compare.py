@@ -11,16 +11,17 @@ where a run has none, archives with archives: the two begin at different folders
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import open_plain
+from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import HYPARAM_FILE_NAME
 from rla_client.database.query import files_below
 from rla_client.run.hyper_params import differences
@@ -154,12 +155,21 @@ def _content(path: str | None, *, bounded: bool) -> bytes | None:
         return None
     try:
         with open_plain(path, links=not bounded) as file:
-            if not bounded:
-                return file.read()
             size = os.fstat(file.fileno()).st_size
-            return (b"" if size <= MAX_CODE_BYTES else b"\0%d " % size) + file.read(MAX_CODE_BYTES)
+            if size <= MAX_CODE_BYTES:
+                return file.read(MAX_CODE_BYTES)
+            told = b"\0%d " % size  # not text: it is only compared
+            return told + (file.read(MAX_CODE_BYTES) if bounded else _digest(file))
     except (OSError, BrokenFileError):
         return b""
+
+
+def _digest(file: BinaryIO) -> bytes:
+    digest, left = hashlib.sha256(), written_bytes(file)
+    while left > 0 and (chunk := file.read(min(left, MAX_CODE_BYTES))):
+        digest.update(chunk)
+        left -= len(chunk)
+    return digest.digest()
 
 
 def _lines(name: str, content: bytes | None) -> list[str] | None:

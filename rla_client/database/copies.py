@@ -116,11 +116,14 @@ def _copy_file(source: str, target: str) -> str:
 
 
 def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
-    """Make new items that appear all together or not at all; the caller holds `changing`.
+    """Make new items, each of which appears whole; the caller holds `changing`.
+
+    Killed in between, the next command that changes the database makes the rest of them appear, or none.
 
     Args:
         data_root: the database.
-        build: fills a fresh folder and returns {name in it: final path relative to the data root}.
+        build: fills a fresh folder and returns {path in it: final path relative to the data root},
+            in the order in which they appear.
         now: Unix seconds.
 
     Raises:
@@ -132,13 +135,11 @@ def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float
     try:
         with held_folder(data_root, f"{folder}/items", create=True) as staging:
             final = build(staging)
-            for here, _, names in os.walk(staging):
-                for file_name in names:
-                    fsync_file(os.path.join(here, file_name))
-                fsync_folder(here)
         moves = [(f"{folder}/items/{staged}", target) for staged, target in final.items()]
-        write_entry(data_root, folder, now, "moving", moves)
-        carry_out(data_root, moves)
+        if moves:
+            os.sync()  # once, instead of an fsync for each of many small files
+            write_entry(data_root, folder, now, "moving", moves)
+            carry_out(data_root, moves)
     finally:
         if not (data_root / folder / ENTRY).exists() or not unfinished(data_root, moves):
             discard(data_root, f"{HIDDEN}/copies", name)

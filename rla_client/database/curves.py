@@ -31,9 +31,9 @@ from rla_client.database.records import PROGRESS_FILE, clock
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
+    from rla_client.database.curve_frame import CurveFrame
     from rla_client.database.lake.reading import Lake
 
 MAGIC = b"RLACOL2\n"
@@ -67,7 +67,7 @@ def long_frame(
     metrics: Sequence[str],
     x: str,
     bound: float | tuple[float, float] | None,
-) -> pd.DataFrame:
+) -> CurveFrame:
     """See `Database.curves`."""
     with extra("read", "a DataFrame of curves"):
         import numpy as np
@@ -90,7 +90,9 @@ def long_frame(
         return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
 
     empty = [np.empty(0)]
-    frame: pd.DataFrame = pd.DataFrame(
+    from rla_client.database.curve_frame import ROOT, CurveFrame, X
+
+    frame: CurveFrame = CurveFrame(
         {
             "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
             "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
@@ -99,7 +101,7 @@ def long_frame(
             "value": np.concatenate([piece.ys for piece in pieces] or empty),
         }
     )
-    frame.attrs[FULL_NAMES] = full
+    frame.attrs |= {FULL_NAMES: full, ROOT: str(reader.data_root), X: full[x]}
     return frame
 
 

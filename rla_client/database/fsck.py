@@ -1,6 +1,6 @@
-"""Finding faults of a database's files; `mend` mends them.
+"""Finding faults of a database's files; `repair` repairs them.
 
-Each kind of fault has one check and, where that loses nothing, one way to mend it:
+Each kind of fault has one check and, where that loses nothing, one way to repair it:
 
     torn-row      progress.csv ends in the middle of a row       cut off, the torn bytes to the trash
     torn-json     run.json or note.json unreadable               to the trash
@@ -17,9 +17,9 @@ Each kind of fault has one check and, where that loses nothing, one way to mend 
 
 Runs that are being written are passed over.
 
-Mending the faults that `fsck` finds. What a mender takes away goes to the trash.
+Repairing the faults that `fsck` finds. What a repairer takes away goes to the trash.
 
-All need the lock of `changes`. Killed in between, the fault is there still, or the mend is done.
+All need the lock of `changes`. Killed in between, the fault is there still, or the repair is done.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from rla_client.run.hyper_params import printed_args, read_archive, read_paramet
 
 OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
-ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: mended only when named
+ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Fault:
         text: what is wrong.
         table: task table.
         index: the run, empty for a stray file.
-        mendable: whether `mend` can do something.
+        repairable: whether `repair` can do something.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Fault:
     text: str
     table: str
     index: str = ""
-    mendable: bool = False
+    repairable: bool = False
 
 
 def find_faults(data_root: Path, now: float, table: str | None = None) -> list[Fault]:
@@ -105,14 +105,14 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
     for name in os.listdir(folder):
         if name.startswith(TEMP_PREFIX):
             if _is_old(folder / name, now):
-                yield Fault("temp-file", f"{where}/{name}", "left by a crash", table, mendable=True)
+                yield Fault("temp-file", f"{where}/{name}", "left by a crash", table, repairable=True)
         elif name not in known and not name.startswith("."):
             hint = (
                 "no archive_tester entry"
                 if kind == ARCHIVE_TESTER and archive_stem(name) is None
                 else "no run"
             )
-            yield Fault("stray", f"{where}/{name}", hint, table, mendable=True)
+            yield Fault("stray", f"{where}/{name}", hint, table, repairable=True)
 
 
 def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], float]) -> Iterator[Fault]:
@@ -127,12 +127,12 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
             f"no log; only {', '.join(sorted(kinds))}",
             table,
             index,
-            mendable=True,
+            repairable=True,
         )
     for item in items:
         if item.kind == LOG and not os.listdir(item.paths[0]):
             where = _relative(data_root, item.paths[0])
-            yield Fault("empty-item", where, "nothing in it", table, index, mendable=True)
+            yield Fault("empty-item", where, "nothing in it", table, index, repairable=True)
             return
     for item in items:
         if item.kind == ARCHIVE_TESTER:
@@ -166,7 +166,7 @@ def _archive_faults(data_root: Path, item: Item) -> Iterator[Fault]:
     except OSError as error:
         text = str(error)
     yield Fault(
-        "torn-archive", _relative(data_root, item.paths[0]), text, item.table, item.index, mendable=True
+        "torn-archive", _relative(data_root, item.paths[0]), text, item.table, item.index, repairable=True
     )
 
 
@@ -178,7 +178,7 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
             path = os.path.join(here, name)
             if name.startswith(TEMP_PREFIX) and _is_old(path, now):
                 where = _relative(data_root, path)
-                yield Fault("temp-file", where, "left by a crash", item.table, item.index, mendable=True)
+                yield Fault("temp-file", where, "left by a crash", item.table, item.index, repairable=True)
     if any(name.startswith("parameter.") for name in names):
         try:
             read_parameter_file(folder)
@@ -186,7 +186,7 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
             text = str(error).split(": ", 1)[-1]
             whole = good_parameters(data_root, item.table, item.index) is not None
             yield Fault(
-                "torn-params", _relative(data_root, folder), text, item.table, item.index, mendable=whole
+                "torn-params", _relative(data_root, folder), text, item.table, item.index, repairable=whole
             )
 
 
@@ -198,14 +198,14 @@ def _log_faults(data_root: Path, table: str, index: str, now: float) -> Iterator
             content = read_json(folder / name)
         except (DatabaseError, OSError) as error:
             text = str(error).split(": ", 1)[-1]
-            yield Fault("torn-json", _relative(data_root, folder / name), text, table, index, mendable=True)
+            yield Fault("torn-json", _relative(data_root, folder / name), text, table, index, repairable=True)
             continue
         if name == RUN_FILE:
             about = content or {}
     updated = about.get("updated")
     if about.get("state") in LIVE_STATES and isinstance(updated, int | float) and now - updated > OLD_S:
         where = _relative(data_root, folder / RUN_FILE)
-        yield Fault("stale-state", where, "running, but silent for a day", table, index, mendable=True)
+        yield Fault("stale-state", where, "running, but silent for a day", table, index, repairable=True)
     path = folder / PROGRESS_FILE
     if os.path.lexists(path):
         yield from _csv_faults(data_root, path, (table, index), about)
@@ -221,7 +221,7 @@ def _csv_faults(
         yield Fault("short-rows", where, str(error).split(": ", 1)[-1], *run)
         return
     if tail.torn_bytes:
-        yield Fault("torn-row", where, f"{tail.torn_bytes} bytes of an unfinished row", *run, mendable=True)
+        yield Fault("torn-row", where, f"{tail.torn_bytes} bytes of an unfinished row", *run, repairable=True)
     if path.stat().st_size <= MAX_CHECKED_BYTES:
         try:
             short, long = uneven_rows(path)
@@ -230,12 +230,14 @@ def _csv_faults(
             return
         if short or long:
             text = f"{short} row(s) with too few cells, {long} with too many"
-            yield Fault("short-rows", where, text, *run, mendable=not long)
+            yield Fault("short-rows", where, text, *run, repairable=not long)
     step, noted = tail.last.get(TIME_STEP), about.get("time_step")
     finished = about.get("state") not in {None, *LIVE_STATES}
     if finished and isinstance(step, int | float) and isinstance(noted, int | float) and step != noted:
         text = f"run.json says time-step {noted}, the table {step}"
-        yield Fault("step-differs", _relative(data_root, path.with_name(RUN_FILE)), text, *run, mendable=True)
+        yield Fault(
+            "step-differs", _relative(data_root, path.with_name(RUN_FILE)), text, *run, repairable=True
+        )
 
 
 def uneven_rows(path: Path) -> tuple[int, int]:
@@ -288,14 +290,14 @@ def _missing_params(data_root: Path, table: str, index: str, kinds: set[str]) ->
         yield Fault("no-params", f"{LOG}/{table}/{index}", "no hyper-parameters anywhere", table, index)
 
 
-def mend(data_root: Path, fault: Fault, now: float) -> None:
-    """Mend one fault; the caller holds `changing`.
+def repair(data_root: Path, fault: Fault, now: float) -> None:
+    """Repair one fault; the caller holds `changing`.
 
     Raises:
-        KeyError: it is of a kind that cannot be mended.
+        KeyError: it is of a kind that cannot be repaired.
         OSError: the file could not be changed.
     """
-    _MENDERS[fault.kind](data_root, fault, now)
+    _REPAIRS[fault.kind](data_root, fault, now)
 
 
 def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
@@ -324,7 +326,7 @@ def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
 
 
 def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
-    """Put bytes that a mend takes out of a file into the trash, beside its name."""
+    """Put bytes that a repair takes out of a file into the trash, beside its name."""
     name = f"{fault.where}.torn"
     with _held_file(data_root, fault) as path:
         write_atomic(path.with_name(os.path.basename(name)), data)
@@ -379,7 +381,7 @@ def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
     _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
 
 
-_MENDERS: dict[str, Callable[[Path, Fault, float], None]] = {
+_REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
     "torn-row": _cut_row,
     "torn-json": _to_trash,
     "torn-params": _copy_parameters,

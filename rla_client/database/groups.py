@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
@@ -13,8 +14,11 @@ from rla_client.database.csv_table import read_numbers
 from rla_client.database.curves import warn_broken
 from rla_client.database.metrics import CLOCKS
 from rla_client.database.records import PROGRESS_FILE, Record
-from rla_client.database.rows import RowView
+from rla_client.database.rows import ALIASES, FIELDS, RowView
 from rla_client.database.runs import Database, Run
+from rla_client.database.scanning import parameter_or_metric
+
+SEED = "seed"
 
 
 def likely_of(records: Sequence[Record]) -> str | None:
@@ -31,25 +35,40 @@ class Group:
         values: of these parameters.
         states: state → how many runs are in it.
         numbers: last value of the metric of each run that has it.
+        seeds: its hyper-parameter `seed` as text, of these runs; None without one.
     """
 
     values: tuple[object, ...]
     states: Counter[str] = field(default_factory=Counter)
     numbers: list[float] = field(default_factory=list)
+    seeds: list[str | None] = field(default_factory=list)
 
 
 def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
     """Runs by the values of fields, parameters or metrics, in the order of these; numbers first."""
     found: dict[tuple[tuple[int, float, str], ...], Group] = {}
     for record in records:
-        row = RowView(record, now)
-        values = tuple(row.get(name) for name in by)
+        values = tuple(_value(record, name, now) for name in by)
         group = found.setdefault(tuple(map(_order, values)), Group(values))
         group.states[record.shown_state(now) or "not recorded"] += 1
-        value = record.metrics.get(metric) if metric is not None else None
+        value = None if metric is None else last_value(record, metric)
         if isinstance(value, int | float):
             group.numbers.append(float(value))
+            seed = _value(record, SEED, now)
+            group.seeds.append(None if seed is None else str(seed))
     return [found[key] for key in sorted(found)]
+
+
+def _value(record: Record, name: str, now: float) -> Any:  # noqa: ANN401
+    """A field, parameter or metric; of ten thousand runs no JSON is parsed for a parameter that all have."""
+    if name in FIELDS or name in ALIASES:
+        return RowView(record, now).get(name)
+    return parameter_or_metric(record.hyper_json, record.metrics_json, name)
+
+
+def last_value(record: Record, metric: str) -> Any:  # noqa: ANN401
+    """The last value of a metric, as `record.metrics` has it; None without one."""
+    return parameter_or_metric(None, record.metrics_json, metric)
 
 
 def _order(value: object) -> tuple[int, float, str]:

@@ -1,11 +1,26 @@
-"""The end of a text file that grows."""
+"""The end of a text file that grows, and which text files a run has."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.layout import LOG
+from rla_client.contract.spelling import unknown
+from rla_client.database.records import shown_name
 
+if TYPE_CHECKING:
+    from rla_client.database.runs import Run
+
+LOG_FILES = {
+    "log": "log.txt",
+    "progress": "progress.csv",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+    "console": "console.txt",
+}
 MAX_END_BYTES = 32 << 20  # of the last lines: 20 rows of 65,536 numbers
 
 
@@ -24,3 +39,24 @@ def last_lines(path: Path, lines: int, max_bytes: int = MAX_END_BYTES) -> tuple[
             file.seek(start)
             block = file.read(step) + block
     return (block.splitlines()[-lines:] if lines > 0 else []), size
+
+
+def log_path(run: Run, what: str) -> Path:
+    """The path of one of a run's text files.
+
+    Args:
+        run: whose.
+        what: a key of `LOG_FILES`.
+
+    Raises:
+        UnknownNameError: there is no such kind of file. DatabaseError: the run has none.
+    """
+    if what not in LOG_FILES:
+        raise unknown(what, LOG_FILES, f"there is no file {what!r}")
+    path = Path(run.folder(LOG), LOG_FILES[what])
+    if not path.exists():
+        there = [name for name, file in LOG_FILES.items() if Path(run.folder(LOG), file).exists()]
+        name = shown_name(run.table, run.index)
+        message = f"{name} has no {path.name}; it has: {', '.join(there) or 'no log'}"
+        raise DatabaseError(message)
+    return path

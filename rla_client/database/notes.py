@@ -47,7 +47,7 @@ def change_note(
             or not tag.isprintable()
             or any(mark in tag for mark in " ,")
         ):
-            message = f"{tag!r} is no tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
+            message = f"{tag!r} is not a tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
             raise ArgumentError(message)
     try:
         with held_folder(data_root, f"{LOG}/{path}") as folder:

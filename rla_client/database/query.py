@@ -216,7 +216,7 @@ def archived_manager(item: Item) -> ExpManager:
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)
     if content is None or index is None:
-        raise BrokenFileError(item.paths[0], "it is no archived manager")
+        raise BrokenFileError(item.paths[0], "it is not an archived manager")
     base = _without_ending(os.path.abspath(item.paths[0]))
     root = base.removesuffix(f"/{ARCHIVE_TESTER}/{item.table}/{item.index}")
     loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))

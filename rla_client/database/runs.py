@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
+    from rla_client.database.curve_frame import CurveFrame
     from rla_client.database.curves import CurveCache, Reader
     from rla_client.database.lake.reading import Lake
     from rla_client.database.where import Where
     from rla_client.run.hyper_params import HyperParams
 
 ROWS = 20
+SHOWN_RUNS = 50  # newest runs, of curves that are asked for without a choice
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
 
 
@@ -99,8 +101,8 @@ class Database:
         Args:
             table: only this task table.
             where: a filter, see `where`.
-            since: only runs that began at or after: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
-            limit: only the newest so many of them.
+            since: only runs that began then or later: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
+            limit: at most this many, the newest.
             light: leave out hyper-parameters and metrics where the filter needs none.
 
         Raises:
@@ -216,16 +218,18 @@ class Database:
 
     def curves(
         self,
-        runs: Any,  # noqa: ANN401 - a DataFrame of runs(), runs, records or references
-        metrics: str | Sequence[str],
+        runs: Any = None,  # noqa: ANN401 - a DataFrame of runs(), runs, records or references
+        metrics: str | Sequence[str] | None = None,
         x: str = TIME_STEP,
         bound: float | tuple[float, float] | None = None,
-    ) -> pd.DataFrame:
-        """The curves of some runs in long form.
+    ) -> CurveFrame:
+        """The curves of some runs in long form; `.show()` of it draws them in a notebook.
 
         Args:
-            runs: what `runs()` gave (or a part of it), or `Run`s, records, references, (table, index).
-            metrics: columns of progress.csv; the last parts of a name are enough where it fits one only.
+            runs: what `runs()` gave (or a part of it), or `Run`s, records, references, (table, index);
+                None: the newest `SHOWN_RUNS`.
+            metrics: columns of progress.csv; the last parts of a name are enough where it fits one only;
+                None: the likely metric of these runs.
             x: the column that is x.
             bound: keep x up to this, or inside (low, high).
 
@@ -239,8 +243,13 @@ class Database:
         """
         from rla_client.database.curves import long_frame
 
+        pairs = self._pairs(self.records(limit=SHOWN_RUNS) if runs is None else runs)
+        if metrics is None:
+            from rla_client.database.groups import likely_of
+
+            wanted = set(pairs)
+            metrics = likely_of([one for one in self.records() if self._name(one) in wanted]) or []
         names = [metrics] if isinstance(metrics, str) else list(metrics)
-        pairs = self._pairs(runs)
         return long_frame(self.curve_reader(), pairs, names, x, bound)
 
     def curve_reader(self) -> Reader:
@@ -253,14 +262,14 @@ class Database:
         """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
 
         Args:
-            query: SQL as DuckDB speaks it.
+            query: in DuckDB's dialect.
             timeout_s: seconds after which it is stopped.
 
         Returns:
             DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
 
         Raises:
-            ArgumentError: the query is no SELECT, or names what there is not.
+            ArgumentError: the query is not a SELECT, or names something unknown.
             DatabaseError: it took too long, too much is not in the lake, or DuckDB is not installed.
         """
         from rla_client.database.lake.sql import Session, check_query
@@ -278,7 +287,7 @@ class Database:
         For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
 
         Raises:
-            UnknownNameError: there is no such file.
+            UnknownNameError: no such kind of file.
         """
         from rla_client.contract.spelling import unknown
         from rla_client.database.lake.store import NAMES, plain_path, read_parts
@@ -359,7 +368,7 @@ class Run:
     def scalars(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
 
-        The last parts of a metric's name will do where they fit one only; its column is called as given.
+        The last parts of a metric's name are enough if only one matches; its column is called as given.
 
         Raises:
             UnknownNameError: no such metric; the message names the nearest.

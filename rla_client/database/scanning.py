@@ -93,10 +93,15 @@ class _Scanned(dict[str, Any]):
         """As `RowView.get`."""
         if name in _FIELDS:
             return RowView(record_of(self._row), self._now).get(name, default)
-        found = value_in(self._row[_HYPER], name)
-        if found is _NOTHING:
-            found = value_in(self._row[_METRICS], name, nested=False)
-        return default if found is _NOTHING else found
+        return parameter_or_metric(self._row[_HYPER], self._row[_METRICS], name, default)
+
+
+def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: Any = None) -> Any:  # noqa: ANN401
+    """What `RowView.get` gives for a name that is no field, out of the JSON texts of a record."""
+    found = value_in(hyper, name)
+    if found is _NOTHING:
+        found = value_in(metrics, name, nested=False)
+    return default if found is _NOTHING else found
 
 
 @lru_cache(maxsize=1024)

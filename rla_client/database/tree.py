@@ -62,7 +62,7 @@ def check_data_root(data_root: str | os.PathLike[str]) -> Path:
     """
     root = Path(os.path.abspath(os.path.expanduser(os.fspath(data_root))))
     if not root.is_dir():
-        message = f"{root} is no folder; give the data root, the folder that holds log/"
+        message = f"{root} is not a folder; give the data root, the folder that holds log/"
         raise DatabaseError(message)
     return root
 

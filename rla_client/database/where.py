@@ -135,8 +135,11 @@ class Where:
 
     def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
         sides = [self._compile(side) for side in nodes]
-        steps = [(op, sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
-        return lambda row: all(_compare(op, left(row), right(row)) for op, left, right in steps)
+        steps = [(_comparer(op), sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
+        if len(steps) == 1:  # 100,000 rows are compared, mostly so
+            ((compare, first, second),) = steps
+            return lambda row: compare(first(row), second(row))
+        return lambda row: all(compare(left(row), right(row)) for compare, left, right in steps)
 
 
 def _depth(tree: ast.AST) -> int:
@@ -157,18 +160,26 @@ def _holds_index(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(RunIndex.parse(node.value))
 
 
-def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: ANN401
+def _comparer(op: ast.cmpop) -> Callable[[Any, Any], bool]:
     if isinstance(op, ast.Is | ast.IsNot):
-        return (left is right) == isinstance(op, ast.Is)
+        is_same = isinstance(op, ast.Is)
+        return lambda left, right: (left is right) == is_same
     if isinstance(op, ast.In | ast.NotIn):
-        return _contains(right, left) == isinstance(op, ast.In)
-    if (left is None or right is None) and not isinstance(op, ast.Eq | ast.NotEq):
-        return False
-    left, right = _alike(left, right)
-    try:
-        return bool(_COMPARE[type(op)](left, right))
-    except TypeError:
-        return False
+        is_in = isinstance(op, ast.In)
+        return lambda left, right: _contains(right, left) == is_in
+    compare, ordered = _COMPARE[type(op)], not isinstance(op, ast.Eq | ast.NotEq)
+
+    def compared(left: Any, right: Any) -> bool:  # noqa: ANN401
+        if ordered and (left is None or right is None):
+            return False
+        if isinstance(left, str) is not isinstance(right, str):
+            left, right = _alike(left, right)
+        try:
+            return bool(compare(left, right))
+        except TypeError:
+            return False
+
+    return compared
 
 
 def _contains(container: Any, value: Any) -> bool:  # noqa: ANN401

@@ -35,19 +35,19 @@ _KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers ha
 def record_episodes(env: Any, video_every: int = 0, name: str = "episode") -> Any:
     """Record the episodes of an environment, single or vectorised.
 
-    Where no run is open at the first reset, one is opened in a table of the environment's name.
+    If no run is open at the first reset, one is opened in a table named after the environment.
 
     Args:
-        env: a gymnasium environment; with `video_every` its render_mode is `rgb_array`.
+        env: a gymnasium environment; `video_every` needs render_mode `rgb_array`.
         video_every: film each n-th episode from the first one on (of a vector: of its first environment);
             0 films none.
-        name: stands before the columns, `<name>/return`, and in the names of the videos.
+        name: prefix of the columns (`<name>/return`) and of the names of the videos.
 
     Returns:
         The environment, wrapped.
 
     Raises:
-        ArgumentError: the environment cannot be filmed.
+        ArgumentError: no videos can be made of the environment.
     """
     kind = VectorEpisodeRecorder if isinstance(env, VectorEnv) else EpisodeRecorder
     return kind(env, video_every, name)

@@ -83,7 +83,7 @@ class RLAOutputFormat(KVWriter):
             current.dump()
 
     def close(self) -> None:
-        """Nothing: the run goes on."""
+        """Nothing to do: the run continues."""
 
 
 def _plain(value: Any) -> float | int | str | None:
@@ -126,7 +126,7 @@ def configure_sb3(
     A second model gets a run of its own, unless the script has opened one.
 
     Args:
-        model: any algorithm of SB3 or sb3-contrib. It goes on printing and writing where its own logger does.
+        model: any algorithm of SB3 or sb3-contrib. Its own logger keeps printing and writing.
         task_table_name: of a run that is opened here; default `<environment>-<algorithm>`.
         track: hyper-parameters of the model that become part of such a run's index, e.g. `["seed"]`.
 
@@ -198,17 +198,17 @@ def _env_id(env: VecEnv | None) -> str:
 
 
 class RLACallback(BaseCallback):
-    """Logs, saves and resumes a model, and films it.
+    """Logs, saves and resumes a model, and records videos of it.
 
     Args:
         save_freq: time-steps (of all environments together) between checkpoints; 0: only one at the end.
             One is made when the next rollout begins.
         replay_buffer: part of the checkpoints of off-policy algorithms, as far as it is filled.
-        resume: go on at the last checkpoint where the run was resumed (RLA_RUN_ID, `configure(resume=)`).
-        video_freq: time-steps between films; 0: none.
-        video_env: the environment that is filmed, with render_mode `rgb_array`; the model plays one
+        resume: if the run was resumed (RLA_RUN_ID, `configure(resume=)`), continue at its last checkpoint.
+        video_freq: time-steps between two videos; 0: none.
+        video_env: the environment that is recorded, with render_mode `rgb_array`; the model plays one
             episode in it, without exploring.
-        video_length: at most so many frames.
+        video_length: maximum number of frames.
         task_table_name: see `configure_sb3`.
         track: see `configure_sb3`.
         checkpoint_name: the series of checkpoints.

@@ -81,7 +81,7 @@ def _tells(hook: Hook) -> Hook:
 def _tell_once(kind: str, text: str) -> None:
     if kind not in _told:
         _told.add(kind)
-        warn(f"Ray Tune goes on, but its trials are not recorded as they should be: {text} (told once)")
+        warn(f"Ray Tune continues, but its trials are not recorded as they should be: {text} (told once)")
 
 
 def _known_as(experiment: str, trial_id: str) -> str:
@@ -106,7 +106,7 @@ def _open(data: RunData, *, known: bool) -> float | None:
             root, table, setup.run_id or "", autostart=config.agent.autostart, any_state=True
         )
         if late:
-            warn(f"{setup.run_id} cannot go on in its run, a new one begins: {late}")
+            warn(f"{setup.run_id} cannot continue its run, a new one begins: {late}")
     try:
         return begin_beside(data, earlier)
     except StillWritingError:
@@ -114,7 +114,7 @@ def _open(data: RunData, *, known: bool) -> float | None:
     except RlaError as error:
         if earlier is None:
             raise
-        warn(f"{setup.run_id} cannot go on in its run, a new one begins: {error}")
+        warn(f"{setup.run_id} cannot continue its run, a new one begins: {error}")
         return begin_beside(data)
 
 

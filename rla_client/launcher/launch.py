@@ -282,7 +282,7 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
         fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
         message = (
             f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
-            "code below code/ and go on with configure(run_id=…, resume='allow')"
+            "code below code/ and continue with configure(run_id=…, resume='allow')"
         )
         raise LaunchError(message) from error
 

@@ -156,7 +156,7 @@ class Outputs:
         except AgentNotRunningError as error:
             if needed:
                 raise
-            _log.warning("%s goes on without the rows of its earlier part: %s", folder, error)
+            _log.warning("%s continues without the rows of its earlier part: %s", folder, error)
             return False
         return True
 

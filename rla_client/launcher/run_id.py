@@ -66,7 +66,7 @@ def find_unfinished_call(
     from rla_client.resume.resume import find_here  # noqa: PLC0415 - rarely needed
 
     autostart = load_config(config).agent.autostart
-    item, _late = find_here(str(root), table, name.run_id, autostart=autostart)
+    item, _late = find_here(str(root), table, name.run_id, autostart=autostart, ends_s=0.0)
     if item is None:
         return None
     folder = Path(item.folder(LOG))
@@ -82,8 +82,8 @@ def find_unfinished_call(
         return None
     if launch.function != function:
         message = (
-            f"the unfinished run {name.run_id!r} in {folder} is one of {launch.function}, and {function} "
-            "cannot go on with it: start the program as it was first, or give another RLA_RUN_ID"
+            f"the unfinished run {name.run_id!r} in {folder} was started by {launch.function}, so {function} "
+            "cannot continue it: start the program as it was first, or give another RLA_RUN_ID"
         )
         raise LaunchError(message)
     if list_checkpoints(snapshots, CHECKPOINT_NAME, pruned=True):

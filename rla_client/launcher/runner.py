@@ -246,7 +246,7 @@ class LocalRunner:
             except FileNotFoundError as missing:
                 if source != "last":
                     raise
-                dowel.logger.log(f"Nothing to go on from ({missing}); beginning at the first epoch")
+                dowel.logger.log(f"Nothing to continue from ({missing}); beginning at the first epoch")
             else:
                 return self.resume(n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot)
         return self._run()
@@ -488,7 +488,7 @@ class Plotter:
         if sys.stdin is not None and sys.stdin.isatty():
             input(PAUSE_TEXT)
         else:
-            dowel.logger.log("pause_for_plot does not pause: standard input is no terminal")
+            dowel.logger.log("pause_for_plot does not pause: standard input is not a terminal")
 
     def _give_up(self, why: str) -> None:
         self._useless = True

@@ -370,7 +370,7 @@ class _Call:
         if self._options.use_existing_dir:
             _log.warning(
                 "use_existing_dir has no meaning in a database, where each call is an item of its own; "
-                "give log_dir for an existing folder, or go on by `rla resume`"
+                "give log_dir for an existing folder, or continue with `rla resume`"
             )
         shown = self._options.named_parameters(self._passed, self._parameters)
         outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown), name)

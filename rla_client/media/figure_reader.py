@@ -464,7 +464,7 @@ def check_payload(payload: Any, format_: str) -> None:  # noqa: ANN401
 
     figure, options, decoration = payload["figure"], payload["options"], payload.get("decoration") or {}
     if not isinstance(figure, FigureBase) or not isinstance(decoration.get("axes"), (Axes, type(None))):
-        raise RefusedError("this is no figure")
+        raise RefusedError("this is not a figure")
     if format_ in LATEX_FORMATS or not options.keys() <= SAVEFIG_OPTIONS:
         raise RefusedError(
             f"it asks for {format_} or for other options than {', '.join(sorted(SAVEFIG_OPTIONS))}"

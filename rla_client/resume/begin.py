@@ -54,8 +54,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     if runs.disabled() or runs.rank() > 0:
         disabled.begin(data, all_ranks=all_ranks)
         return
-    here = _unfinished_here(setup)
-    chained = _find_elsewhere(setup, here)
+    here, chained = _earlier_run(setup)
     if here is not None and chained is None:
         point, chained = _resume_point(setup, here)
         if point is not None:
@@ -255,21 +254,40 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
 # -- which run, with a run_id ------------------------------------------------------------------
 
 
-def _unfinished_here(setup: RunSetup) -> Item | None:
-    """The unfinished run of this run_id, if going on is asked for and there is one.
+def _earlier_run(setup: RunSetup) -> tuple[Item | None, Chained | None]:
+    """The unfinished run of this run_id: that of this machine, and a newer one of another machine.
+
+    Raises:
+        StillWritingError: `resume='must'`, and a living process of this machine writes it.
+        RlaError: see `_unfinished_here`, `_find_elsewhere`.
+    """
+    if setup.resume_mode == "never" or setup.run_id is None:
+        return None, None
+    from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
+
+    try:
+        here = _unfinished_here(setup, setup.run_id)
+    except StillWritingError as error:
+        _give_way(setup, error, "A new run begins")
+        return None, None
+    return here, _find_elsewhere(setup, setup.run_id, here)
+
+
+def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
+    """The unfinished run of this run_id on this machine; with `allow`, a living process of it may end first.
 
     Raises:
         RlaError: `resume='must'`, and one waits in the spool for want of an agent.
         StillWritingError: a living process writes it.
     """
-    if setup.resume_mode == "never" or setup.run_id is None:
-        return None
+    from rla_client.resume.earlier_streams import ENDS_S  # noqa: PLC0415
     from rla_client.resume.resume import find_here  # noqa: PLC0415
 
     table, config, root = setup.configured()
-    found, late = find_here(root, table, setup.run_id, autostart=config.agent.autostart)
+    patience_s = 0.0 if setup.resume_mode == "must" else ENDS_S
+    found, late = find_here(root, table, run_id, autostart=config.agent.autostart, ends_s=patience_s)
     if late:
-        message = f"the run {setup.run_id!r} waits in the spool and cannot be gone on with: {late}"
+        message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
         _give_way(setup, RlaError(message), "A new run begins")
     return found
 
@@ -285,18 +303,14 @@ def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chai
     """Where to go on: in the run itself, or with `allow` in a new item, from what is on the disk.
 
     Raises:
-        StillWritingError: a living process writes it.
         RlaError: `resume='must'`, and the run cannot be gone on with in place.
     """
-    from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
     from rla_client.resume.remote import chain_here  # noqa: PLC0415
     from rla_client.resume.resume import prepare  # noqa: PLC0415
 
     table, config, root = setup.configured()
     try:
         point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
-    except StillWritingError:
-        raise
     except (RlaError, OSError) as error:
         chained = chain_here(item)
         step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
@@ -305,27 +319,23 @@ def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chai
     return point, None
 
 
-def _find_elsewhere(setup: RunSetup, here: Item | None) -> Chained | None:
+def _find_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
     """The unfinished run of this run_id that another machine began, its checkpoint brought here.
 
     Raises:
         ArgumentError: `resume='must'`, and there is none here or on the master.
         FetchError: see `remote.find_elsewhere`.
     """
-    if setup.resume_mode == "never" or setup.run_id is None:
-        return None
     from rla_client.resume.remote import find_elsewhere  # noqa: PLC0415 - rarely needed
 
     table, config, root = setup.configured()
     must = setup.resume_mode == "must" and here is None
     found = None
     if not setup.is_master_node and os.environ.get(runs.MODE_VARIABLE, "").lower() != "offline":
-        found = find_elsewhere(root, table, setup.run_id, config, must=must, known=here)
+        found = find_elsewhere(root, table, run_id, config, must=must, known=here)
     if found is None and must:
         where = " or on the master" if config.send_log_file else ""
-        message = (
-            f"resume='must', but table {table!r} of {root}{where} has no unfinished run {setup.run_id!r}"
-        )
+        message = f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
         raise ArgumentError(message)
     return found
 

@@ -68,7 +68,7 @@ def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
         found = await_resumed(meeting)
         if found is None:
             logger.warn(
-                "rank 0 did not tell where the run goes on, so this rank begins at 0: have rank 0 load "
+                "rank 0 did not tell where the run continues, so this rank begins at 0: have rank 0 load "
                 "the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
             )
         elif found.item is not None:

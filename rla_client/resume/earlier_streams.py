@@ -23,9 +23,11 @@ from rla_client.contract.segments import (
     stream_names,
     writer_alive,
 )
+from rla_client.run.current import warn
 from rla_client.run.item import Item
 
 TAKEN_IN_S = 30.0  # for the agent to take in what a run left behind
+ENDS_S = 30.0  # for the former process of a run to end
 POLL_S = 0.02
 
 
@@ -101,16 +103,7 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
         StillWritingError: a writer lives.
     """
     waiting = [stream.folder for stream in streams]
-    for stream in streams:
-        if _is_open_here(stream.folder / LOCK_NAME):
-            raise StillWritingError(
-                "this process itself still writes the run; close it first: exp_manager.close()"
-            )
-        if writer_alive(stream.folder):
-            told = stream.opening
-            who = "unknown" if told is None else f"process {told.pid} on {told.host}"
-            message = f"the run is still being written by a living process ({who}); end that one first"
-            raise StillWritingError(message)
+    await_ended(streams, 0.0)
     if not any(map(os.path.isdir, waiting)):
         return ""
     if not agent_alive(places) and not (autostart and start_agent(places)):
@@ -118,9 +111,41 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
     deadline = time.monotonic() + TAKEN_IN_S
     while any(map(os.path.isdir, waiting)):
         if time.monotonic() > deadline:
-            return f"the agent has not taken in what it left within {TAKEN_IN_S:g} s; see: rla-agent status"
+            return f"the agent has not stored what it left within {TAKEN_IN_S:g} s; see: rla-agent status"
         time.sleep(POLL_S)
     return ""
+
+
+def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:
+    """Wait until no living process writes these streams.
+
+    Args:
+        streams: of a run.
+        ends_s: so long at most: of a job that was started again, the former process may be on its way out.
+
+    Returns:
+        Whether there was one to wait for.
+
+    Raises:
+        StillWritingError: a writer lives; at once where it is this process.
+    """
+    waited, deadline = False, time.monotonic() + ends_s
+    for stream in streams:
+        if _is_open_here(stream.folder / LOCK_NAME):
+            raise StillWritingError(
+                "this process itself still writes the run; close it first: exp_manager.close()"
+            )
+        while writer_alive(stream.folder):
+            told = stream.opening
+            who = "unknown" if told is None else f"process {told.pid} on {told.host}"
+            if time.monotonic() >= deadline:
+                message = f"the run is still being written by a living process ({who}); end that one first"
+                raise StillWritingError(message)
+            if not waited:
+                warn(f"the run is still being written by {who}; waiting up to {ends_s:g} s for its end")
+            waited = True
+            time.sleep(POLL_S)
+    return waited
 
 
 def _is_open_here(path: Path) -> bool:

@@ -178,7 +178,7 @@ def log_file_finder(
 
 
 def newest_first(table: Path, run_id: str) -> Iterator[RunIndex]:
-    """The runs of a table that bear this id, by their record dates.
+    """The runs of a table that bear this id, by their record dates; also damaged ones that may bear it.
 
     Args:
         table: its folder below `log`.
@@ -189,13 +189,16 @@ def newest_first(table: Path, run_id: str) -> Iterator[RunIndex]:
         for day in _days(table, _LEVELS):
             known = notes.setdefault(day, {})
             for name in _names(table / day):
-                noted = known.get(name)
+                noted, whole = known.get(name), True
                 if not isinstance(noted, str):
-                    noted = _run_id(f"{table}/{day}/{name}/run.json")
-                    if noted is None:
+                    found = _run_id(f"{table}/{day}/{name}/run.json")
+                    if found is None:
                         continue
-                    known[name], unnoted = noted, unnoted + 1
-                index = RunIndex.parse(f"{day}/{name}") if noted == run_id else None
+                    noted, whole = found
+                    if whole:
+                        known[name], unnoted = noted, unnoted + 1
+                bears = noted == run_id or not (whole or noted)
+                index = RunIndex.parse(f"{day}/{name}") if bears else None
                 if index is not None:
                     yield index
     finally:
@@ -223,8 +226,8 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _run_id(path: str) -> str | None:
-    """The id in a run.json, empty where it says none; None where there is no such file, or no whole one."""
+def _run_id(path: str) -> tuple[str, bool] | None:
+    """The id in a run.json, empty where it says none, and whether the file is whole; None without one."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -232,9 +235,9 @@ def _run_id(path: str) -> str | None:
         finally:
             os.close(descriptor)
         found = _RUN_KEY.findall(content)
-        if content.rstrip().endswith(b"}"):  # of a damaged one nothing is noted
-            with suppress(ValueError):
-                return str(json.loads(found[-1])) if found else ""
+        with suppress(ValueError):
+            return str(json.loads(found[-1])) if found else "", content.rstrip().endswith(b"}")
+        return "", False
     return None
 
 

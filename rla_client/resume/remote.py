@@ -94,7 +94,7 @@ def find_elsewhere(
         then = (
             "A new run begins; resume='must' would have ended here instead"
             if known is None
-            else "The run that is here goes on"
+            else "The run that is here continues"
         )
         logger.warn(f"{error}. {then}")
         return None

@@ -25,9 +25,18 @@ from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FO
 from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.paths import find_places
 from rla_client.contract.retention import FETCHED_MARK, drop_note, pruned_files, write_note
+from rla_client.contract.run_file import RUN_FILE, ran_s
 from rla_client.resume import find
-from rla_client.resume.earlier_streams import all_streams, await_taken_in, newest_epoch, root_of, streams_of
+from rla_client.resume.earlier_streams import (
+    all_streams,
+    await_ended,
+    await_taken_in,
+    newest_epoch,
+    root_of,
+    streams_of,
+)
 from rla_client.resume.find import find_item, read_run_file
+from rla_client.run.current import warn
 from rla_client.run.item import Item
 from rla_client.run.state import read_resume_state
 
@@ -62,12 +71,15 @@ def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = Fal
     """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
 
     Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
-    item of its own.
+    item of its own. One whose run.json is damaged is passed over with a warning.
     """
     gone_on: set[str] = set()
     for index in find.newest_first(Path(root, LOG, table), run_id):
         item = Item(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
+        if not content:
+            file = os.path.join(item.folder(LOG), RUN_FILE)
+            warn(f"{file} is damaged: if it is the run {run_id!r}, it is not continued")
         parent = content.get("parent")
         if isinstance(parent, dict) and parent.get("chain") is True:
             gone_on.add(str(parent.get("run")))
@@ -79,9 +91,18 @@ def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = Fal
 
 
 def find_here(
-    root: str, table: str, run_id: str, *, autostart: bool, any_state: bool = False
+    root: str,
+    table: str,
+    run_id: str,
+    *,
+    autostart: bool,
+    any_state: bool = False,
+    ends_s: float | None = None,
 ) -> tuple[Item | None, str]:
     """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
+
+    `ends_s`: wait so long for a living process that writes the run, which may have finished then; where it
+    is None, `prepare` says so.
 
     Returns:
         The run; and why one is left in the spool, empty where none is.
@@ -89,15 +110,20 @@ def find_here(
     Raises:
         StillWritingError: a living process writes it.
     """
+    places, where = find_places(), (os.path.realpath(root), table, run_id)
     found = find_unfinished(root, table, run_id, any_state=any_state)
+    if found is not None and ends_s is not None:
+        streams = streams_of(places, found, read_run_file(found))
+        if await_ended(streams, ends_s) and not await_taken_in(places, streams, autostart=autostart):
+            found = find_unfinished(root, table, run_id, any_state=any_state)
     if found is not None:
         return found, ""
-    places, where = find_places(), (os.path.realpath(root), table, run_id)
     waiting = [
         stream
         for stream in all_streams(places)
         if (told := stream.opening) and (root_of(told), told.table, told.run_key) == where
     ]
+    await_ended(waiting, ends_s or 0.0)
     late = await_taken_in(places, waiting, autostart=autostart)
     if late or not waiting:
         return None, late
@@ -165,22 +191,18 @@ def _newest_whole(folder: Path, name: str) -> int | None:
     Raises:
         OSError: one cannot be opened: that says nothing of what it holds.
     """
-    from rla_client import logger  # noqa: PLC0415 - imports us
-
     for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
         found = find_checkpoint(folder, name, step)[1]
         with open(found, "rb") as file:
             begins = file.read(2)
             if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle
                 return step
-        logger.warn(f"{path} is damaged; the run goes on from the newest checkpoint before it")
+        warn(f"{path} is damaged; the run continues from the newest checkpoint before it")
     return None
 
 
 def earlier_times(content: dict[str, Any]) -> Earlier:
     """When the run of this run.json began and how long it ran, for an agent that does not know it."""
-    from rla_client.contract.run_file import ran_s  # noqa: PLC0415 - not at import of the package
-
     began = content.get("opened")
     return Earlier(began, ran_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
 

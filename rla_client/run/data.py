@@ -94,10 +94,10 @@ class RunData:
     # -- hyper-parameters ---------------------------------------------------------------------
 
     def add_hyper_param(self, values: Mapping[str, Any]) -> None:
-        """Add hyper-parameters that are known only now; those of the same name are replaced.
+        """Add hyper-parameters that become known during the run; those of the same name are replaced.
 
-        An open run's parameter files and archive are written anew. Its index stays: what it tracks
-        was said before `log_files_gen`.
+        An open run's parameter files and archive are rewritten. Its index stays as it is, because the
+        tracked names were chosen before `log_files_gen`.
 
         Args:
             values: name to value, of any type.
@@ -119,13 +119,13 @@ class RunData:
         self.save_archive()
 
     def alert(self, title: str, text: str = "") -> None:
-        """Have the agent tell somebody, by the channels of rules `when: message` (docs/how-to/alerts.md).
+        """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).
 
-        Without such a rule it is only in log.txt and warn.txt.
+        Without such a rule, it is written only to log.txt and warn.txt.
 
         Args:
-            title: a line; cut to 200 characters.
-            text: more of it; cut to 2000 characters.
+            title: one line; cut to 200 characters.
+            text: the rest of the message; cut to 2000 characters.
         """
         title, text = " ".join(str(title).split())[:MAX_TITLE_CHARS], str(text)[:MAX_TEXT_CHARS]
         warn(f"{title}: {text}" if text else title)
@@ -203,7 +203,7 @@ class RunData:
     def new_saver(
         self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True
     ) -> None:
-        """Say how many checkpoints of each name are kept (None: all), and make ready for the first.
+        """Choose how many checkpoints of each name are kept (None: all), and prepare for the first.
 
         Args:
             max_to_keep: newest ones of each name.
@@ -324,9 +324,9 @@ class RunData:
             checkpoint_name: the series.
             model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
                 the content. Without it that is {variable path: array}.
-            trust: the user's word for a file that this run did not write here (a fork's, another run's, one
-                from the master). Without it such a file may hold tensors, arrays and plain data only:
-                anything else runs code that the file names.
+            trust: allow whole objects in a file that this run did not write here (a fork's, another run's,
+                one from the master). Otherwise such a file may hold only tensors, arrays and plain data:
+                loading anything else runs code that the file names.
 
         Raises:
             NoCheckpointError: there is none.

@@ -196,7 +196,7 @@ def _old_archive(path: str) -> dict[str, Any]:
 
     content = read_pickle(path)
     if not isinstance(content, Placeholder):
-        raise BrokenFileError(path, "it is no archived manager of RLA")
+        raise BrokenFileError(path, "it is not an archived manager of RLA")
     try:
         found = {str(key): to_plain(value) for key, value in content.state.items()}
     except ValueError as error:

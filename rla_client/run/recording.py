@@ -5,7 +5,7 @@ its outbox and prints the table when `stdout` is among its sinks; nothing else h
 training process. All state is guarded by the outbox's re-entrant lock, so that calls from any
 thread and from signal handlers are safe and frames lie in the order of the calls.
 
-Behaviour follows polixir/RLAssistant's logger (itself openai/baselines'), its faults mended.
+Behaviour follows polixir/RLAssistant's logger (itself openai/baselines'), its faults fixed.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Logger:
         if key not in self._text_keys:
             self._text_keys.add(key)
             self.log(
-                f"[WARN] {time_step_holder.get_time()} : {key} is no number; "
+                f"[WARN] {time_step_holder.get_time()} : {key} is not a number; "
                 "it is kept in CSV and JSON and left out of TensorBoard",
                 level=WARN,
                 quiet=True,
@@ -421,7 +421,7 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
         raise ArgumentError(message) from error
     for name in names:
         if name not in SINKS:
-            message = f"exclude={name!r} is no output; choose from {', '.join(SINKS)}"
+            message = f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}"
             raise ArgumentError(message)
     return names
 

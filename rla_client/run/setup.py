@@ -83,7 +83,7 @@ class RunSetup:
         resume: str | None = None,
         **older_names: Any,  # noqa: ANN401
     ) -> None:
-        """Say which table, configuration and database the next run belongs to.
+        """Set the table, configuration and database of the next run.
 
         Args:
             task_table_name: table that collects the runs of one task (older name: `task_name`).
@@ -98,8 +98,8 @@ class RunSetup:
                 what `rla_client.code.root` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
-            resume: `never`; `allow` goes on with the newest unfinished run of this `run_id` at its
-                newest checkpoint, or opens a new one; `must` fails without one (default:
+            resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its
+                newest checkpoint, or opens a new run; `must` raises if there is none (default:
                 `RLA_RESUME`, else never).
             **older_names: the older names above.
 

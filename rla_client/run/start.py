@@ -96,7 +96,7 @@ def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None
 
 def say_where(data: RunData, run: Run, item: Item) -> None:
     """Tell in the run's own log where it lies."""
-    run.logger.print_text(f"rla: this run lies in {item.folder(LOG)}\n")
+    run.logger.print_text(f"rla: this run is stored in {item.folder(LOG)}\n")
     tell_folders(data, run.logger)
 
 

@@ -87,7 +87,7 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         if len(content) > 2 * MAX_STATE_BYTES:
             content = pack({**state, "custom_data": {}, "arrays": b""})
     except UnicodeEncodeError as error:  # half of a surrogate pair
-        warn(f"resume state not written: a key or text of the run is no text ({error.reason})")
+        warn(f"resume state not written: a key or text of the run is not text ({error.reason})")
         return
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])

@@ -48,7 +48,7 @@ class TimeStepHolder:
         return self._time
 
     def count(self) -> None:
-        """One step further, unless somebody set the time-step."""
+        """Advance by one, unless the time-step was set explicitly."""
         if not self.was_set:
             self._time += 1
 
@@ -58,7 +58,7 @@ class TimeStepHolder:
         self.was_set = True
 
     def add_time(self, add: float) -> None:
-        """`add` steps further."""
+        """Advance by `add`."""
         self._time += add if type(add) is int else _number(add)
         self.was_set = True
 

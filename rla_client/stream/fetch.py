@@ -91,7 +91,7 @@ def ask_agent(
             raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
         if now - began > timeout_s:
             raise FetchError(
-                f"{what}, which is not done after {timeout_s:g} s; it goes on where it stopped when it is "
+                f"{what}, which is not done after {timeout_s:g} s; it continues where it stopped when it is "
                 f"asked for again ({TIMEOUT_VARIABLE} sets the limit)"
             )
         time.sleep(min(wait, max(0.0, left)))

@@ -459,7 +459,7 @@ class Outbox:
         if not writer.check():
             self._places.create()
             writer.write_anew()
-            why = "the spool folder %s was deleted; what is open of it was written anew"
+            why = "the spool folder %s was deleted; its open records were written again"
             warn_rarely(self._warned, "anew", why, writer.folder)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:

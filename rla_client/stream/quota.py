@@ -138,7 +138,7 @@ class Quota:
             self._unseen = None
         except OSError as error:
             self._rest = None
-            self._unseen = f"the spool {self._spool} cannot be looked at: {error.strerror}"
+            self._unseen = f"the spool {self._spool} cannot be read: {error.strerror}"
 
     def _count_on(self, until: float) -> None:
         if self._rest is None:

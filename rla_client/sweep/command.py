@@ -51,7 +51,7 @@ def check_command(spec: Spec, folder: Path) -> None:
     named = set(_named(spec.command))
     known = (*spec.names, *OTHERS, ALL)
     for name in sorted(named - {*known}):
-        raise SweepError(f"the command names {{{name}}}, which is no parameter\nhint: {hint(name, known)}")
+        raise SweepError(f"the command names {{{name}}}, which is not a parameter\nhint: {hint(name, known)}")
     for name in sorted((named & {*spec.names}) - spec.always):
         raise SweepError(
             f"the command names {{{name}}}, which not every run has\nhint: write {{args}}: all that a run has"
@@ -170,4 +170,6 @@ def parameters_of(environment: Mapping[str, str]) -> Parameters:
     try:
         return dict(json.loads(environment[PARAMETERS_VARIABLE]))
     except (KeyError, ValueError, TypeError) as error:
-        raise SweepError(f"{PARAMETERS_VARIABLE} holds no parameters: this is no run of a sweep") from error
+        raise SweepError(
+            f"{PARAMETERS_VARIABLE} holds no parameters: this is not a run of a sweep"
+        ) from error

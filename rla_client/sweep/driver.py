@@ -102,7 +102,7 @@ class Driver:
             if status is None and run.engine != self._engine.name:
                 raise SweepError(
                     f"run {run.number} was started on {run.engine}, and may still be going there\n"
-                    f"hint: go on with `--on {run.engine}`"
+                    f"hint: continue with `--on {run.engine}`"
                 )
             if status is None and self._engine.adopt(files_of(self._journal, run), run.handle):
                 self._running[run.number] = run

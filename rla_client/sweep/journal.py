@@ -104,7 +104,7 @@ class Journal:
         for line in data.split(b"\n"):
             self._take(line)
         if not self.ident:
-            raise SweepError(f"{self.folder / JOURNAL} is no journal of a sweep")
+            raise SweepError(f"{self.folder / JOURNAL} is not a journal of a sweep")
         return self
 
     def _take(self, line: bytes) -> None:
@@ -256,7 +256,7 @@ class Journal:
         except OSError as error:
             raise SweepError(
                 f"{self.folder / JOURNAL} cannot be written: {error.strerror}\n"
-                f"hint: what runs goes on; `rla sweep resume {self.name}` looks after it again"
+                f"hint: live runs continue; `rla sweep resume {self.name}` supervises them again"
             ) from error
 
     # -- requests -------------------------------------------------------------------------------

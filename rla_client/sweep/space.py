@@ -112,7 +112,9 @@ class Space:
         for one in dimensions:
             for other, values in one.when.items():
                 if other not in kinds or other == one.name:
-                    raise ValueError(f"{one.name}: its `when` names {other!r}, which is no other parameter")
+                    raise ValueError(
+                        f"{one.name}: its `when` names {other!r}, which is not another parameter"
+                    )
                 for value in values:
                     if not kinds[other].holds(value):
                         raise ValueError(

@@ -89,7 +89,7 @@ def begin(
     journal = Journal(root, spec.name)
     folder = journal.read().begun_in if journal.exists() else os.getcwd()
     if not os.path.isdir(folder):
-        raise SweepError(f"{folder}, where the sweep was begun, is no longer there")
+        raise SweepError(f"{folder}, where the sweep was started, no longer exists")
     check_command(spec, Path(folder))
     sampler = make_sampler(spec)
     journal.hold()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla_client.contract.spelling import listed
+from rla_client.database.groups import Group
+from rla_client.database.seeds import Choice, judge
 from rla_client.database.text import clean, plain, table_text
 from rla_client.sweep import results
 from rla_client.sweep.journal import Journal
@@ -77,6 +79,21 @@ def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[s
             parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
             found.append({"trial": trial, metric.name: mean, "±": half, "runs": len(there), **parameters})
     return sorted(found, key=lambda one: one[metric.name], reverse=metric.maximize)
+
+
+def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:
+    """The best trial, and what the seeds say of choosing it; None where they say nothing."""
+    if metric is None:
+        return None
+    groups = []
+    for trial, runs in results.trials_of(journal.runs).items():
+        there = [
+            (run, value) for run in runs if run.state == FINISHED and (value := values.of(run)) is not None
+        ]
+        seeds = [str(run.parameters[SEED]) if SEED in run.parameters else None for run, _ in there]
+        groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
+    found = judge(groups, ["trial"], minimize=not metric.maximize)
+    return None if found is None else ([*results.trials_of(journal.runs)][found.best], found)
 
 
 def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The answers of `rla web`, put together.
 
 Each answer is a function of (site, request's body or query) in the module whose job it is; here stands which
-path leads to it. What is the user's to mend is answered with 400 and the error's words, `{"error": …}`.
+path leads to it. What is the user's to fix is answered with 400 and the error's words, `{"error": …}`.
 Answers run in threads, but for the stream of what is new.
 """
 
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import curves, detail, files, live, media, table
+from rla_client.web import curves, detail, explore, files, live, media, table
 from rla_client.web.guard import Guard
 from rla_client.web.machine import Machine
 from rla_client.web.site import Site
@@ -39,7 +39,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
-HEAVY = frozenset({"curves", "csv"})  # one at a time, for the memory of the largest
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
 LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
@@ -82,6 +82,11 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "csv": curves.as_csv,
         "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+        "importance": explore.importance,
+        "parallel": explore.parallel,
+        "scatter": explore.scatter,
+        "views": lambda site, _: detail.views(site),
+        "view": detail.view,
         **OF_A_RUN,
         "status": lambda site, _: machine.status(site),
         "fleet": machine.fleet,

@@ -22,6 +22,7 @@ from rla_client.database.notes import change_note
 from rla_client.database.records import clock
 from rla_client.database.run_history import resumed_with, traceback_end
 from rla_client.database.tree import item_bytes, run_items
+from rla_client.database.views import read_views, write_view
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
 from rla_client.web.site import Entry, Site, path_of, sent
 
@@ -271,6 +272,22 @@ def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         count = restore_trash(root, str(asked.get("entry")))
     site.look_now()
     return {"count": count}
+
+
+def views(site: Site) -> dict[str, str]:
+    """Named views by name; those of the first database, whatever others the page shows."""
+    return read_views(site.databases[0].data_root)
+
+
+def view(site: Site, asked: dict[str, Any]) -> dict[str, str]:
+    """Store a view under a `name`, or remove it where `query` is null; gives all views.
+
+    Raises:
+        ArgumentError: the name or the query cannot be one.
+    """
+    root = site.databases[0].data_root
+    with changing(root, clock(), _held):
+        return write_view(root, asked.get("name"), asked.get("query"))
 
 
 def _held() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
+from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
 from rla_agent.service.doctor.doctor import examine
 from rla_agent.service.doctor.findings import Finding, Surroundings
@@ -39,11 +39,11 @@ def look(places: Places, system: Path) -> Callable[..., dict[str, Finding]]:
 
 
 @pytest.fixture
-def mend() -> Callable[[Finding], None]:
+def fix() -> Callable[[Finding], None]:
     """Do what the finding says; only where it is a command of the shell."""
 
     def run(finding: Finding) -> None:
-        done = subprocess.run(["sh", "-c", finding.mend], capture_output=True, text=True, check=False)
+        done = subprocess.run(["sh", "-c", finding.fix], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (finding, done)
 
     return run

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
 from rla_agent.pipeline.gc import sweep_memory

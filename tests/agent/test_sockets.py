@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import zmq
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.sockets import RECEIVE_QUEUE, Wire
 from rla_client.contract.paths import Places

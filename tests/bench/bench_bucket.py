@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from bucket_lab import KEYS, BucketPath, S3Server, opened, remote
-from faulty_store import FaultyStore
-from replication_lab import Node
-from waiting import wait_until
+from support.bucket_lab import KEYS, BucketPath, S3Server, opened, remote
+from support.faulty_store import FaultyStore
+from support.replication_lab import Node
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, registry
 from rla_agent.replicate.pull.push import push

@@ -26,9 +26,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from replication_lab import Node, Sshd
 from stage import Stage, quantiles
-from waiting import wait_until
+from support.replication_lab import Node, Sshd
+from support.waiting import wait_until
 
 from rla_agent.replicate import register, registry
 

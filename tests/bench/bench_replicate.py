@@ -23,8 +23,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import psutil
-from replication_lab import ITEM, Node, Sshd
-from waiting import wait_until
+from support.replication_lab import ITEM, Node, Sshd
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, settings
 from rla_agent.replicate.ledger.ledger import Ledger, ledger_path

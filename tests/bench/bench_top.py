@@ -25,7 +25,7 @@ import psutil
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY)]
 
-from written_runs import write_run  # noqa: E402 - the paths come first
+from support.written_runs import write_run  # noqa: E402 - the paths come first
 
 PROGRAM = """
 import sys, time

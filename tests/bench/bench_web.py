@@ -32,9 +32,9 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import numpy as np
 import psutil
-from page_lab import PageServer, chromium, find_chromium
-from page_runs import LiveRun, write_many_runs
-from ports import free_port
+from support.page_lab import PageServer, chromium, find_chromium
+from support.page_runs import LiveRun, write_many_runs
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from legacy_database import named_database, write_look_alike
-from spooled import bare_opening, stop_autostart
+from support.legacy_database import named_database, write_look_alike
+from support.spooled import bare_opening, stop_autostart
 
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
 from rla_agent.jobs.source import sweep_arenas

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import events, openings, text_of, values
+from support.spooled import events, openings, text_of, values
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError

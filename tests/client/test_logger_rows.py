@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spooled import rows, text_of, values
+from support.spooled import rows, text_of, values
 
 from rla_client import logger, time_step_holder
 from rla_client.contract.errors import ArgumentError

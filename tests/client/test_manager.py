@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from spooled import files, marks, openings, rows, stop_autostart, text_of, values
+from support.spooled import files, marks, openings, rows, stop_autostart, text_of, values
 
 from rla_client import exp_manager, logger, time_step_holder
 from rla_client.contract.errors import ArgumentError, ConfigError, NotConfiguredError, UnknownParameterError
@@ -215,7 +215,8 @@ def test_one_line_is_printed_and_no_other(tmp_path: Path, capsys: pytest.Capture
     exp_manager.close()
     printed = capsys.readouterr()
     assert (
-        printed.out == f"rla: this run lies in {Path(*Path(printed.out.split('in ', 1)[1].strip()).parts)}/\n"
+        printed.out
+        == f"rla: this run is stored in {Path(*Path(printed.out.split('in ', 1)[1].strip()).parts)}/\n"
     )
     assert printed.err == ""
 

@@ -40,7 +40,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         set_up(tmp_path)
     assert (tmp_path / "rla_config.yaml").read_text() == "mine"
     assert not (tmp_path / ".gitignore").exists()
-    with pytest.raises(ArgumentError, match="no folder"):
+    with pytest.raises(ArgumentError, match="is not a folder"):
         set_up(tmp_path / "none")
 
 

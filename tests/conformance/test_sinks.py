@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.spooled import bare_opening
 
 from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
+from rla_agent.outputs.content import Content
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
-from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
-from rla_agent.outputs.tensorboard import EventEncoder
-from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_agent.outputs.encoders import Encoder
+from rla_agent.outputs.formats import FORMATS, ends_of
+from rla_client.contract.layout import OUTPUT_NAMES, SINKS
+from rla_client.contract.protocol import FrameKind, pack
 
 MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
-    "csv": ("csv", CsvEncoder),
-    "json": ("json", JsonEncoder),
-    "tensorboard": ("tensorboard", lambda: EventEncoder(1.5e9)),
-    "log": ("log", lambda: TextEncoder(TextTarget.LOG, tables=True)),
-    "warn": ("", lambda: TextEncoder(TextTarget.WARN, tables=False)),
+    name: (name if name in SINKS else "", partial(form.new, bare_opening())) for name, form in FORMATS.items()
 }
 
 keys = st.sampled_from(["loss", "perf/return", "ü", "a,b", 'q"', "=cmd", "new\nline", "time-step"])
@@ -114,6 +116,56 @@ def test_a_state_is_plain_data_and_a_replay_writes_the_same(name: str, contents:
     again.restore(state)
     twice = write(again, b"", fresh(contents[4:])) if name != "csv" else again.encode(fresh(contents[4:]))[0]
     assert once == twice
+
+
+def rows_of(*steps: int) -> list[Record]:
+    return fresh([Row(step, 1.5, {"a": step, "text": 'x"\n\r"'}, None) for step in steps])
+
+
+@every_sink
+def test_records_end_where_the_encoder_says(name: str, tmp_path: Path) -> None:
+    """At each length of a file: what is gone on behind are whole records, and the rest follows."""
+    make = MAKERS[name][1]
+    encoder = make()
+    head = encoder.head()
+    data = head + b"".join(encoder.encode(rows_of(step))[0] for step in range(3))
+    ends = encoder.ends(data)
+    assert ends == ends_of(os.fsencode(OUTPUT_NAMES.get(name, "events.out.tfevents.1.h")))(data)
+    assert (ends[-1] if ends else 0) == len(data)
+    path = tmp_path / "file"
+    for size in range(len(data) + 1):
+        path.write_bytes(data[:size])
+        with path.open("rb") as file:
+            content = Content(file.fileno())
+            assert encoder.end_of_records(content) <= size
+            assert encoder.end_of_records(content) in {0, *ends, data[:size].rfind(b"\n") + 1}
+            found = make().whole_part(content)
+        if found.size in ends and found.state:
+            again = make()
+            again.restore(found.state)
+            rest = again.encode(rows_of(*range(again.rows, 3)))[0]
+            assert data[: found.size] + rest == data
+
+
+@every_sink
+@pytest.mark.parametrize(("rows", "time_step"), [(2, None), (None, 20.0), (None, 25.5), (0, None), (9, None)])
+def test_what_stays_when_a_run_goes_on_earlier(
+    name: str, rows: int | None, time_step: float | None, tmp_path: Path
+) -> None:
+    make = MAKERS[name][1]
+    encoder = make()
+    whole = encoder.head() + b"".join(encoder.encode(rows_of(step))[0] for step in (10, 20, 30))
+    (tmp_path / "file").write_bytes(whole)
+    with (tmp_path / "file").open("rb") as file:
+        kept = encoder.kept(Content(file.fileno()), rows, time_step)
+    if kept is None:  # texts stay as they are; event files are cut as files
+        assert name not in {"csv", "json"}
+        return
+    count = min(3, 2 if rows is None else rows)
+    again = make()
+    again.restore(kept.state)
+    assert again.rows == count
+    assert whole[: kept.size] + again.encode(rows_of(*(10, 20, 30)[count:]))[0] == whole
 
 
 @every_sink

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bucket_lab import KEYS, BucketPath, S3Server, opened
-from replication_lab import NO_EXTENSIONS, Sshd, random_bytes
+from support.bucket_lab import KEYS, BucketPath, S3Server, opened
+from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
 from rla_agent.replicate.backend.connect import Login
 from rla_agent.replicate.backend.folder import FolderSession
@@ -99,7 +99,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 
 @pytest.fixture
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
-    from ftp_server import FtpServer
+    from support.ftp_server import FtpServer
 
     from rla_agent.replicate.backend.ftp import FtpSession
 

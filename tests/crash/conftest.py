@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
-from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
-from crash.oracle import Trainer
 from crash.zygote import Forked, Zygote
-from waiting import DEADLINE_S
+from support.loop_disk import loop_disk  # noqa: F401 - a fixture
+from support.oracle import Trainer
+from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
 from rla_client.contract.errors import RlaError

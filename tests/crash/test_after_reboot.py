@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 from rla_agent.outputs.item_folder import boot_time, same_root
 from rla_client.contract.opening import Opening

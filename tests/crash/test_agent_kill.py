@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer, check_folder, uncommitted
 from crash.zygote import Zygote
+from support.oracle import Trainer, check_folder, uncommitted
 
 from rla_client.contract.paths import Places
 

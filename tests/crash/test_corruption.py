@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer
 from crash.workload import row_of
+from support.oracle import Trainer
 
 from rla_agent.model.ingest import parse
 from rla_client.contract.paths import Places

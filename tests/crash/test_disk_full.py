@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import Bench
-from crash.oracle import Trainer, check_folder, csv_seqs
+from support.oracle import Trainer, check_folder, csv_seqs
 
 from rla_agent.service.control import ask_status
 

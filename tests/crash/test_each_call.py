@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
+from support.oracle import Trainer, check_folder
 
 from rla_agent.outputs.output import make_outputs
 from rla_agent.pipeline.reader import read_opening

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replication_lab import tree
-from waiting import DEADLINE_S
+from support.replication_lab import tree
+from support.waiting import DEADLINE_S
 
 from rla_agent.model.ingest import OpeningFrame, parse
 from rla_agent.replicate.ledger.ledger import STEPS as LEDGER_STEPS

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer, check_folder, csv_seqs
-from waiting import TIME_FACTOR
+from support.oracle import Trainer, check_folder, csv_seqs
+from support.waiting import TIME_FACTOR
 
 PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 DRAINED_WITHIN_S = 20.0

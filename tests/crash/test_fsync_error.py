@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import Bench
-from crash.oracle import check_folder
+from support.oracle import check_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 

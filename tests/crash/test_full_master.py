@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from replication_lab import Node, Sshd, items_only, random_bytes, same_trees, tree
-from waiting import wait_until
+from support.replication_lab import Node, Sshd, items_only, random_bytes, same_trees, tree
+from support.waiting import wait_until
 
 from rla_agent.replicate import register, replication_status
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 import zmq
 from crash.conftest import Bench
-from crash.lone import LoneStream, Side
 from crash.mutations import frames
-from crash.oracle import check_folder, event_records
+from support.lone import LoneStream, Side
+from support.oracle import check_folder, event_records
 
 from rla_agent.model.ingest import parse
 from rla_agent.service.control import ask_status

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from crash.conftest import BareAgent
 from crash.hostile import FOLDERS, MARK, Sandbox, frames_with, hostile_names, opening, some, write_frames
-from crash.lone import LoneStream, Side
-from replication_lab import Node, Sshd, tree
-from waiting import wait_until
+from support.lone import LoneStream, Side
+from support.replication_lab import Node, Sshd, tree
+from support.waiting import wait_until
 
 from rla_agent.pipeline.item_files import keep_new_files
 from rla_agent.pipeline.reader import read_opening

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import event_records
+from support.oracle import event_records
 
 from rla_client.contract.paths import Places
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import event_records
+from support.oracle import event_records
 
 from rla_client.contract.paths import Places
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 from crash.conftest import BareAgent
-from replication_lab import Sshd, tree
+from support.replication_lab import Sshd, tree
 
 TRAINING = Path(__file__).with_name("evil_training.py")
 HOOK = """

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer, check_folder
-from waiting import wait_until
+from support.oracle import Trainer, check_folder
+from support.waiting import wait_until
 
 from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
 from rla_agent.store.lock import read_holder

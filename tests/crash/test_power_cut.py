@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crash.loop_disk import ALL, CANARY, JOURNAL, NO_FLUSH, LoopDisk, needs_loop_disk
-from crash.oracle import Trainer, check_after_power_cut
 from crash.zygote import Forked, Zygote
-from waiting import DEADLINE_S
+from support.loop_disk import ALL, CANARY, JOURNAL, NO_FLUSH, LoopDisk, needs_loop_disk
+from support.oracle import Trainer, check_after_power_cut
+from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
 from rla_client.contract.errors import RlaError

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 from crash.conftest import Bench
-from crash.loop_disk import LoopDisk, needs_loop_disk
-from crash.oracle import Trainer, check_folder
-from waiting import DEADLINE_S
+from support.loop_disk import LoopDisk, needs_loop_disk
+from support.oracle import Trainer, check_folder
+from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
 from rla_agent.service.systemd import BEATS_PER_TIMEOUT

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import BareAgent
-from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
+from support.oracle import Trainer, check_folder
 
 MOST_ROWS = 2000
 KNOWN_WITHIN_S = 2.0

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from crash.make_golden import messages
-from waiting import DEADLINE_S
+from support.waiting import DEADLINE_S
 
 from rla_agent.model.ingest import Position
 from rla_agent.service.control import ask_status, stop_agent
@@ -178,7 +178,7 @@ def test_a_newer_client_spools_and_warns_once(
     assert same.rows(flush_s=DEADLINE_S), "a client of the agent's own version is served"
     status = ask_status(places)
     (problem,) = [p for p in status["problems"] if "frame version" in p["what"]]
-    assert problem["mend"].startswith("update rla-agent")
+    assert problem["fix"].startswith("update rla-agent")
     assert any("newer client version" in p["what"] for p in status["problems"])
     assert newer.errors.count("rla-agent restart") == 1, newer.errors
     assert "older release" not in same.errors

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_lab import KEYS, BucketPath, S3Server, remote
-from replicated_project import Project
-from replication_lab import tree
+from support.bucket_lab import KEYS, BucketPath, S3Server, remote
+from support.replicated_project import Project
+from support.replication_lab import tree
 
 RLA = "from rla_client.cli.app import main; main()"
 

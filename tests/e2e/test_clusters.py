@@ -23,12 +23,13 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import TIME_FACTOR
+from support.waiting import TIME_FACTOR
 
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.contract.segments import stream_names
 
+PAGES = ("clusters.md", "docker.md")
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"
 JOB_VARIABLE = "RLA_TEST_JOB"
 STEPS = 400
@@ -398,7 +399,7 @@ def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_document_shows_what_is_tested() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = "".join(DOCUMENT.with_name(name).read_text(encoding="utf-8") for name in PAGES)
     for part in (
         "#SBATCH --requeue", 'RLA_RUN_ID="$SLURM_JOB_ID"', "RLA_RESUME=allow", "rla-agent run -- ",
         "--shm-size",

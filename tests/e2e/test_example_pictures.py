@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from example_pictures import ALL, Example
-from replication_lab import SSHD
+from support.example_pictures import ALL, Example
+from support.replication_lab import SSHD
 
 PNG = b"\x89PNG\r\n\x1a\n"
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from replication_lab import Sshd
+from support.replication_lab import Sshd
 
 from rla_client.contract.retention import pruned_files
 
@@ -181,7 +181,7 @@ def test_other_content_on_the_master_is_refused(lab: Lab) -> None:
     assert not (lab.checkpoints / "checkpoint_10.pt").exists()
     assert [path.name for path in lab.checkpoints.glob(".rla-tmp*")] == []
     there.unlink()
-    assert "no more on the master" in lab.load(10, check=False).stderr
+    assert "is no longer on the master" in lab.load(10, check=False).stderr
     shown = rla("show", lab.index, "-d", lab.root)
     assert "checkpoints on the master, fetched when loaded\n  checkpoint_10.pt, checkpoint_20.pt" in shown
     assert "on the master alone" in rla("du", "-d", lab.root)

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from replication_lab import Sshd
-from waiting import wait_until
+from support.replication_lab import Sshd
+from support.waiting import wait_until
 
 from rla_client import database
 from rla_client.contract.agent_process import agent_alive

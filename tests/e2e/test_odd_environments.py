@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import TIME_FACTOR
+from support.waiting import TIME_FACTOR
 
 from rla_client.contract.paths import Places
 

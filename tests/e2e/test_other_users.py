@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from waiting import TIME_FACTOR, wait_until
+from support.waiting import TIME_FACTOR, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VICTIM = 64000 + os.getpid() % 500

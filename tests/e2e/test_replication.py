@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replicated_project import Project
-from replication_lab import Sshd, tree
-from waiting import TIME_FACTOR
+from support.replicated_project import Project
+from support.replication_lab import Sshd, tree
+from support.waiting import TIME_FACTOR
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_status_tells_of_replication(project: Project, agent: Any, wait_until: C
 
 
 @pytest.mark.slow
-def test_what_is_parked_is_shown_with_its_mend(
+def test_what_is_parked_is_shown_with_its_fix(
     project: Project, agent: Any, wait_until: Callable[..., Any]
 ) -> None:
     training = project.train()
@@ -179,11 +179,11 @@ def test_what_is_parked_is_shown_with_its_mend(
     training.tell("rows 3")
     training.tell("sync")
     parked = wait_until(lambda: agent.status()["replication"]["parked"], 20, what="a parked file")
-    assert all("moved on master" in file["reason"] and "retry" in file["mend"] for file in parked)
+    assert all("moved on master" in file["reason"] and "retry" in file["fix"] for file in parked)
     shown = agent.command("status").stdout
     assert "moved on master" in shown.replace("\n", " ")
     problems = agent.status()["problems"]
-    assert any("moved on master" in problem["what"] and problem["mend"] for problem in problems)
+    assert any("moved on master" in problem["what"] and problem["fix"] for problem in problems)
     assert agent.command("replicate", "retry").returncode == 0
     wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 6, 20)
 
@@ -258,7 +258,7 @@ def test_pull_verify_push(
     assert "progress.csv" in found.stdout
     assert agent.command("replicate", "now").returncode == 0
     there = csv.read_bytes  # the damaged one stays beside it: nothing on the master is thrown away
-    wait_until(lambda: there() == (training.log / "progress.csv").read_bytes(), 20, what="a mended file")
+    wait_until(lambda: there() == (training.log / "progress.csv").read_bytes(), 20, what="a fixed file")
     assert project.differences()["other"] == project.differences()["missing"] == []
     assert rla("push", *where, project.root).returncode == 0
     assert project.differences()["other"] == project.differences()["missing"] == []

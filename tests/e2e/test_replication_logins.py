@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-from replicated_project import Project
-from replication_lab import Sshd, tree
+from support.replicated_project import Project
+from support.replication_lab import Sshd, tree
 
 from rla_client.contract.paths import Places
 
@@ -205,7 +205,7 @@ def test_a_missing_variable_and_a_wrong_password_stop_with_words(
         return found if found.get("health") == "blocked" and word in found["reason"] else None
 
     found = around.wait_until(lambda: blocked("RLA_TEST_MASTER_PASSWORD is not set"), 40)
-    assert "rla-agent restart" in found["mend"]
+    assert "rla-agent restart" in found["fix"]
     assert "RLA_TEST_MASTER_PASSWORD is not set" in around.shown().replace("\n", " ")
     wrong = f"not-{secret}"
     project.content["REMOTE_SETTING"] = password_remote(password_master, password=wrong)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
@@ -350,6 +350,50 @@ def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
     first.communicate("")
     assert second.returncode != 0
     assert "still being written" in second.stderr
+
+
+SECOND = """
+from rla_client.resume import earlier_streams
+earlier_streams.ENDS_S = float(sys.argv[2])
+open_run(run_id='r', resume='allow'); exp_manager.log_files_gen()
+print('resumed from', exp_manager.resumed_from, flush=True)
+step(9); exp_manager.flush(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_living_run_never_ends_the_training_that_may_resume_it(
+    agent: Any, tmp_path: Path, *, ends: bool, wait_until: Callable[..., Any]
+) -> None:
+    """`allow` waits for its end, and goes on with it then; where it stays, a new run begins."""
+    data = tmp_path / "data"
+    data.mkdir()
+    code = """
+        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen(); exp_manager.new_saver(); step(1)
+        exp_manager.save_checkpoint({'at': 1}); exp_manager.flush(60)
+        print('up', flush=True); sys.stdin.read()
+        import os; os._exit(1)
+    """
+    command = [sys.executable, "-c", HEAD + textwrap.dedent(code), str(data)]
+    first = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    assert any(line == "up\n" for line in first.stdout)
+    second = subprocess.Popen(
+        [sys.executable, "-c", HEAD + SECOND, str(data), "60" if ends else "0.2"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert second.stdout is not None
+    if ends:
+        assert any("waiting up to 60 s" in line for line in second.stdout)
+        first.communicate("")
+    out = second.communicate(timeout=120)[0]
+    first.communicate("") if not ends else None
+    assert second.returncode == 0, out
+    assert ("resumed from 1" in out) is ends
+    assert ("still being written by a living process" in out) is not ends
+    assert ("A new run begins" in out) is not ends
+    wait_until(lambda: len(list(data.glob("log/t/*/*/*/*/run.json"))) == (1 if ends else 2))
 
 
 def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> None:

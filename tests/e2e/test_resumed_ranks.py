@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
-from spooled import bare_opening
+from support.ports import free_port
+from support.spooled import bare_opening
 
 from rla_client.run.ranks import await_resumed
 from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import TIME_FACTOR
+from support.waiting import TIME_FACTOR
 
 STALL_S = 1
 TRAINING = """

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.soak,
@@ -258,7 +258,7 @@ def test_a_root_that_the_service_may_not_write_waits(container: Container) -> No
         else killed.stdout.splitlines()[1]
     )
     problems = json.loads(container.agent("alice", "status", "--json").stdout)["problems"]
-    assert any("--data-root" in problem["mend"] for problem in problems), problems
+    assert any("--data-root" in problem["fix"] for problem in problems), problems
     container.root(*install, "--data-root", "/home/alice/other")
     container.root("systemctl", "daemon-reload")
     container.root("systemctl", "restart", "rla-agent@alice")

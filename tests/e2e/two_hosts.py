@@ -25,8 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY)]
 
 import yaml
-from replication_lab import Sshd, tree
-from waiting import wait_until
+from support.replication_lab import Sshd, tree
+from support.waiting import wait_until
 
 MASTER, NODE = "10.77.0.1", "10.77.0.2"
 EXAMPLE = REPOSITORY / "examples" / "ppo_cartpole.py"
@@ -54,7 +54,7 @@ class Cable:
     def cut(self) -> None:
         ip("link", "set", self.here, "down")
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         ip("link", "set", self.here, "up")
 
     def remove(self) -> None:
@@ -196,7 +196,7 @@ def play(node: FarNode, server: Sshd, cut_s: float, timesteps: int) -> int:
     print(node.say("status", "--fleet"))
     pull_the_cable(node, training, cut_s)
     before, back = rows_below(server.root), time.monotonic()
-    node.cable.mend()
+    node.cable.fix()
     print("the cable is back")
     wait_until(lambda: rows_below(server.root) > before, 330, "new rows on the master")
     print(f"new rows on the master {time.monotonic() - back:.1f} s later")

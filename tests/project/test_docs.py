@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_lab import (
+from support.docs_lab import (
     DOCS,
     LANGUAGES,
     ROOT,
@@ -24,18 +24,21 @@ from docs_lab import (
     pages,
     write_programs,
 )
-from docs_pages import PAGES
-from page_lab import chromium, find_chromium
-from waiting import wait_until
+from support.docs_pages import PAGES
+from support.page_lab import chromium, find_chromium
+from support.waiting import wait_until
 
 import rla_client
 from rla_client import logger
+from rla_client.config.schema import load_config
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE
 from rla_client.manager import ExpManager
+from rla_client.sweep.spec import read_spec
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
-MAX_NOT_RUN = 12
+MAX_NOT_RUN = 16
 GENERATED = ("rla.md", "rla-agent.md", "config.md", "decisions.md")  # in docs/reference, by the site's build
+COMMAND = re.compile(r"(\$ )?(rla|rla-agent|pip|python|sudo) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -86,6 +89,42 @@ def test_few_blocks_are_not_run() -> None:
     left_out = [f"{page}:{block.line}: {block.reason}" for page, block in runnable if block.reason]
     assert len(runnable) > 40
     assert len(left_out) <= MAX_NOT_RUN, left_out
+    named = {path for reason in left_out for path in re.findall(r"\btests/[\w/]+(?:\.py)?", reason)}
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_each_block_names_its_language(page: Path) -> None:
+    """Blocks without one, and commands that pass for text, would be run by no test."""
+    hidden = [
+        f"{block.line}: {block.text}"
+        for block in blocks(page)
+        if not block.language or (block.language == "text" and COMMAND.match(block.text))
+    ]
+    assert hidden == []
+
+
+def test_configurations_are_valid(tmp_path: Path) -> None:
+    """Blocks of YAML: sections of `rla_config.yaml`, or of a sweep's file."""
+    file, first = tmp_path / "file.yaml", ""
+    for page in pages():
+        for block in blocks(page):
+            if block.language != "yaml" or name_of(page).startswith("docs/reference/"):
+                continue
+            if block.text[0].isupper():
+                file.write_text(block.text)
+                load_config(file)
+                continue
+            first = first or block.text
+            file.write_text(block.text if block.text == first else merged(first, block.text))
+            read_spec(file)
+    assert first
+
+
+def merged(first: str, other: str) -> str:
+    """A sweep's file in which other sections stand for its own; the command takes any parameters."""
+    sections = {part.split(":")[0]: part for part in re.split(r"^(?=\w)", first + other, flags=re.MULTILINE)}
+    return "".join({**sections, "command": "command: python train.py {args}\n"}.values())
 
 
 def test_assumptions_are_of_pages() -> None:

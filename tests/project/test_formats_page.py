@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs_formats import PAGE, made, renewed
+from support.docs_formats import PAGE, made, renewed
 
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="no checkout: the inst
 def test_examples_are_what_a_run_writes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     page = PAGE.read_text(encoding="utf-8")
-    assert renewed(page, made(tmp_path)) == page, "renew it: python tests/docs_formats.py"
+    assert renewed(page, made(tmp_path)) == page, "renew it: PYTHONPATH=tests python -m support.docs_formats"
 
 
 def test_each_kind_is_described() -> None:

@@ -12,7 +12,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_agent.service.control import ask_status
 from rla_client.config.schema import AgentConfig

@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side, read_in_pieces
-from crash.oracle import event_records
+from support.lone import LoneStream, Side, read_in_pieces
+from support.oracle import event_records
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "30"))
 STEPS = 60

@@ -8,8 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side, read_in_pieces
-from crash.oracle import event_records
+from support.lone import LoneStream, Side, read_in_pieces
+from support.oracle import event_records
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "40"))
 STEPS = 60

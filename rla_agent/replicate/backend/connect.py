@@ -287,7 +287,7 @@ def known_keys(login: Login) -> list[tuple[str, bytes]]:
 
 
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
-    """None when the key is the pinned or a known one, else an error with the words to mend it."""
+    """None when the key is the pinned or a known one, else an error with the words to fix it."""
     shown = fingerprint(key)
     if login.host_key:
         if login.host_key.strip().removesuffix("=") == shown:
@@ -296,7 +296,7 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
             "connect",
             b"",
             f"the host key of {login.known_as} is {shown}, but {login.host_key} is pinned",
-            "somebody may be listening in; if the master was set up anew, put the new fingerprint into "
+            "somebody may be listening in; if the master was reinstalled, put the new fingerprint into "
             "REMOTE_SETTING.host_key",
         )
     known = known_keys(login)
@@ -307,7 +307,7 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
             "connect",
             b"",
             f"the host key of {login.known_as} has changed to {shown} ({key_type})",
-            f"somebody may be listening in; if the master was set up anew: ssh-keygen -R '{login.known_as}', "
+            f"somebody may be listening in; if the master was reinstalled: ssh-keygen -R '{login.known_as}', "
             f"then {login.trust_command}",
         )
     return HostKeyError(

@@ -48,7 +48,9 @@ class FolderSession(OneByOne):
         self._root = os.fsencode(root)
         self.written_bytes = 0
         if not os.path.isdir(self._root):
-            raise NoRootError("look at", b"", f"{root} is no folder", "mount it, or correct remote_data_root")
+            raise NoRootError(
+                "look at", b"", f"{root} is not a folder", "mount it, or correct remote_data_root"
+            )
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""

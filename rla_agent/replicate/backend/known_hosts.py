@@ -80,7 +80,7 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
         say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
         return Trusted(ready=False, say=(*say, "then run the same command again"))
     except NoRootError as error:
-        if not accept(f"There is no folder {root} on the master. Make it?"):
+        if not accept(f"The master has no folder {root}. Create it?"):
             return Trusted(ready=False, say=(*say, error.why, error.hint))
         session = open_sftp(login, root, make_root=True)
         say.append(f"made {root}")

@@ -267,7 +267,9 @@ class SftpCore:
                 raise NoRootError("look at", b"", what, "correct remote_data_root")
             self._check(found, "look at", b"")
             if remote_stat(sftp_wire.parse_attributes(found.body)[0]).kind != "folder":
-                raise BlockedError("look at", b"", "the remote root is no folder", "correct remote_data_root")
+                raise BlockedError(
+                    "look at", b"", "the remote root is not a folder", "correct remote_data_root"
+                )
         except DeniedError as error:
             raise BlockedError(
                 "look at", b"", error.why, "correct remote_data_root, or its permissions"

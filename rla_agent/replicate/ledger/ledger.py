@@ -2,7 +2,7 @@
 
 `folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
 none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
-and sent), `PARKED` (somebody must act; `reason` and `mend` say how), `GONE` (no more here; the master
+and sent), `PARKED` (somebody must act; `reason` and `fix` say how), `GONE` (no more here; the master
 keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
 see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
 use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
@@ -263,12 +263,12 @@ class Ledger:
                 (not_before, int(failed), reason or None, key.folder, key.name),
             )
 
-    def set_state(self, key: Key, state: int, reason: str = "", mend: str = "") -> None:
+    def set_state(self, key: Key, state: int, reason: str = "", fix: str = "") -> None:
         """Park a file, or note that it is gone or has nothing to send."""
         with self._change() as db:
             db.execute(
                 "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?",
-                (state, reason or None, mend or None, key.folder, key.name),
+                (state, reason or None, fix or None, key.folder, key.name),
             )
 
     def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
@@ -346,13 +346,13 @@ class Ledger:
         with self._change() as connection:
             connection.execute("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", (db, path))
 
-    def park_item(self, db: int, item: bytes, reason: str, mend: str) -> None:
+    def park_item(self, db: int, item: bytes, reason: str, fix: str) -> None:
         """Park everything of an item folder that waits."""
         with self._change() as connection:
             connection.execute(
                 "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
                 "(SELECT id FROM folders WHERE db = ? AND item = ?)",
-                (reason, mend, db, item),
+                (reason, fix, db, item),
             )
 
     def bury(self, db: int, subject: bytes) -> None:

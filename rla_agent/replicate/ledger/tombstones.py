@@ -34,7 +34,7 @@ BURIED: Final = 4  # the ledger's state
 
 
 class MovedError(TargetError):
-    """The item's folder, which we made, is no more on the master."""
+    """The item's folder, which we made, is no longer on the master."""
 
 
 class BuriedError(TargetError):
@@ -86,8 +86,8 @@ def place_problem(session: Session, due: Due) -> TargetError | None:
         return MovedError(
             "send",
             due.item,
-            "moved on master: the item's folder is no more there",
-            "to send it anew: rla-agent replicate retry",
+            "moved on master: the item's folder is gone",
+            "to send it again: rla-agent replicate retry",
         )
     return None
 

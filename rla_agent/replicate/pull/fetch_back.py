@@ -68,7 +68,7 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
         OSError: it cannot be written.
     """
     if len(check_relative(name, what="the file's name")) != 1:
-        raise FetchError(f"{name!r} is no file name")
+        raise FetchError(f"{name!r} is not a file name")
     note = read_note(folder, name)
     if note is None:
         if os.path.exists(os.path.join(folder, name)):
@@ -123,7 +123,7 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
                 return 0  # somebody else has brought it meanwhile
             found = session.stat(path)
             if found is None or found.kind != "file":
-                raise FetchError(f"{note.path} is no more on the master {note.target}")
+                raise FetchError(f"{note.path} is no longer on the master {note.target}")
             if found.size != note.size:
                 raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
             fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
@@ -240,7 +240,7 @@ class FetchQueue:
         try:
             key = json.dumps(question, sort_keys=True)
         except (TypeError, ValueError):
-            return {"fetch": "failed", "error": "this is no question"}
+            return {"fetch": "failed", "error": "this is not a question"}
         if key in self._ended:
             found = self._ended.pop(key)
             return {"fetch": "failed" if "error" in found else "done", **found}

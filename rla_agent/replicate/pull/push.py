@@ -80,7 +80,7 @@ def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> It
                 yield _job(folder, name, local, there)
         session.set_modes(modes)
     tally.failed += [
-        f"{printable(os.fsdecode(path))}: {why.reason}; {why.mend}" for path, why in scanner.unread.items()
+        f"{printable(os.fsdecode(path))}: {why.reason}; {why.fix}" for path, why in scanner.unread.items()
     ]
 
 

@@ -168,7 +168,7 @@ def _walk(
 def _listed(session: Session, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
     """A folder's entries; one that cannot be read costs only what is below it."""
     if path.count(b"/") > MAX_DEPTH:
-        tally.failed.append(f"{os.fsdecode(path)}: more than {MAX_DEPTH} folders inside each other")
+        tally.failed.append(f"{os.fsdecode(path)}: nested more than {MAX_DEPTH} folders deep")
         return []
     try:
         return sorted(session.listing(path), key=lambda entry: entry[0])

@@ -178,8 +178,8 @@ def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[in
     return not changed and (found.crc != sums[0] or sums[1] not in {None, found.sha256})
 
 
-def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
-    """Have the replicator send faulty files anew; returns how many are still here to be sent.
+def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
+    """Have the replicator send faulty files again; returns how many are still here to be sent.
 
     A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
     (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.

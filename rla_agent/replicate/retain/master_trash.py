@@ -210,7 +210,7 @@ def empty(session: Session, older_than_s: float, now: float) -> int:
 
 def _delete(session: Session, path: bytes, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise TargetError("delete", path, f"it has more than {MAX_DEPTH} folders inside each other")
+        raise TargetError("delete", path, f"it has nested more than {MAX_DEPTH} folders deep")
     try:
         inside = session.listing(path)
     except MissingError:

@@ -279,7 +279,7 @@ class Pruner:
             return one.record.sha256
         found = fingerprint(self._descriptor, one.path, one.local.size)
         if (found.size, found.crc) != (one.local.size, one.record.crc):
-            raise StaysError("it is not what was sent; the next look at it sends it anew")
+            raise StaysError("it differs from what was sent; the next scan sends it again")
         self._update("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", found.sha256, *_key(one))
         return found.sha256
 

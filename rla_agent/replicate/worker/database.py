@@ -315,7 +315,7 @@ class Database(Looking):
             self.ledger.retry_at(key, now + max(1.0, wait), failed=tries < SHORT_TRIES, reason=str(short))
             return
         if error.errno in WAYS_OUT or tries >= plan.MAX_TRIES:
-            self.ledger.set_state(key, PARKED, why.reason, f"{why.mend}; then: rla-agent replicate retry")
+            self.ledger.set_state(key, PARKED, why.reason, f"{why.fix}; then: rla-agent replicate retry")
         else:
             self.ledger.retry_at(key, now + wait, failed=True, reason=why.reason)
 

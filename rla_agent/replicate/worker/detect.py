@@ -149,7 +149,7 @@ class Looking:
     def unread(self) -> list[dict[str, str]]:
         """Folders of which not all can be seen, for status."""
         return [
-            {"path": os.fsdecode(path), "reason": why.reason, "mend": why.mend}
+            {"path": os.fsdecode(path), "reason": why.reason, "fix": why.fix}
             for path, why in self.scanner.unread.items()
         ]
 
@@ -220,11 +220,12 @@ class Looking:
         self._looks_failed = 0
 
     def _see_end(self, folder: Folder) -> None:
-        """An ended run without sums: it is looked at once more when all of it is sent."""
+        """A run that has just ended, or has no sums yet: looked at once more when all of it is sent."""
         if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
             return
         self._note_ended(folder)
-        if RUN_NAME in folder.files and (SUMS_NAME not in folder.files or folder.item in self._live):
+        just_ended = self._live.pop(folder.item, None) is not None
+        if RUN_NAME in folder.files and (SUMS_NAME not in folder.files or just_ended):
             self._ended.add(os.fsdecode(folder.item.partition(b"/")[2]))
 
     def _note_ended(self, folder: Folder) -> None:

@@ -314,9 +314,9 @@ class Outage:
         """
         away = bool(health.reason)
         if away and not self._away and now >= self._quiet_until:
-            mend = f"; {health.mend}" if health.mend else ""
-            _log.warning("replication to %s is held up: %s%s", self._name, health.reason, mend)
+            fix = f"; {health.fix}" if health.fix else ""
+            _log.warning("replication to %s is held up: %s%s", self._name, health.reason, fix)
             self._away = True
         elif self._away and not away and came_through:
-            _log.info("replication to %s goes on", self._name)
+            _log.info("replication to %s continues", self._name)
             self._away, self._quiet_until = False, now + QUIET_S

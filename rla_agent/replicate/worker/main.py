@@ -295,7 +295,7 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "number": served.database.number,
         "health": word,
         "reason": health.reason,
-        "mend": health.mend,
+        "fix": health.fix,
         "problem": served.database.problem,
         "unread": served.database.unread()[: report.MAX_PARKED],
         "unread_folders": len(served.database.scanner.unread),

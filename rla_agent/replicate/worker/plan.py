@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
-from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES
 
 REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
 OVERDUE_S: Final = 15.0  # … or has waited so long
@@ -29,9 +29,11 @@ MAX_TRIES: Final = 12  # of one file whose trouble is not the link's
 
 URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; small; large; checkpoints
 
-_GROWING: Final = re.compile(
-    rb"(progress[^/]*\.(csv|json|jsonl)|(log|warn|backup)(\.[^/]*)?\.txt|events\.out\.tfevents\..*)"
+_NAMES: Final = "|".join(  # progress.csv, progress.<label>.csv, log.<label>.txt, …
+    rf"{stem}(\.[^/]*)?\.txt" if ending == "txt" else rf"{stem}[^/]*\.{ending}"
+    for stem, _, ending in (name.partition(".") for name in OUTPUT_NAMES.values())
 )
+_GROWING: Final = re.compile(rf"({_NAMES}|events\.out\.tfevents\..*)".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,6 @@ class Permit:
 
 
 Action: TypeAlias = "Nothing | Wait | Whole | Append | Permit"
-RecordKind: TypeAlias = Literal["csv", "lines", "events"]
 
 
 def copy_mode(found: int) -> int:
@@ -142,13 +143,6 @@ def copy_mode(found: int) -> int:
 def is_growing(kind: str, name: bytes) -> bool:
     """Whether a file of this name only grows, as long as nobody rewrites it."""
     return kind == LOG and _GROWING.fullmatch(name) is not None
-
-
-def record_kind(name: bytes) -> RecordKind:
-    """How the records of a growing file end."""
-    if name.endswith(b".csv"):
-        return "csv"
-    return "events" if b"tfevents" in name else "lines"
 
 
 def decide(
@@ -238,7 +232,7 @@ class Health:
         tries: failures in a row.
         logins: refused logins in a row.
         not_before: no attempt before this.
-        reason, mend: of the last failure.
+        reason, fix: of the last failure.
         blocked: nothing is tried until somebody acts.
     """
 
@@ -246,23 +240,23 @@ class Health:
     logins: int = 0
     not_before: float = 0.0
     reason: str = ""
-    mend: str = ""
+    fix: str = ""
     blocked: bool = False
 
     def may_try(self, now: float) -> bool:
         """Whether a connection may be made at `now`."""
         return not self.blocked and now >= self.not_before
 
-    def failed(self, now: float, random: float, reason: str, mend: str) -> Health:
+    def failed(self, now: float, random: float, reason: str, fix: str) -> Health:
         """After a failure that may pass."""
         wait = backoff_s(self.tries, random)
-        return replace(self, tries=self.tries + 1, not_before=now + wait, reason=reason, mend=mend)
+        return replace(self, tries=self.tries + 1, not_before=now + wait, reason=reason, fix=fix)
 
-    def refused(self, now: float, random: float, reason: str, mend: str) -> Health:
+    def refused(self, now: float, random: float, reason: str, fix: str) -> Health:
         """After a refused login: three, then somebody must act."""
-        after = replace(self.failed(now, random, reason, mend), logins=self.logins + 1)
+        after = replace(self.failed(now, random, reason, fix), logins=self.logins + 1)
         return replace(after, blocked=after.logins >= MAX_LOGINS)
 
-    def stopped(self, reason: str, mend: str) -> Health:
+    def stopped(self, reason: str, fix: str) -> Health:
         """Nothing more until somebody acts."""
-        return replace(self, blocked=True, reason=reason, mend=mend)
+        return replace(self, blocked=True, reason=reason, fix=fix)

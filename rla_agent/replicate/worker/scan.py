@@ -43,8 +43,8 @@ WAYS_OUT: Final = {
     errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
     errno.EACCES: "let the agent's user read it (chmod, chown)",
     errno.EPERM: "let the agent's user read it (chmod, chown)",
-    errno.ELOOP: "a link leads in circles there: put a file or folder in its place",
-    errno.EINVAL: "put a regular file in its place",
+    errno.ELOOP: "a link there leads in a circle: replace it with a file or folder",
+    errno.EINVAL: "replace it with a regular file",
     errno.ESTALE: "mount its file server again",
 }
 _OTHERWISE: Final = "check the disk or file server that holds it"
@@ -63,10 +63,10 @@ class Unread:
     """Why a folder, or a file in it, could not be looked at, and what somebody can do."""
 
     reason: str
-    mend: str
+    fix: str
 
 
-_TOO_DEEP: Final = Unread(f"more than {MAX_DEPTH} folders inside each other", "move it further up")
+_TOO_DEEP: Final = Unread(f"nested more than {MAX_DEPTH} folders deep", "move it further up")
 
 
 def unread(error: OSError) -> Unread:
@@ -76,9 +76,9 @@ def unread(error: OSError) -> Unread:
         ScanError: the error is a shortage of this process.
     """
     if error.errno in SHORTAGES:
-        raise ScanError(f"this machine is short: {error.strerror}; it is tried again") from error
-    mend = WAYS_OUT.get(error.errno or 0, _OTHERWISE)
-    return Unread(f"cannot be read here: {error.strerror or error}", mend)
+        raise ScanError(f"this machine is short of resources: {error.strerror}; retrying") from error
+    fix = WAYS_OUT.get(error.errno or 0, _OTHERWISE)
+    return Unread(f"cannot be read here: {error.strerror or error}", fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Scanner:
         except OSError as error:
             raise ScanError(f"the data root {name} cannot be read: {error.strerror}") from error
         if not stat.S_ISDIR(found.st_mode):
-            raise ScanError(f"the data root {name} is no folder")
+            raise ScanError(f"the data root {name} is not a folder")
 
     def item(self, item: str) -> Iterator[Folder]:
         """The folders of one item, `table/YYYY/MM/DD/name`."""
@@ -344,9 +344,9 @@ class Scanner:
     def _wanted(self, item: str) -> bool:
         if item in self.scope.off:
             return False
+        run = self.run(item)  # read again where it has changed: whether the item is live depends on it
         if not self.scope.host:
             return True
-        run = self.run(item)
         return run is not None and run.goes and run.host == self.scope.host
 
     def _live(self, item: str) -> bool:

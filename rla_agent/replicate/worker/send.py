@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from rla_agent.outputs.formats import ends_of
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,
@@ -53,7 +54,6 @@ from rla_agent.replicate.worker.plan import (
     Permit,
     Record,
     Whole,
-    record_kind,
 )
 from rla_agent.replicate.worker.source import Source, fingerprint, folder_copy_mode
 from rla_agent.replicate.worker.version import Job, as_planned, read_again, same_content, size_of, unchanged
@@ -303,7 +303,7 @@ class Sender:
             raise DeniedError(
                 "send",
                 due.path,
-                "somebody else goes on changing this file on the master",
+                "somebody else keeps changing this file on the master",
                 "end the other writer (another node with the same item?), then: rla-agent replicate retry",
             )
         kept = kept_name(due.path, found, due.kept)
@@ -366,12 +366,12 @@ class Sender:
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
-        kind = record_kind(job.due.key.name)
+        ends = ends_of(job.due.key.name)
         cut = action.cut or upto < action.upto
         page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = records.pieces(data, kind, limit, cut=cut, page_of=page_of)
+        parts = records.pieces(data, ends, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
-            parts = records.pieces(data, kind, limit, cut=False)
+            parts = records.pieces(data, ends, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
@@ -383,7 +383,7 @@ class Sender:
         sent = b"".join(parts)
         found = None
         path = job.due.path
-        if record_kind(job.due.key.name) == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
+        if job.due.key.name.endswith(b".csv") and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
             found = self._session.extend(path, job.temp, action.offset, sent, expect)
         if found is None:
             found = self._session.append(path, action.offset, parts, expect)

@@ -17,9 +17,9 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from rla_agent.outputs.formats import Ends
 from rla_agent.replicate.backend.target import UnreadableError
-from rla_agent.replicate.worker import records
-from rla_agent.replicate.worker.plan import Local, Record, RecordKind, copy_mode
+from rla_agent.replicate.worker.plan import Local, Record, copy_mode
 from rla_client.contract.errors import UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, walk, walk_root
 
@@ -166,7 +166,7 @@ class Source:
         tail = os.pread(self.descriptor, min(EDGE_BYTES, size), max(0, size - EDGE_BYTES))
         return zlib.crc32(head), zlib.crc32(tail)
 
-    def whole_records(self, size: int, kind: RecordKind) -> int:
+    def whole_records(self, size: int, ends_of: Ends) -> int:
         """How many of the first `size` bytes are whole records."""
         done = 0
         rest = b""
@@ -175,7 +175,7 @@ class Source:
             if not more:
                 break
             rest += more
-            ends = records.record_ends(rest, kind)
+            ends = ends_of(rest)
             if ends:
                 done += ends[-1]
                 rest = rest[ends[-1] :]

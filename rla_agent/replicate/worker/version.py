@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rla_agent.outputs.formats import ends_of
 from rla_agent.replicate.backend.target import Twin
 from rla_agent.replicate.ledger.rows import Due
-from rla_agent.replicate.worker.plan import Append, Local, Permit, Record, Whole, record_kind
+from rla_agent.replicate.worker.plan import Append, Local, Permit, Record, Whole
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.source import Source
@@ -48,7 +49,7 @@ def size_of(job: Job, source: Source) -> int:
     assert isinstance(job.action, Whole)
     planned = job.action.grows or job.local is not None
     size = job.action.size if planned else source.local.size
-    return source.whole_records(size, record_kind(job.due.key.name)) if job.action.cut else size
+    return source.whole_records(size, ends_of(job.due.key.name)) if job.action.cut else size
 
 
 def same_content(source: Source, record: Record | None, size: int) -> bool:

@@ -1,6 +1,6 @@
 """`rla-agent doctor`: looks at everything that the agent depends on, changes nothing.
 
-Each check yields findings; a finding says what is wrong and how to mend it. Levels: `fault` (does
+Each check yields findings; a finding says what is wrong and how to fix it. Levels: `fault` (does
 not work), `warning` (will hurt one day), `note` (good to know; the exit code stays 0). Identifiers
 of findings are stable; docs/how-to/doctor.md lists them.
 """
@@ -28,5 +28,5 @@ def report(findings: list[Finding], width: int) -> str:
     return "\n".join(
         indented(text, width, first, "    ")
         for finding in findings
-        for first, text in ((f"{finding.level}: ", finding.what), ("    ", finding.mend))
+        for first, text in ((f"{finding.level}: ", finding.what), ("    ", finding.fix))
     )

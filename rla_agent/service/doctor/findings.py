@@ -31,13 +31,13 @@ class Finding:
         name: stable identifier.
         level: fault, warning or note.
         what: what is wrong.
-        mend: what to do.
+        fix: what to do.
     """
 
     name: str
     level: str
     what: str
-    mend: str
+    fix: str
 
     def to_plain(self) -> dict[str, str]:
         """For `--json`."""
@@ -60,7 +60,7 @@ class Surroundings:
         alive: an agent holds the lock.
         holder: what the lock file says.
         status: what the agent says, None where it says nothing.
-        replication: what needs attention in replication, as `what` and `mend`.
+        replication: what needs attention in replication, as `what` and `fix`.
         unit: the installed unit.
     """
 

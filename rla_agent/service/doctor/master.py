@@ -34,7 +34,7 @@ _CONNECT_FAILED: Final = 2  # SSH_OPEN_CONNECT_FAILED: it was tried, so it is al
 _FALLBACKS: Final = {
     POSIX_RENAME: "the old file is moved aside first, so that the name is missing for a moment",
     STATVFS: "a full disk shows as Failure, and is guessed",
-    HARDLINK: "files of the same content are stored anew for each item",
+    HARDLINK: "files of the same content are stored once per item",
     b"copy-data": "a CSV that lags is continued in place, 32 KiB at a time",
 }
 
@@ -53,15 +53,15 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
     protocol = remote.file_transfer_protocol
     if not remote.named:
         key = "bucket" if protocol in BUCKETS else "ftp_server"
-        mend = f"fill in REMOTE_SETTING.{key}, or give --config"
-        return [Finding("master-unnamed", "fault", "the configuration names no master", mend)]
+        fix = f"fill in REMOTE_SETTING.{key}, or give --config"
+        return [Finding("master-unnamed", "fault", "the configuration names no master", fix)]
     findings = []
     if not config.send_log_file:
-        mend = "SEND_LOG_FILE: true, or: rla-agent replicate add DATA_ROOT"
-        findings.append(Finding("master-off", "note", "SEND_LOG_FILE is off: runs are not replicated", mend))
+        fix = "SEND_LOG_FILE: true, or: rla-agent replicate add DATA_ROOT"
+        findings.append(Finding("master-off", "note", "SEND_LOG_FILE is off: runs are not replicated", fix))
     if remote.password:
-        mend = "use a key (rla-agent trust), or password_env or credentials_file"
-        findings.append(Finding("master-password", "warning", "the config holds a password", mend))
+        fix = "use a key (rla-agent trust), or password_env or credentials_file"
+        findings.append(Finding("master-password", "warning", "the config holds a password", fix))
     if protocol == "ftp":
         what = "FTP sends password and files in the clear, cannot append safely, and may not keep permissions"
         findings.append(Finding("master-ftp", "warning", what, "file_transfer_protocol: sftp"))
@@ -90,8 +90,8 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
 def _at_work(session: Session) -> list[Finding]:
     findings = []
     for what in try_out(session)[1:]:
-        mend = "let the server set permissions: its file system must keep them, setstat must not be denied"
-        findings.append(Finding("master-modes", "warning", what, mend))
+        fix = "let the server set permissions: its file system must keep them, setstat must not be denied"
+        findings.append(Finding("master-modes", "warning", what, fix))
     free = session.free_bytes()
     if free is not None and free < LITTLE_BYTES:
         what = f"the master has {free / 2**30:.1f} GiB free"
@@ -99,9 +99,9 @@ def _at_work(session: Session) -> list[Finding]:
             Finding("master-space", "warning", what, "free space there; sending stops when it is full")
         )
     if isinstance(session, BucketSession) and not session.heeds_conditions():
-        what = "the store does not heed If-None-Match: of two machines that write one file, one may be lost"
-        mend = "use a store with conditional writes (AWS S3, GCS, Azure, a recent MinIO)"
-        findings.append(Finding("master-no-conditions", "warning", what, mend))
+        what = "the store ignores If-None-Match: if two machines write one file, one version may be lost"
+        fix = "use a store with conditional writes (AWS S3, GCS, Azure, a recent MinIO)"
+        findings.append(Finding("master-no-conditions", "warning", what, fix))
     if isinstance(session, SftpSession):
         for extension, instead in _FALLBACKS.items():
             if extension not in session.extensions:
@@ -110,8 +110,8 @@ def _at_work(session: Session) -> list[Finding]:
                 findings.append(Finding(f"master-no-{name}", "note", what, "OpenSSH has it"))
         if session.reaches(b"/etc/passwd"):
             what = "the login sees the whole file system of the master"
-            mend = "ChrootDirectory in sshd_config, see docs/how-to/master.md"
-            findings.append(Finding("master-chroot", "note", what, mend))
+            fix = "ChrootDirectory in sshd_config, see docs/how-to/master.md"
+            findings.append(Finding("master-chroot", "note", what, fix))
     return findings
 
 
@@ -121,12 +121,12 @@ def _closed_down(login: Login) -> list[Finding]:
     try:
         if _runs_commands(transport):
             what = f"{login.user} may run commands on the master"
-            mend = f"ForceCommand internal-sftp for {login.user} in the master's sshd_config"
-            findings.append(Finding("master-shell", "warning", what, mend))
+            fix = f"ForceCommand internal-sftp for {login.user} in the master's sshd_config"
+            findings.append(Finding("master-shell", "warning", what, fix))
         if _forwards(transport):
             what = f"{login.user} may forward connections through the master"
-            mend = "AllowTcpForwarding no there, or `restrict` before the key in authorized_keys"
-            findings.append(Finding("master-forwarding", "warning", what, mend))
+            fix = "AllowTcpForwarding no there, or `restrict` before the key in authorized_keys"
+            findings.append(Finding("master-forwarding", "warning", what, fix))
     finally:
         transport.close()
     return findings

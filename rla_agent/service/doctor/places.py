@@ -55,18 +55,18 @@ def check_folders(around: Surroundings) -> Iterator[Finding]:
     ):
         problem = folder_problem(folder)
         if problem is not None:
-            yield Finding(f"{name}-permissions", level, problem.what, _mend(problem, variable))
+            yield Finding(f"{name}-permissions", level, problem.what, _fix(problem, variable))
         elif folder.exists() and stat.S_IMODE(folder.stat().st_mode) != 0o700:  # noqa: PLR2004 - the owner's
             what = f"{folder} has mode {stat.S_IMODE(folder.stat().st_mode):o} instead of 700"
             yield Finding(f"{name}-permissions", level, what, f"chmod 700 {folder}")
     elsewhere = why_elsewhere()
     if elsewhere is not None:
-        what = f"the state lies in {around.places.state}: {elsewhere.what}"
-        yield Finding("state-elsewhere", "warning", what, _mend(elsewhere, STATE_VARIABLE))
+        what = f"the state is in {around.places.state}: {elsewhere.what}"
+        yield Finding("state-elsewhere", "warning", what, _fix(elsewhere, STATE_VARIABLE))
 
 
-def _mend(problem: PlaceError, variable: str) -> str:
-    return problem.mend.removeprefix("run: ").replace("use a folder", f"set {variable} to a folder")
+def _fix(problem: PlaceError, variable: str) -> str:
+    return problem.fix.removeprefix("run: ").replace("use a folder", f"set {variable} to a folder")
 
 
 def check_interpreters(around: Surroundings) -> Iterator[Finding]:
@@ -83,8 +83,8 @@ def check_interpreters(around: Surroundings) -> Iterator[Finding]:
             other = (
                 "train with an interpreter that only you and root can change, such as: python3 -m venv ~/venv"
             )
-            mend = problem.mend.removeprefix("run: ") if problem.mend.startswith("run: ") else other
-            yield Finding("interpreter-unsafe", "warning", what, mend)
+            fix = problem.fix.removeprefix("run: ") if problem.fix.startswith("run: ") else other
+            yield Finding("interpreter-unsafe", "warning", what, fix)
 
 
 def check_owners(around: Surroundings) -> Iterator[Finding]:
@@ -100,8 +100,8 @@ def check_owners(around: Surroundings) -> Iterator[Finding]:
             except OSError:
                 continue
             if owner != os.geteuid():
-                mend = f"sudo rm -r {path}" if owner else f"sudo chown -R {around.user} {state}"
-                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", mend)
+                fix = f"sudo rm -r {path}" if owner else f"sudo chown -R {around.user} {state}"
+                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", fix)
                 return
             if looked > ENTRIES_LOOKED_AT:
                 return
@@ -116,7 +116,7 @@ def check_state_disk(around: Surroundings) -> Iterator[Finding]:
         what = f"the state folder {state} is on {network}, where locks cannot be trusted"
         yield Finding("state-network", level, what, f"set {STATE_VARIABLE} to a folder on a local disk")
     elif file_system_type(state) in {TMPFS, RAMFS}:
-        what = f"the state folder {state} is in memory: a reboot loses rows that are not taken in yet"
+        what = f"the state folder {state} is in memory: a reboot loses rows that are not stored yet"
         yield Finding("state-volatile", "warning", what, f"set {STATE_VARIABLE} to a folder on a disk")
     if not state.exists():
         return
@@ -164,9 +164,9 @@ def check_socket(around: Surroundings) -> Iterator[Finding]:
     if not around.alive:
         return
     if around.places.sockets == NOWHERE:
-        what = "the agent found no folder for its sockets; rows are taken in, status and flush do not work"
-        mend = f"set {RUNTIME_VARIABLE} to a short folder of yours, then: rla-agent restart"
-        yield Finding("socket-nowhere", "fault", what, mend)
+        what = "the agent found no folder for its sockets; rows are stored, but status and flush do not work"
+        fix = f"set {RUNTIME_VARIABLE} to a short folder of yours, then: rla-agent restart"
+        yield Finding("socket-nowhere", "fault", what, fix)
         return
     gone = [path for path in (around.places.data_socket, around.places.control_socket) if not path.exists()]
     if gone:
@@ -175,10 +175,10 @@ def check_socket(around: Surroundings) -> Iterator[Finding]:
     elif around.status is None:
         pid = around.agent_pid
         what = f"the agent ({describe_holder(around.places)}) does not answer"
-        mend = f"rla-agent logs; then (loses nothing): kill -9 {pid} && rla-agent start --detach"
+        fix = f"rla-agent logs; then (loses nothing): kill -9 {pid} && rla-agent start --detach"
         if pid is None:
-            mend = "it runs outside this container; run there: rla-agent restart"
-        yield Finding("agent-silent", "fault", what, mend)
+            fix = "it runs outside this container; run there: rla-agent restart"
+        yield Finding("agent-silent", "fault", what, fix)
 
 
 def check_spool(around: Surroundings) -> Iterator[Finding]:
@@ -220,7 +220,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
 def check_other_states(around: Surroundings) -> Iterator[Finding]:
     """Spools under other host names of this machine, or of other machines, that nobody takes in."""
     for found in left_behind(around.places):
-        yield Finding("spool-elsewhere", "warning", found["what"], found["mend"])
+        yield Finding("spool-elsewhere", "warning", found["what"], found["fix"])
 
 
 def check_database(around: Surroundings) -> Iterator[Finding]:
@@ -234,11 +234,11 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
             answer = str(error)
         if answer != "ok":
             what = f"{path} is damaged ({answer})"
-            mend = "rla-agent restart: a new one is made, positions come from the spool"
-            yield Finding("database", "fault", what, mend)
+            fix = "rla-agent restart: it makes a new one; positions come from the spool"
+            yield Finding("database", "fault", what, fix)
     aside = path.with_name(path.name + ".broken")
     if aside.exists():
-        what = f"{aside} is a database that was found damaged; it is not used any more"
+        what = f"{aside} is a damaged database that was set aside; it is no longer used"
         yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")
 
 

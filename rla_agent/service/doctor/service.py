@@ -44,9 +44,9 @@ def check_stopped(around: Surroundings) -> Iterator[Finding]:
 def check_problems(around: Surroundings) -> Iterator[Finding]:
     """What the running agent says of itself."""
     for problem in around.status["problems"] if around.status else ():
-        yield Finding("agent-problem", "warning", problem["what"], problem["mend"])
+        yield Finding("agent-problem", "warning", problem["what"], problem["fix"])
     for problem in around.replication:
-        yield Finding("replication-problem", "warning", problem["what"], problem["mend"])
+        yield Finding("replication-problem", "warning", problem["what"], problem["fix"])
 
 
 def check_versions(around: Surroundings) -> Iterator[Finding]:
@@ -150,31 +150,31 @@ def check_unit(around: Surroundings) -> Iterator[Finding]:
     elif systemctl(around.unit, "is-failed").stdout.strip() == "failed":
         what = f"{around.unit.name} has failed"
         reset = f"systemctl {scope}reset-failed {around.unit.name} && rla-agent restart"
-        mend = f"journalctl {scope}-u {around.unit.name}; then: {reset}"
-        yield Finding("unit-failed", "fault", what, mend)
+        fix = f"journalctl {scope}-u {around.unit.name}; then: {reset}"
+        yield Finding("unit-failed", "fault", what, fix)
     elif not manager_reachable(around.unit):
         what = "the service manager of this user cannot be reached from here"
         yield Finding("unit-unreachable", "note", what, f"loginctl enable-linger {around.user}")
 
 
 def _system_unit(name: str) -> Iterator[Finding]:
-    mend = "as root: rla-agent install-service --system && systemctl daemon-reload"
+    fix = "as root: rla-agent install-service --system && systemctl daemon-reload"
     path = SYSTEM_UNIT_FOLDER / TEMPLATE_NAME
     if path.exists() and path.read_text(encoding="utf-8") != template(TEMPLATE_NAME):
-        yield Finding("unit-stale", "warning", f"{path} is not what this version would write", mend)
+        yield Finding("unit-stale", "warning", f"{path} is not what this version would write", fix)
     drop_in = SYSTEM_UNIT_FOLDER / f"{name}.d" / DROP_IN_NAME
     if not drop_in.exists():
-        yield Finding("unit-stale", "fault", f"{drop_in} is missing: the service may write nothing", mend)
+        yield Finding("unit-stale", "fault", f"{drop_in} is missing: the service may write nothing", fix)
     else:
-        yield from _interpreter(drop_in, drop_in.read_text(encoding="utf-8"), mend)
+        yield from _interpreter(drop_in, drop_in.read_text(encoding="utf-8"), fix)
 
 
-def _interpreter(path: Path, text: str, mend: str) -> Iterator[Finding]:
+def _interpreter(path: Path, text: str, fix: str) -> Iterator[Finding]:
     starts = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
     program = shlex.split(starts[-1])[0] if starts else ""
     if not os.access(program, os.X_OK):
         yield Finding(
-            "unit-interpreter", "fault", f"{path} starts {program!r}, which is not there any more", mend
+            "unit-interpreter", "fault", f"{path} starts {program!r}, which is not there any more", fix
         )
 
 
@@ -306,8 +306,8 @@ def _secrets(around: Surroundings, channel: Channel, folder: Path) -> Iterator[F
     for variable in filter(None, (channel.password_env, channel.url_env)):
         if seen is not None and variable not in seen:
             what = f"alert channel {channel.name}: the agent's environment has no {variable}"
-            mend = "name a file instead (credentials_file, url_file), or set it for the agent"
-            yield Finding("alerts-secret", "fault", what, mend)
+            fix = "name a file instead (credentials_file, url_file), or set it for the agent"
+            yield Finding("alerts-secret", "fault", what, fix)
 
 
 def _command(channel: Channel, config: Path) -> Iterator[Finding]:
@@ -322,7 +322,7 @@ def _command(channel: Channel, config: Path) -> Iterator[Finding]:
         problem = None if path is None else file_problem(path)
         if problem is not None:
             what = f"the agent does not run the command of alert channel {channel.name}: {problem.what}"
-            yield Finding("alerts-command", "fault", what, problem.mend.removeprefix("run: "))
+            yield Finding("alerts-command", "fault", what, problem.fix.removeprefix("run: "))
 
 
 ALERT_CHECKS: tuple[Check, ...] = (check_alerts,)

@@ -282,6 +282,20 @@ class Session:
             timer.cancel()
 
 
+def fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:
+    """The next rows of a result, all for 0.
+
+    Raises:
+        DatabaseError: DuckDB cannot go on.
+    """
+    duckdb = _duckdb()
+    try:
+        rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
+    except duckdb.Error as error:
+        raise told(error) from error
+    return rows
+
+
 def told(error: Exception, timeout_s: float | None = None) -> DatabaseError | ArgumentError:
     """What went wrong, in words for people."""
     duckdb = _duckdb()

@@ -99,7 +99,7 @@ def _parts(found: Any) -> list[Part]:  # noqa: ANN401
             float(one["written"]),
         )
         if check_relative(part.name)[0] != TABLES or {*part.sizes} != {*NAMES} or {*part.footers} != {*NAMES}:
-            raise ValueError(f"{part.name!r} is no part")
+            raise ValueError(f"{part.name!r} is not a part")
         parts.append(part)
     return parts
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import ChainMap
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ class LocalEngine:
             if self._gpus is not None:
                 held, further[GPU_VARIABLE] = self._taken.pop(0)
             try:
-                program = find_program(work, {**os.environ, **further})
+                program = find_program(work, ChainMap(further, os.environ))
                 start = Start(work.number, program, work.command, further, work.folder, work.exit)
                 with opened(work) as (output, lock):
                     self._send(start, [output, lock, *held])

@@ -9,7 +9,8 @@ supervisor starts nothing more, waits for the programs that run, writes their ex
     supervisor -> driver   a line of JSON for each end: [number, exit status, reason]
 
 The driver locks a run's lock file before it sends the descriptor, so the lock is held from then on by
-whoever has the descriptor: the socket, the supervisor, at last the program. If the supervisor is killed,
+whoever has the descriptor: the socket, the supervisor, the program. The supervisor releases it when the exit
+status is in its file: a run with a free lock and no exit status has left none. If the supervisor is killed,
 programs run on; the driver waits for their locks.
 
 This file runs by itself (`python -I -S`), which takes a tenth of the time that the package needs: it imports
@@ -118,7 +119,8 @@ class _Service:
         self._connection, self._parallel = connection, parallel
         self._waiting: dict[int, tuple[Start, list[int]]] = {}  # by run, with its descriptors
         self._is_driven = True
-        self._running: dict[int, Start] = {}  # by process number
+        self._running: dict[int, tuple[Start, int]] = {}  # by process number, with its lock
+        self._environment = dict(os.environb)  # of every program, decoded and encoded for none
 
     def run(self) -> None:
         """Serve the driver; without one, until the last program has ended."""
@@ -181,18 +183,19 @@ class _Service:
                     os.close(descriptor)
 
     def _start(self, start: Start, output: int, *locks: int) -> None:
+        lock = os.dup(locks[0])
         try:
             os.chdir(start.folder)
             pid = self._spawn(start, output, locks)
         except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
+            os.close(lock)
             self._tell(start.number, NOT_STARTED, f"cannot be started: {error}")
             return
-        self._running[pid] = start
+        self._running[pid] = start, lock
         with suppress(OSError):  # a full disk: the lock is held all the same
-            os.pwrite(locks[0], b"%d\n" % pid, 0)
+            os.pwrite(lock, b"%d\n" % pid, 0)
 
-    @staticmethod
-    def _spawn(start: Start, output: int, locks: Sequence[int]) -> int:
+    def _spawn(self, start: Start, output: int, locks: Sequence[int]) -> int:
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, output, 1),
@@ -200,7 +203,8 @@ class _Service:
         ]
         for lock in locks:
             os.set_inheritable(lock, True)  # closed before the next program is started
-        environment = {**os.environ, **start.environment}
+        further = {os.fsencode(name): os.fsencode(value) for name, value in start.environment.items()}
+        environment = {**self._environment, **further}
 
         def spawn(program: str, words: tuple[str, ...]) -> int:
             return os.posix_spawn(
@@ -220,7 +224,7 @@ class _Service:
             for descriptor in descriptors:
                 os.close(descriptor)
             self._tell(asked.number, BY_SIGNAL + asked.signal)
-        for pid, start in self._running.items():
+        for pid, (start, _) in self._running.items():
             if start.number == asked.number:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, asked.signal)
@@ -230,13 +234,14 @@ class _Service:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
-            start = self._running.pop(ended.si_pid, None)
+            start, lock = self._running.pop(ended.si_pid, (None, -1))
             if start is not None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(ended.si_pid, signal.SIGTERM)  # what it left in the background
                 self._start_next()
                 status = ended.si_status + (0 if ended.si_code == os.CLD_EXITED else BY_SIGNAL)
                 self._keep(start, status)
+                os.close(lock)
                 self._tell(start.number, status)
             os.waitpid(ended.si_pid, 0)
 

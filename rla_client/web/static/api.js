@@ -1,14 +1,18 @@
 // Talking to the server: the token, questions and answers, and the stream of what is new.
 
+import { memory } from "./dom.js";
+import { decode } from "./numbers.js";
+
 const KEY = "rla-token";
+export const offline = false;  // `offline.js` is this module of a file that needs no server
 
 function findToken() {
   const asked = new URLSearchParams(location.search).get("token");
   if (asked) {
-    localStorage.setItem(KEY, asked);
+    memory.set(KEY, asked);
     history.replaceState(null, "", location.pathname + location.hash);  // not for history or screenshots
   }
-  return asked ?? localStorage.getItem(KEY) ?? "";
+  return asked ?? memory.get(KEY) ?? "";
 }
 
 const token = findToken();
@@ -43,12 +47,9 @@ export async function ask(name, body = {}, signal = undefined, as = "json") {
   return (await post(name, body, signal))[as]();
 }
 
-/** A binary answer: {head, buffer, start} of the JSON head and where the numbers begin in the buffer. */
+/** A binary answer; see `decode`. */
 export async function askNumbers(name, body, signal = undefined) {
-  const buffer = await (await post(name, body, signal)).arrayBuffer();
-  const length = new DataView(buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  return { head, buffer, start: 8 + Math.ceil(length / 8) * 8 };
+  return decode(await ask(name, body, signal, "arrayBuffer"));
 }
 
 /** The address of a file of a run, for pictures, films and downloads. */

@@ -1,50 +1,39 @@
-// One panel's picture: curves and bands on a canvas by uPlot, with marks for NaN and infinite values.
+// One picture: curves, bands or points on a canvas by uPlot, with marks for NaN and infinite values.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { h, numberText, timeText } from "./dom.js";
+import { h, numberText, shortText, timeText } from "./dom.js";
 
 const BAND_ALPHA = "33";  // hexadecimal, behind a colour
 const MANY = 8000;  // points, from which on lines are thin: drawing them takes a quarter of the time
 const NEAR = 24;  // pixels from the mouse to a curve that it means
-const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
+const FAINT = 0.18;  // curves beside the one that is meant
+const DAY_S = 86_400;
+export const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
 
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** A colour or another value of the style sheet. */
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Text of an x: time of the day for wall time, a number otherwise. */
-function xText(x, value) {
-  if (x === "timestamp") return timeText(value);
-  return numberText(value);
-}
-
-function axisText(u, splits) {
-  return splits.map((value) => {
-    if (value === null) return "";
-    const size = Math.abs(value);
-    if (size >= 1e9) return `${numberText(value / 1e9)}G`;
-    if (size >= 1e6) return `${numberText(value / 1e6)}M`;
-    if (size >= 1e4) return `${numberText(value / 1e3)}k`;
-    return numberText(Number(value.toPrecision(10)));
-  });
-}
+const given = (value) => value !== null && value !== undefined;
 
 /**
- * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null),
- * onZoom([low, high] or null), onFocus(curve index or -1).
- * `curves`: [{label, colour, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`.
+ * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null), onZoom([low, high] or null),
+ * onFocus(curve index or -1); where wanted yText(value), yRange(low, high), incrs (of y), xTicks ([[x, text]…]), points (no lines),
+ * rulers ([[[y, text]…] for each x], instead of the axis of y).
+ * `curves`: [{label, colour, dash, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`.
  */
 export class Chart {
-  constructor(box, options, curves, data, bands) {
-    this.options = options;
+  constructor(box, options, curves, data, bands = false) {
+    this.options = { onZoom: () => {}, onFocus: () => {}, ...options };
     this.curves = curves;
     this.bands = bands;
     this.tip = h("div", { class: "tip", hidden: true });
-    this.box = box;
     this.focused = -1;
+    this.ticks = { x: [], y: [] };  // [[value, text]…] as last drawn
     this.points = data[0].length;
     this.plot = new uPlot(this.settings(), this.fit(data), box);
     box.append(this.tip);
-    this.plot.over.addEventListener("dblclick", (event) => { event.stopImmediatePropagation(); options.onZoom(null); }, true);
-    this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.focus(-1); options.onFocus(-1); });
+    this.plot.over.addEventListener("dblclick", (event) => { event.stopImmediatePropagation(); this.options.onZoom(null); }, true);
+    this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.focus(-1); this.options.onFocus(-1); });
   }
 
   /** uPlot's aligned data: [xs, ys…]. */
@@ -54,40 +43,67 @@ export class Chart {
 
   get step() { return this.bands ? 3 : 1; }
 
-  settings() {
-    const { options } = this;
-    const axis = (extra) => ({
-      stroke: style("--dim"), grid: { stroke: style("--grid"), width: 1 }, ticks: { stroke: style("--grid"), width: 1, size: 4 },
-      font: "11px system-ui, sans-serif", ...extra,
-    });
-    const many = this.curves.length * this.points > MANY;
+  /** Text of an x: time of the day for wall time, a number otherwise. */
+  xText(value) {
+    const { x, xTicks } = this.options;
+    if (xTicks) return xTicks.find(([at]) => at === value)?.[1] ?? "";
+    return x === "timestamp" ? timeText(value) : numberText(value);
+  }
+
+  axis(name, size, text, more) {
+    const grid = { stroke: style("--grid"), width: 1 };
+    return {
+      stroke: style("--dim"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif", size, ...more,
+      values: (_, splits) => {
+        this.ticks[name] = splits.filter(given).map((value) => [value, text(value)]);
+        return splits.map((value) => (given(value) ? text(value) : ""));
+      },
+    };
+  }
+
+  axes() {
+    const { x, xTicks, yText = shortText, incrs, rulers } = this.options;
+    const time = (value) => timeText(value).slice(...(this.plot.scales.x.max - this.plot.scales.x.min > DAY_S ? [5, 16] : [11]));
+    const split = xTicks ? { splits: () => xTicks.map(([at]) => at) } : { space: x === "timestamp" ? 90 : 60 };
+    return [
+      this.axis("x", 28, xTicks ? (value) => this.xText(value) : x === "timestamp" ? time : shortText, split),
+      this.axis("y", yText === shortText ? 54 : 82, yText, { incrs, show: !rulers }),
+    ];
+  }
+
+  series() {
+    const many = this.curves.length * this.points > MANY && !this.options.points;
     const series = [{}];
     const bands = [];
-    for (const curve of this.curves) {
-      series.push({ label: curve.label, stroke: curve.colour, width: many ? 1 : curve.width ?? 1.5, spanGaps: true, points: { show: (u, at) => lonely(u.data[at]), size: 5, fill: curve.colour } });
+    for (const { label, colour, dash, width = 1.5 } of this.curves) {
+      series.push({
+        label, stroke: colour, dash, width: many ? 1 : width, spanGaps: true,
+        points: { show: (u, at) => this.options.points || lonely(u.data[at]), size: this.options.points ? 7 : 5, fill: colour },
+      });
       if (this.bands) {
         const at = series.length;
         const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
-        series.push({ ...edge, label: `${curve.label} low` }, { ...edge, label: `${curve.label} high` });
-        bands.push({ series: [at + 1, at], fill: curve.colour + BAND_ALPHA });
+        series.push({ ...edge, label: `${label} low` }, { ...edge, label: `${label} high` });
+        bands.push({ series: [at + 1, at], fill: colour + BAND_ALPHA });
       }
     }
+    return { series, bands };
+  }
+
+  settings() {
+    const { options } = this;
+    const { yRange = padded, range, logX, logY } = options;
     return {
-      width: options.width, height: options.height, series, bands, pxAlign: false,
-      legend: { show: false },
-      focus: { alpha: 0.18 },
+      width: options.width, height: options.height, pxAlign: false, legend: { show: false }, focus: { alpha: FAINT }, ...this.series(),
       cursor: {
         sync: { key: options.sync, setSeries: false }, drag: { x: true, y: false, setScale: false },
         focus: { prox: NEAR }, points: { show: false }, bind: { dblclick: () => null },
       },
       scales: {
-        x: { time: options.x === "timestamp", distr: options.logX ? 3 : 1, range: options.range ? () => options.range : undefined },
-        y: { distr: options.logY ? 3 : 1, range: options.logY ? undefined : (u, low, high) => padded(low, high) },
+        x: { time: false, distr: logX ? 3 : 1, range: range ? () => range : options.xTicks && !logX ? (_, low, high) => padded(low, high) : undefined },
+        y: { distr: logY ? 3 : 1, range: logY ? undefined : (_, low, high) => yRange(low, high) },
       },
-      axes: [
-        axis({ size: 28, values: options.x === "timestamp" ? undefined : axisText, space: 60 }),
-        axis({ size: 54, values: axisText }),
-      ],
+      axes: this.axes(),
       hooks: {
         draw: [() => this.drawMarks()],
         setSelect: [(u) => {
@@ -137,44 +153,60 @@ export class Chart {
     const { plot } = this;
     plot.batch(() => {
       plot.series.forEach((series, place) => {
-        if (place) series.alpha = at < 0 || Math.floor((place - 1) / this.step) === at ? 1 : 0.18;
+        if (place) series.alpha = at < 0 || Math.floor((place - 1) / this.step) === at ? 1 : FAINT;
       });
       plot.redraw(false, false);
     });
   }
 
-  showTip() {
-    const { plot, focused } = this;
-    const { idx, left } = plot.cursor;
-    if (idx === null || idx === undefined || focused < 0 || !plot.over.matches(":hover")) { this.tip.hidden = true; return; }
-    const column = plot.data[1 + focused * this.step];
-    let at = idx;
-    for (let away = 0; away < column.length && (column[at] === null || column[at] === undefined); away += 1) {
-      at = idx + (away % 2 ? 1 : -1) * Math.ceil((away + 1) / 2);
+  /** Where the cursor is a curve has a point: its place in the data, or the nearest one's. */
+  place(at, idx) {
+    const column = this.plot.data[1 + at * this.step];
+    for (let away = 0; away < column.length; away += 1) {
+      for (const place of [idx - away, idx + away]) if (given(column[place])) return place;
     }
-    if (column[at] === null || column[at] === undefined) { this.tip.hidden = true; return; }
-    const edges = this.bands ? `  [${numberText(plot.data[2 + focused * 3][at])}, ${numberText(plot.data[3 + focused * 3][at])}]` : "";
-    this.tip.textContent = `${this.curves[focused].label}\n${xText(this.options.x, plot.data[0][at])}:  ${numberText(column[at])}${edges}`;
-    this.tip.hidden = false;
-    this.tip.style.left = `${Math.min(left + 70, this.options.width - 40)}px`;
-    this.tip.classList.toggle("left", left > this.options.width / 2);
+    return -1;
+  }
+
+  showTip() {
+    const { plot, focused, options } = this;
+    const { idx, left } = plot.cursor;
+    const at = !given(idx) || focused < 0 || !plot.over.matches(":hover") ? -1 : this.place(focused, idx);
+    this.tip.hidden = at < 0;
+    if (at < 0) return;
+    const [value, ...edges] = Array.from({ length: this.step }, (_, more) => (options.yText ?? numberText)(plot.data[1 + focused * this.step + more][at]));
+    const numbers = options.rulers ? "" : `:  ${value}${edges.length ? `  [${edges.join(", ")}]` : ""}`;
+    this.tip.textContent = `${this.curves[focused].label}\n${this.xText(plot.data[0][at])}${numbers}`;
+    this.tip.style.left = `${Math.min(left + 70, options.width - 40)}px`;
+    this.tip.classList.toggle("left", left > options.width / 2);
   }
 
   drawMarks() {
     const { plot } = this;
     const { ctx, bbox } = plot;
+    const text = (what, x, y) => {
+      if (x >= bbox.left - 1 && x <= bbox.left + bbox.width + 1) ctx.fillText(what, x, y);
+    };
     ctx.save();
     ctx.font = `${12 * devicePixelRatio}px sans-serif`;
     ctx.textAlign = "center";
     for (const curve of this.curves) {
       ctx.fillStyle = curve.colour;
       for (const [x, kind] of curve.marks ?? []) {
-        const left = plot.valToPos(x, "x", true);
-        if (!(left >= bbox.left - 1 && left <= bbox.left + bbox.width + 1)) continue;
-        ctx.fillText(SYMBOLS[kind], left, kind === "inf" ? bbox.top + 12 * devicePixelRatio : bbox.top + bbox.height - 3 * devicePixelRatio);
+        text(SYMBOLS[kind], plot.valToPos(x, "x", true), kind === "inf" ? bbox.top + 12 * devicePixelRatio : bbox.top + bbox.height - 3 * devicePixelRatio);
       }
     }
+    ctx.fillStyle = style("--text");
+    ctx.font = `${11 * devicePixelRatio}px sans-serif`;
+    (this.options.rulers ?? []).forEach((ruler, x) => ruler.forEach(([y, what]) => text(what, plot.valToPos(x, "x", true), plot.valToPos(y, "y", true))));
     ctx.restore();
+  }
+
+  /** What it shows, in words. */
+  words() {
+    const last = (at) => this.plot.data[1 + at * this.step].findLast(given);
+    const told = this.curves.slice(0, 10).map((curve, at) => `${curve.label}: ${numberText(last(at)) || "nothing"} at the end`);
+    return [`${this.curves.length} curves over ${this.options.x}`, ...told, ...(this.curves.length > 10 ? ["and more"] : [])].join("; ");
   }
 
   close() { this.plot.destroy(); this.tip.remove(); }
@@ -184,13 +216,13 @@ export class Chart {
 function lonely(column) {
   let count = 0;
   for (const value of column) {
-    if (value !== null && value !== undefined) { count += 1; if (count > 1) return false; }
+    if (given(value)) { count += 1; if (count > 1) return false; }
   }
   return count === 1;
 }
 
 function padded(low, high) {
-  if (low === null || high === null || low === undefined) return [0, 1];
+  if (!given(low) || !given(high)) return [0, 1];
   const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   return [low - room, high + room];
 }

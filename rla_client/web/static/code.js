@@ -2,7 +2,7 @@
 
 import { ask, fileUrl } from "./api.js";
 import { bytesText, fill, h } from "./dom.js";
-import { complain, runLink } from "./main.js";
+import { runLink } from "./main.js";
 import { runPicker, section, table } from "./parts.js";
 
 const PARTS = { files: ["Files", filesPart], git: ["Not committed", gitPart], other: ["Differences from…", otherPart] };
@@ -17,7 +17,7 @@ export function codeTab({ path, body, signal, query, save }) {
     }
     save({ code: name === "files" ? "" : name });
     fill(area, h("p", { class: "dim" }, "reading…"));
-    PARTS[name][1]({ path, area, signal, query, save }).catch(complain);
+    PARTS[name][1]({ path, area, signal, query, save });
   }
   fill(body, h("div", { class: "strip" }, buttons), area);
   choose(query.get("code") in PARTS ? query.get("code") : "files");
@@ -50,7 +50,7 @@ async function filesPart({ path, area, signal, query, save }) {
   function show(name) {
     for (const leaf of tree.querySelectorAll(".leaf")) leaf.classList.toggle("on", leaf.dataset.name === name);
     save({ path: name });
-    showFile(view, path, name, signal).catch(complain);
+    showFile(view, path, name, signal);
   }
   fill(area, h("div", { class: "browser" }, tree, view));
   const names = found.files.map(([name]) => name);
@@ -69,7 +69,7 @@ async function showFile(view, run, name, signal) {
     numbers.append(Array.from({ length: own }, (_, place) => `${count + place + 1}\n`).join(""));
     lines.append(found.text);
     count += own;
-    fill(foot, found.end < found.size && found.end > after && h("button", { type: "button", onclick: () => load(found.end).catch(complain) }, `More (${bytesText(found.size - found.end)})`));
+    fill(foot, found.end < found.size && found.end > after && h("button", { type: "button", onclick: () => load(found.end) }, `More (${bytesText(found.size - found.end)})`));
   }
   fill(view, h("div", { class: "strip" }, h("b", { class: "mono" }, name), h("a", { href: fileUrl("file", { run, kind: "code", path: name, save: "1" }) }, "Save")),
     h("div", { class: "numbered" }, numbers, lines), foot);
@@ -101,7 +101,7 @@ async function otherPart({ path, area, signal, query, save }) {
         ? h("p", { class: "dim" }, `no code files: ${found.without.join(", ")}${found.archives.length ? "; it is in a launcher's archive, which `rla diff` compares" : ""}`)
         : found.lines.length ? diffView(found) : h("p", { class: "good" }, "equal")));
   }
-  const again = (other) => compare(other).catch((error) => { fill(result); complain(error); });
+  const again = (other) => compare(other).catch((error) => { fill(result); throw error; });
   fill(area, runPicker(path, "Compare with", again), result);
   if (query.get("other")) again(query.get("other"));
 }

@@ -2,14 +2,13 @@
 
 import { ask } from "./api.js";
 import { fill, h, later } from "./dom.js";
-import { complain, remember, runLink } from "./main.js";
-import { badge, frame, runPicker, slider, stepsOf, styled, trackedText } from "./parts.js";
+import { remember, runLink } from "./main.js";
+import { badge, frame, runPicker, slider, stepsOf, trackedText } from "./parts.js";
 
 const MAX_RUNS = 12;
 const MAX_NAMES = 40;  // shown at once
 
 export async function open(page, _path, query) {
-  styled();
   let runs = [...new Set(query.getAll("run"))].slice(0, MAX_RUNS);
   const stop = new AbortController();
   const area = h("div", { class: "compare" });
@@ -23,7 +22,7 @@ export async function open(page, _path, query) {
   function go(next) {
     runs = next;
     save();
-    load().catch(complain);
+    load();
   }
   function save() {
     const asked = new URLSearchParams();

@@ -20,6 +20,22 @@ export function spelled(name) {
   return /^[A-Za-z_]\w*([.-][A-Za-z_]\w*)*$/.test(name) ? name : `\`${name}\``;
 }
 
+/** What fits what is being typed, of names {hyper, metrics, fields, values}: {start, words}. */
+export function offered(names, text, caret, spell = spelled) {
+  const { start, word, values } = wordAt(text, caret);
+  if (values) {
+    const known = Object.hasOwn(names.values, values) ? names.values[values] : [];
+    return { start, words: known.filter((value) => value.includes(word.replace(/^['"]/, ""))).map((value) => ({ text: value, kind: values })) };
+  }
+  const plain = word.replaceAll("`", "").toLowerCase();
+  const words = [["hyper", "parameter"], ["metrics", "metric"], ["fields", "field"]].flatMap(([kind, said]) => (
+    (names[kind] ?? []).map((name) => ({ name: name.toLowerCase(), text: spell(name), kind: said }))
+  ));
+  const found = words.filter(({ name }) => name.includes(plain) && name !== plain);
+  found.sort((a, b) => b.name.startsWith(plain) - a.name.startsWith(plain));
+  return { start, words: word || /^$|,\s*$/.test(text.slice(0, caret)) ? found : [] };
+}
+
 /**
  * Offer completions below a field. `offer(text, caret)` gives {start, words: [{text, kind}]}; a chosen one replaces what
  * stands from `start` to the caret, then `done()` is called.

@@ -40,6 +40,12 @@ export function numberText(value) {
   return String(Number(value.toPrecision(6)));
 }
 
+/** A number as an axis has it: 12.5k, 3M. */
+export function shortText(value) {
+  const [size, unit] = [[1e9, "G"], [1e6, "M"], [1e4, "k"]].find(([least]) => Math.abs(value) >= least) ?? [1, ""];
+  return `${numberText(Number((value / (unit === "k" ? 1e3 : size)).toPrecision(10)))}${unit}`;
+}
+
 /** Seconds as 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h. */
 export function durationText(seconds) {
   if (typeof seconds !== "number") return "";
@@ -68,6 +74,21 @@ export function bytesText(count) {
   while (count >= 1024 && place < units.length - 1) { count /= 1024; place += 1; }
   return `${place ? count.toFixed(1) : count} ${units[place]}`;
 }
+
+/** Open a dialog, with a button that closes it; it is gone when it is closed. */
+export function dialog(title, ...content) {
+  const box = h("dialog", { "aria-label": title }, h("h3", {}, title), content, h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")));
+  box.addEventListener("close", () => box.remove());
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+/** What the browser keeps for this page, as localStorage; nothing where it keeps nothing. */
+export const memory = {
+  get(key) { try { return localStorage.getItem(key); } catch { return null; } },
+  set(key, text) { try { localStorage.setItem(key, text); } catch { /* it is forgotten with the page */ } },
+};
 
 /** Call `f` once, `ms` after the last call. */
 export function later(f, ms) {

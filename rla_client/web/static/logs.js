@@ -2,7 +2,6 @@
 
 import { ask, fileUrl } from "./api.js";
 import { bytesText, fill, h } from "./dom.js";
-import { complain } from "./main.js";
 import { repeat } from "./parts.js";
 
 const FOLLOW_MS = 1500;
@@ -14,13 +13,13 @@ const MARKED = /^(\[(WARN|ERROR)\]|Traceback|\w*(Error|Exception)\b)/;
 
 export function logsTab({ path, body, signal, run, query, save }) {
   const view = h("div", { class: "log mono", tabIndex: 0, role: "region", "aria-label": "Text" });
-  const files = h("select", { "aria-label": "File", onchange: () => { save({ file: files.value }); tail().catch(complain); } });
+  const files = h("select", { "aria-label": "File", onchange: () => { save({ file: files.value }); tail(); } });
   const follow = h("input", { type: "checkbox", checked: run().live });
   const words = h("input", { type: "search", placeholder: "search in the whole file", "aria-label": "Search in the whole file" });
   const state = h("span", { class: "dim" });
-  const earlier = h("button", { type: "button", onclick: () => more("before").catch(complain) }, "Earlier");
-  const later = h("button", { type: "button", onclick: () => more("after").catch(complain) }, "Later");
-  const end = h("button", { type: "button", onclick: () => tail().catch(complain) }, "End");
+  const earlier = h("button", { type: "button", onclick: () => more("before") }, "Earlier");
+  const later = h("button", { type: "button", onclick: () => more("after") }, "Later");
+  const end = h("button", { type: "button", onclick: () => tail() }, "End");
   const hits = h("div", { class: "hits", hidden: true });
   const save_ = h("a", {}, "Save");
   let start = 0;
@@ -88,9 +87,9 @@ export function logsTab({ path, body, signal, run, query, save }) {
     const found = await ask("search", { run: path, kind: "log", path: files.value, text: words.value, from }, signal);
     if (!from) fill(hits, h("button", { type: "button", class: "small", onclick: () => { hits.hidden = true; } }, "Close"));
     hits.querySelector(".further")?.remove();
-    hits.append(...found.hits.map(([offset, line]) => h("button", { type: "button", class: "hit mono", onclick: () => around(offset, line).catch(complain) }, line)));
+    hits.append(...found.hits.map(([offset, line]) => h("button", { type: "button", class: "hit mono", onclick: () => around(offset, line) }, line)));
     hits.append(h("div", { class: "further dim" }, found.next === null ? (hits.querySelector(".hit") ? "that is all" : "not found")
-      : [`searched ${bytesText(found.next)} of ${bytesText(found.size)} `, h("button", { type: "button", onclick: () => search(found.next).catch(complain) }, "Search on")]));
+      : [`searched ${bytesText(found.next)} of ${bytesText(found.size)} `, h("button", { type: "button", onclick: () => search(found.next) }, "Search on")]));
   }
   async function around(offset, line) {
     follow.checked = false;
@@ -118,10 +117,10 @@ export function logsTab({ path, body, signal, run, query, save }) {
   }
   fill(body,
     h("div", { class: "strip" }, h("label", {}, "File ", files), h("label", {}, follow, " follow"), earlier, later, end, state,
-      h("form", { class: "strip push", onsubmit: (event) => { event.preventDefault(); search().catch(complain); } }, words, h("button", {}, "Search")), save_),
+      h("form", { class: "strip push", onsubmit: (event) => { event.preventDefault(); search(); } }, words, h("button", {}, "Search")), save_),
     hits, view);
-  begin().catch(complain);
-  repeat(() => grow().catch(complain), () => FOLLOW_MS, signal);
+  begin();
+  repeat(() => grow(), () => FOLLOW_MS, signal);
 }
 
 /** Text as nodes, warnings and errors marked; nothing of it is markup. */

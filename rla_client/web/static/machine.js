@@ -2,34 +2,27 @@
 
 import { ask } from "./api.js";
 import { bytesText, durationText, fill, h, numberText, timeText } from "./dom.js";
-import { complain, runLink } from "./main.js";
-import { badge, copyButton, facts, repeat, section, styled, table } from "./parts.js";
+import { runLink } from "./main.js";
+import { badge, copyButton, facts, repeat, section, table } from "./parts.js";
 
 const LOOK_MS = 4000;
 const FLEET_MS = 60_000;
 const SILENT_S = 120;  // a machine writes each 30 s while it has something to say
 
 export async function open(page) {
-  styled();
   const stop = new AbortController();
   const here = h("div", {});
   const fleet = h("div", {});
   fill(page, h("div", { class: "runpage" }, h("h1", {}, "This machine"), here, h("h1", {}, "All machines"), fleet));
   fill(here, h("p", { class: "dim" }, "asking the agent…"));
-  const look = async () => {
-    try {
-      showStatus(here, await ask("status", {}, stop.signal));
-    } catch (error) { complain(error); }
-  };
+  const look = async () => showStatus(here, await ask("status", {}, stop.signal));
   let network = false;
   const lookAtFleet = async (now = false) => {
-    try {
-      showFleet(fleet, await ask("fleet", { network, now }, stop.signal), () => { network = true; return lookAtFleet(true); });
-    } catch (error) { complain(error); }
+    showFleet(fleet, await ask("fleet", { network, now }, stop.signal), () => { network = true; return lookAtFleet(true); });
   };
   lookAtFleet();
   repeat(lookAtFleet, () => FLEET_MS, stop.signal);
-  look().then(() => repeat(look, () => LOOK_MS, stop.signal));
+  look().finally(() => repeat(look, () => LOOK_MS, stop.signal));
   return () => stop.abort();
 }
 
@@ -59,7 +52,7 @@ function showStatus(node, { status, error, databases }) {
       parked.map((one) => [one.stream, one.run, one.parked, bytesText(one.lag_bytes)]))),
     replication.targets?.length > 0 && section("To the master", targets(replication)),
     replication.parked?.length > 0 && section(`Parked files (${replication.parked_files})`, table(["path", "why", "what to do"],
-      replication.parked.map((one) => [one.path, one.reason, one.mend]))),
+      replication.parked.map((one) => [one.path, one.reason, one.fix]))),
     status.alerts?.recent?.length > 0 && section("Alerts", table(["time", "event", "title"],
       status.alerts.recent.map((one) => [timeText(one.time), one.event, one.title]))),
     more("volumes", "File systems", table(["name", "commit", "streams", "open files", "waiting", "roots"], (status.volumes ?? []).map((one) =>
@@ -77,7 +70,7 @@ function problems(status) {
   if (!status.problems?.length) return h("p", { class: "good" }, "✓ nothing needs attention");
   return h("section", { class: "part", role: "alert" }, h("h2", { class: "bad" }, "Needs attention"),
     h("ul", { class: "problems" }, status.problems.map((one) => h("li", {}, h("div", {}, one.what),
-      one.mend && h("div", { class: "mend" }, "→ ", h("code", {}, one.mend), " ", copyButton(one.mend))))));
+      one.fix && h("div", { class: "fix" }, "→ ", h("code", {}, one.fix), " ", copyButton(one.fix))))));
 }
 
 function runsTable(runs, databases) {
@@ -113,7 +106,7 @@ function targets(replication) {
     const parts = Object.values(one.backlog ?? {});
     return [one.data_root, one.target, { class: one.health === "ok" ? "good" : "bad", node: `${one.health} ${one.reason ?? ""}` },
       `${sum(parts, "files")} files, ${bytesText(sum(parts, "bytes"))}`, one.rate_bytes_s ? `${bytesText(one.rate_bytes_s)}/s` : "",
-      durationText(one.eta_s), timeText(one.last_success), one.mend ?? ""];
+      durationText(one.eta_s), timeText(one.last_success), one.fix ?? ""];
   }));
 }
 

@@ -1,6 +1,7 @@
 // Which page is shown: by what stands behind the # of the address, `#/runs?…`, `#/run/<place>/<table>/<index>`.
 
-import { fill, h } from "./dom.js";
+import { isDark } from "./colours.js";
+import { dialog, fill, h, memory } from "./dom.js";
 import { Refused } from "./api.js";
 
 const PAGES = {
@@ -9,14 +10,20 @@ const PAGES = {
   compare: () => import("./compare.js"),
   machine: () => import("./machine.js"),
 };
+const KEYS = {  // on every page; [what it does, how]
+  1: ["page of runs", () => { location.hash = "#/runs"; }], 2: ["files side by side", () => { location.hash = "#/compare"; }],
+  3: ["the machine", () => { location.hash = "#/machine"; }], t: ["light or dark", () => document.getElementById("theme").click()], "?": ["these keys", showKeys],
+};
+const TYPED_IN = "input:not([type=checkbox], [type=range], [type=color]), textarea, select";
 const page = document.getElementById("page");
+let known = KEYS;
 let leave = null;
 let shown = "";
 let turn = 0;  // of what is opened: a slow page that was left meanwhile must not take the next one's place
 
 /** The address behind the #: {name, path, query}. */
 export function here() {
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [path, query = ""] = (location.hash || document.documentElement.dataset.view || "").replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
   const decoded = (part) => { try { return decodeURIComponent(part); } catch { return part; } };
   return { name: Object.hasOwn(PAGES, name) ? name : "runs", path: rest.map(decoded).join("/"), query: new URLSearchParams(query) };
@@ -27,7 +34,7 @@ export function remember(query) {
   const { name, path } = here();
   const text = query.toString();
   const link = `#/${name}${path ? `/${path.split("/").map(encodeURIComponent).join("/")}` : ""}${text ? `?${text}` : ""}`;
-  if (link !== location.hash) history.replaceState(null, "", link);
+  try { if (link !== location.hash) history.replaceState(null, "", link); } catch { /* a frame without an address */ }
   shown = location.hash;
 }
 
@@ -50,12 +57,35 @@ export function complain(error) {
   if (!(error instanceof Refused)) console.error(error);
 }
 
+/** Keys of the page that is shown. */
+export function keys(own) { known = { ...own, ...KEYS }; }
+
+function showKeys() {
+  const inside = { "← → + −": ["in a panel: move along x, zoom"], "↑ ↓": ["in the list: row by row; space selects"] };
+  dialog("Keys", h("dl", { class: "facts" }, Object.entries({ ...known, ...inside }).map(([key, [what]]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("dialog") || event.target.matches(TYPED_IN)) return;
+  const found = Object.hasOwn(known, event.key) && !event.defaultPrevented ? known[event.key] : null;
+  if (!found) return;
+  event.preventDefault();
+  found[1]();
+});
+
+// What nobody waits for fails here: handlers and timers need no words of their own for it.
+window.addEventListener("unhandledrejection", (event) => {
+  complain(event.reason);
+  event.preventDefault();
+});
+
 async function show() {
   if (location.hash === shown && leave) return;
   shown = location.hash;
   leave?.();
   leave = () => {};
   tell("");
+  keys({});
   const { name, path, query } = here();
   for (const link of document.querySelectorAll("#top nav a")) {
     link.toggleAttribute("aria-current", link.getAttribute("href") === `#/${name}`);
@@ -74,14 +104,14 @@ async function show() {
   }
 }
 
-const theme = localStorage.getItem("rla-theme");
+const theme = memory.get("rla-theme");
 if (theme) document.documentElement.dataset.theme = theme;
 document.getElementById("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("rla-theme", root.dataset.theme);
+  const { dataset } = document.documentElement;
+  dataset.theme = isDark() ? "light" : "dark";
+  memory.set("rla-theme", dataset.theme);
   window.dispatchEvent(new Event("themechange"));
 });
+document.getElementById("keys").addEventListener("click", showKeys);
 window.addEventListener("hashchange", show);
 show();

@@ -1,10 +1,12 @@
-// The panels: one a metric, in sections by prefix, drawn when they come into sight, followed while runs go on.
+// The panels: one a metric, in sections by prefix, drawn when they come into sight, followed while runs go on. Of
+// hyper-parameters one that has all of them beside each other, and one for each against the metric.
 
-import { ask, askNumbers, stream } from "./api.js";
+import { ask, askNumbers, offline, stream } from "./api.js";
 import { Chart } from "./chart.js";
-import { fill, h, later, save } from "./dom.js";
+import { fill, h, later, numberText, save } from "./dom.js";
 import { toCommand, toPng, toSvg } from "./export.js";
 import { complain } from "./main.js";
+import { table } from "./parts.js";
 
 const HEIGHT = 230;
 const AT_ONCE = 30;  // panels of a section, and sections, before "more" is asked for
@@ -12,38 +14,42 @@ const LEGENDS = 60;
 const TRIES_MS = 3000;  // until a stream that broke is opened again, or a page without a stream asks
 const STREAMS = 4;  // open at once in one browser; it has six connections to a server, for all pages together
 const SHARE = 60;  // what all panels in sight cost the server is asked for again after this many times as long
-
-const nothing = (value) => (Number.isNaN(value) ? null : value);
+const STEP = 0.2;  // of what a panel shows: how far a key moves it
+const CLOCKS = ["time-step", "timestamp"];
 
 /** Which section a metric stands in. */
 const prefixOf = (metric) => (metric.includes("/") ? metric.slice(0, metric.indexOf("/")) : "");
 
+/** A panel; `what`: {key, title, question (of the server), body}. */
 class Panel {
-  constructor(panels, metric) {
+  constructor(panels, what) {
+    Object.assign(this, what);
     this.panels = panels;
-    this.metric = metric;
     this.seen = false;
     this.stale = true;
     this.chart = null;
     this.head = null;
     this.new = new Map();  // run → [[x, y], …] since the last answer
-    this.box = h("div", { class: "plot" });
-    this.legend = h("div", { class: "legend", role: "list" });
+    const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
+    this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Curves" });
     this.said = h("p", { class: "said dim" });
+    const { title, key } = this;
+    const curves = this.question === "curves" && !offline;
+    const button = (text, name, onclick, props = {}) => h("button", { type: "button", title: name, "aria-label": name, onclick, ...props }, text);
     this.node = h(
-      "section", { class: "panel", dataset: { metric }, "aria-label": metric },
-      h("header", {}, h("h3", { title: metric }, metric), h("span", { class: "buttons" },
-        ["PNG", "SVG", "CSV", "⌘"].map((what) => h("button", { type: "button", title: what === "⌘" ? "The same as a command line" : `Save as ${what}`, "aria-label": what === "⌘" ? "Command line" : `Save as ${what}`, onclick: () => this.save(what).catch(complain) }, what)),
-        h("button", { type: "button", title: "Wide", "aria-label": "Wide", onclick: () => { this.node.classList.toggle("wide"); } }, "⤢"))),
+      "section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
+      h("header", {}, h("h3", { title }, title), h("span", { class: "buttons" },
+        ["PNG", "SVG", curves && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),
+        curves && button("⌘", "Command line", () => panels.page.showCommand(toCommand({ ...panels.page.described(), metric: key }))),
+        button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide"))))),
       this.box, this.said, this.legend,
     );
     this.node.panel = this;
     Object.defineProperty(this.node, "chart", { get: () => this.chart });
     this.draw = later(() => this.paint(), 120);
     this.again = later(() => this.load(), 50);
-    this.observer = new ResizeObserver(() => {
-      if (this.chart && this.box.clientWidth) { this.chart.resize(this.box.clientWidth, HEIGHT); }
-    });
+    this.observer = new ResizeObserver(() => { if (this.box.clientWidth) this.chart?.resize(this.box.clientWidth, HEIGHT); });
     this.observer.observe(this.box);
   }
 
@@ -63,17 +69,16 @@ class Panel {
     const controller = this.controller = new AbortController();
     this.stale = false;
     this.new.clear();
-    const { settings } = this.panels;
-    const asked = { ...this.panels.asked(), metric: this.metric, width: Math.round(this.box.clientWidth * Math.min(devicePixelRatio, 2)) };
+    const asked = { ...this.panels.asked(), ...this.body, width: Math.round(this.box.clientWidth * Math.min(devicePixelRatio, 2)) };
     this.panels.loading += 1;
     try {
-      const { head, buffer, start } = await askNumbers("curves", asked, controller.signal);
+      const { head, data } = await askNumbers(this.question, asked, controller.signal);
       if (head.boot !== this.panels.store.boot) { location.reload(); return; }
       this.head = head;
       this.asked = asked;
-      this.base = read(head, buffer, start);
-      this.cursors = new Map(Object.entries(head.cursors).map(([number, rows]) => [Number(number), rows ?? 0]));
-      this.show(settings);
+      this.base = data;
+      this.cursors = new Map(Object.entries(head.cursors ?? {}).map(([number, rows]) => [Number(number), rows ?? 0]));
+      this.show();
       this.panels.painted();
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -93,36 +98,50 @@ class Panel {
   }
 
   curves() {
-    return this.head.curves.map((curve) => {
-      const told = this.panels.describe(curve);
-      return { ...told, marks: [...(curve.marks ?? []), ...(this.marks?.get(curve.number) ?? [])], odd: curve.odd };
-    });
+    return this.head.curves.map((curve) => (
+      { ...this.panels.describe(curve), marks: [...(curve.marks ?? []), ...(this.marks?.get(curve.number) ?? [])], odd: curve.odd }));
   }
 
-  show(settings) {
+  show() {
     const { head } = this;
+    const { logX, logY, zoom: range } = this.panels.settings;
     this.marks = new Map();
     const curves = this.curves();
     this.chart?.close();
     this.chart = null;
     fill(this.box);
-    const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs have no ${this.metric}` : "";
-    this.said.textContent = head.curves.length ? lacking : "none of these runs has numbers for it";
+    const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs have no ${head.metric}` : "";
+    this.said.textContent = head.curves.length ? [head.said, lacking].filter(Boolean).join("; ") : "none of these runs has numbers for it";
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
-      width: this.box.clientWidth, height: HEIGHT, x: head.x, logX: settings.logX, logY: settings.logY, sync: "panels",
-      range: settings.zoom, onZoom: (range) => this.panels.zoom(range), onFocus: (at) => this.panels.near(this, at),
+      width: this.box.clientWidth, height: HEIGHT, x: head.x, sync: this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
+      ...(head.options ?? { logX, logY, range }),
     }, curves, this.base, head.kind === "bands");
+    if (head.options) { fill(this.legend); return; }
+    const on = (at) => () => this.panels.highlight(at === null ? null : head.curves[at]);
     fill(this.legend, curves.slice(0, LEGENDS).map((curve, at) => h(
-      "button",
-      {
-        type: "button", role: "listitem", class: "entry", title: curve.label,
-        onmouseenter: () => this.panels.highlight(head.curves[at]), onmouseleave: () => this.panels.highlight(null),
-        onfocus: () => this.panels.highlight(head.curves[at]), onblur: () => this.panels.highlight(null),
-      },
-      h("span", { class: "swatch", style: { background: curve.colour } }), curve.label,
+      "button", { type: "button", class: "entry", title: curve.label, onmouseenter: on(at), onmouseleave: on(null), onfocus: on(at), onblur: on(null) },
+      h("span", { class: "swatch", style: { borderTop: `3px ${curve.dash ? "dashed" : "solid"} ${curve.colour}` } }), curve.label,
       curve.odd ? h("span", { class: "bad" }, ` ${Object.entries(curve.odd).map(([kind, count]) => `${count} ${kind}`).join(", ")}`) : null,
     )), curves.length > LEGENDS ? h("span", { class: "dim" }, ` and ${curves.length - LEGENDS} more`) : null);
+  }
+
+  /** A part of x was chosen: all panels show it; of points it selects the runs. */
+  zoom(range) {
+    const { page } = this.panels;
+    if (this.question === "curves") { page.set({ zoom: range }); return; }
+    const [xs, ...series] = this.base;
+    const inside = (ys) => ys.some((y, at) => y !== null && xs[at] >= range[0] && xs[at] <= range[1]);
+    if (this.question === "scatter") page.choose(range ? this.head.curves.filter((_, at) => inside(series[at])).map((curve) => curve.number) : []);
+  }
+
+  /** Keys of a panel: arrows move along x, + and − zoom. */
+  press(event) {
+    const by = { ArrowLeft: [-STEP, -STEP], ArrowRight: [STEP, STEP], "+": [STEP, -STEP], "-": [-STEP, STEP] }[event.key];
+    if (!by || !this.chart || this.question !== "curves") return;
+    event.preventDefault();
+    const { min, max } = this.chart.plot.scales.x;
+    this.zoom([min + by[0] * (max - min), max + by[1] * (max - min)]);
   }
 
   /** New rows of one run. */
@@ -152,10 +171,10 @@ class Panel {
   /** Draw the answer and what came since. */
   paint() {
     if (!this.chart) return;
+    const news = [...this.new.values()].flat();
+    if (news.length > this.base[0].length * Math.max(this.base.length / 2, 2) + 2000) { this.change(); return; }
     const places = new Map(this.head.curves.map((curve, at) => [curve.number, at + 1]));
-    const more = [...this.new.values()].reduce((sum, points) => sum + points.length, 0);
-    if (more > this.base[0].length * Math.max(this.base.length / 2, 2) + 2000) { this.change(); return; }
-    const xs = [...new Set([...this.base[0], ...[...this.new.values()].flat().map(([x]) => x)])].sort((a, b) => a - b);
+    const xs = [...new Set([...this.base[0], ...news.map(([x]) => x)])].sort((a, b) => a - b);
     const at = new Map(xs.map((x, place) => [x, place]));
     const data = [xs, ...this.base.slice(1).map((column) => {
       const wider = new Array(xs.length).fill(null);
@@ -179,37 +198,17 @@ class Panel {
     [...this.legend.children].forEach((entry, place) => entry.classList.toggle("on", place === at));
   }
 
-  async save(what) {
-    const name = this.metric.replace(/[^\w.-]+/g, "_").slice(0, 80) || "panel";
-    if (what === "⌘") { this.panels.showCommand(toCommand({ ...this.panels.described(), metric: this.metric })); return; }
+  async save(kind) {
     if (!this.chart) return;
-    if (what === "PNG") save(`${name}.png`, await toPng(this));
-    else if (what === "SVG") save(`${name}.svg`, toSvg(this), "image/svg+xml");
-    else {
-      const { runs, x } = this.asked;
-      save(`${name}.csv`, await ask("csv", { runs, x, metric: this.metric }, undefined, "text"), "text/csv");
-    }
+    const { runs, x, metric } = this.asked;
+    const content = { PNG: () => toPng(this), SVG: () => toSvg(this), CSV: () => ask("csv", { runs, x, metric }, undefined, "text") }[kind];
+    save(`${this.title.replace(/[^\w.-]+/g, "_").slice(0, 80) || "panel"}.${kind.toLowerCase()}`, await content(), kind === "SVG" ? "image/svg+xml" : "text/csv");
   }
-}
-
-/** The series of an answer: [xs, ys…] with null where a series has no point. */
-function read(head, buffer, start) {
-  const xs = Array.from(new Float64Array(buffer, start, head.points));
-  const Kind = head.wide ? Float64Array : Float32Array;
-  const size = head.points * Kind.BYTES_PER_ELEMENT;
-  const from = start + head.points * 8;
-  const series = [];
-  for (let at = 0; at < head.series; at += 1) {
-    const bytes = from + at * size;
-    const column = bytes % Kind.BYTES_PER_ELEMENT ? new Kind(buffer.slice(bytes, bytes + size)) : new Kind(buffer, bytes, head.points);
-    series.push(Array.from(column, nothing));
-  }
-  return [xs, ...series];
 }
 
 /**
- * All panels. `page` has store, settings (x, logX, logY, smooth, band, zoom, search), drawn() (rows), group (names or null),
- * colour(row), groupColour(label), described() for the command, onZoom(range), onHover(row).
+ * All panels. `page` has store, settings (see `view.js`), drawn() (rows), group (names or null), label(row), colours, groupColours,
+ * set(changes), choose(numbers), described() for the command, onHover(curve).
  */
 export class Panels {
   constructor(page) {
@@ -227,7 +226,7 @@ export class Panels {
     document.addEventListener("visibilitychange", this.turned);
     this.follow = later(() => { if (!this.loading) this.watch(); }, 400);
     this.loading = 0;
-    this.ask = later(() => this.update().catch(complain), 30);
+    this.ask = later(() => this.update(), 30);
   }
 
   get store() { return this.page.store; }
@@ -235,6 +234,8 @@ export class Panels {
   get settings() { return this.page.settings; }
 
   get inSight() { return [...this.panels.values()].filter((panel) => panel.seen).length; }
+
+  get numbers() { return this.page.drawn().map((row) => row.number); }
 
   close() {
     this.controller?.abort();
@@ -245,79 +246,104 @@ export class Panels {
 
   /** What every panel asks for. */
   asked() {
-    const { settings } = this;
-    return {
-      runs: this.page.drawn().map((row) => row.number), x: settings.x, log: settings.logX, smooth: settings.smooth,
-      range: settings.zoom, group: this.page.group, band: settings.band,
-    };
+    const { x, logX: log, smooth, zoom: range, band } = this.settings;
+    return { runs: this.numbers, x, log, smooth, range, group: this.page.group, band };
   }
+
+  /** All panels show another thing now. */
+  change() { for (const panel of this.panels.values()) panel.change(); }
 
   /** The runs, or how they are shown, changed: ask again, and lay out the panels of their metrics. */
   async update() {
-    const numbers = this.page.drawn().map((row) => row.number);
-    const key = JSON.stringify(numbers);
-    for (const panel of this.panels.values()) panel.change();
-    if (key !== this.key) {
-      this.key = key;
+    this.change();
+    const { tab, target } = this.settings;
+    const key = JSON.stringify([this.numbers, tab, target]);
+    if (tab === "parameters") this.weights = await ask("importance", { runs: this.numbers, metric: target || this.page.likely() || "" });
+    else if (key !== this.key) {
       const likely = this.page.likely();
       if (!this.metrics && likely) { this.metrics = [likely]; this.layout(); }  // the first curve need not wait for the others
-      const found = await ask("metrics", { numbers });
-      this.metrics = Object.keys(found).filter((name) => !["time-step", "timestamp"].includes(name));
+      await this.learn();
     }
+    this.key = key;
     this.layout();
     this.follow();
   }
 
   /** Runs have more rows: they may have more metrics. */
   async learn() {
-    const found = Object.keys(await ask("metrics", { numbers: this.page.drawn().map((row) => row.number) })).filter((name) => !["time-step", "timestamp"].includes(name));
+    const found = Object.keys(await ask("metrics", { numbers: this.numbers })).filter((name) => !CLOCKS.includes(name));
     if (found.join("\n") === (this.metrics ?? []).join("\n")) return;
     this.metrics = found;
     this.layout();
   }
 
   layout() {
-    const search = this.settings.search.toLowerCase();
-    let metrics = (this.metrics ?? []).filter((name) => name.toLowerCase().includes(search));
-    const likely = this.page.likely();
-    const sections = new Map();
-    for (const metric of metrics) {
-      const prefix = prefixOf(metric);
-      if (!sections.has(prefix)) sections.set(prefix, []);
-      sections.get(prefix).push(metric);
-    }
-    for (const list of sections.values()) list.sort((a, b) => (b === likely) - (a === likely));
-    const ordered = [...sections].sort(([, a], [, b]) => b.includes(likely) - a.includes(likely));
     const kept = new Set();
-    const nodes = ordered.slice(0, this.sections).map(([prefix, list], place) => this.section(prefix, list, place, kept));
-    if (ordered.length > this.sections) nodes.push(h("button", { type: "button", class: "more", onclick: () => { this.sections += AT_ONCE; this.layout(); } }, `${ordered.length - this.sections} more groups of metrics`));
-    if (!metrics.length) nodes.push(h("p", { class: "empty" }, this.page.drawn().length ? (search ? "No metric has this in its name." : "These runs have no metrics with numbers yet.") : "No run is chosen."));
+    const nodes = this.settings.tab === "parameters" ? this.ofParameters(kept) : this.ofCurves(kept);
     const focus = document.activeElement;
     fill(this.node, nodes);
     if (focus?.isConnected) focus.focus({ preventScroll: true });
-    for (const [metric, panel] of this.panels) {
-      if (kept.has(metric)) continue;
+    for (const [key, panel] of this.panels) {
+      if (kept.has(key)) continue;
       this.observer.unobserve(panel.node);
       panel.close();
-      this.panels.delete(metric);
+      this.panels.delete(key);
     }
   }
 
-  section(prefix, list, place, kept) {
+  ofCurves(kept) {
+    const search = this.settings.metrics.toLowerCase();
+    const metrics = (this.metrics ?? []).filter((name) => name.toLowerCase().includes(search));
+    const likely = this.page.likely();
+    if (!metrics.length) return h("p", { class: "empty" }, this.page.drawn().length ? (search ? "No metric has this in its name." : "These runs have no metrics with numbers yet.") : "No run is chosen.");
+    const first = (list) => list.includes(likely);
+    const sections = [...Map.groupBy(metrics, prefixOf)].sort(([, a], [, b]) => first(b) - first(a));
+    const panels = (list) => list.sort((a, b) => (b === likely) - (a === likely)).map((metric) => ({ key: metric, title: metric, question: "curves", body: { metric } }));
+    return [
+      sections.slice(0, this.sections).map(([prefix, list]) => this.section(prefix, panels(list), kept)),
+      this.more(sections.length - this.sections, " groups of metrics", () => { this.sections += AT_ONCE; }),
+    ];
+  }
+
+  ofParameters(kept) {
+    const { metric, names, runs, problem } = this.weights ?? {};
+    if (!names?.length) return h("p", { class: "empty" }, problem ?? "");
+    const body = { metric };
+    const panels = names.map(({ name, rho, importance }) => ({
+      key: `scatter ${name}`, title: `${name}: importance ${importance.toFixed(2)}${rho === null ? "" : `, ρ = ${rho.toFixed(2)}`}`, question: "scatter", body: { ...body, parameter: name } }));
+    const weights = h("details", {}, h("summary", {}, `Importance for ${metric} in ${runs} runs`), table(["hyper-parameter", "importance", "Spearman's ρ", "runs"],
+      names.map(({ name, rho, importance, runs: own }) => [name, h("span", {}, h("meter", { min: "0", max: "1", value: String(importance), "aria-label": `Importance of ${name}` }), ` ${importance.toFixed(2)}`), numberText(rho === null ? null : Number(rho.toFixed(3))), String(own)])));
+    weights.open = true;
+    return [weights, this.section(metric, [{ key: "parallel", title: `${metric} and hyper-parameters`, question: "parallel", body: { ...body, parameters: names.map(({ name }) => name) } }, ...panels], kept)];
+  }
+
+  more(count, of, change) {
+    return count > 0 && h("button", { type: "button", class: "more", onclick: () => { change(); this.layout(); } }, `${count} more${of}`);
+  }
+
+  section(prefix, list, kept) {
     const most = this.open.get(prefix) ?? AT_ONCE;
-    const grid = h("div", { class: "grid" }, list.slice(0, most).map((metric) => {
-      kept.add(metric);
-      if (!this.panels.has(metric)) {
-        const panel = new Panel(this, metric);
-        this.panels.set(metric, panel);
-        this.observer.observe(panel.node);
+    const grid = h("div", { class: "grid" }, list.slice(0, most).map((what) => {
+      kept.add(what.key);
+      if (this.panels.get(what.key)?.title !== what.title) {
+        this.panels.get(what.key)?.close();
+        this.panels.set(what.key, new Panel(this, what));
+        this.observer.observe(this.panels.get(what.key).node);
       }
-      return this.panels.get(metric).node;
+      const panel = this.panels.get(what.key);
+      panel.body = what.body;
+      return panel.node;
     }));
-    const more = list.length > most ? h("button", { type: "button", class: "more", onclick: () => { this.open.set(prefix, most + AT_ONCE); this.layout(); } }, `${list.length - most} more`) : null;
-    const closed = this.folded ??= new Set();
-    return h("details", { open: !closed.has(prefix), ontoggle: (event) => { if (event.target.open) closed.delete(prefix); else closed.add(prefix); } },
-      h("summary", {}, prefix || "metrics", h("span", { class: "dim" }, ` ${list.length}`)), grid, more);
+    return h("details", { open: !this.settings.fold.includes(prefix), ontoggle: (event) => this.keep("fold", prefix, !event.target.open) },
+      h("summary", {}, prefix || "metrics", h("span", { class: "dim" }, ` ${list.length}`)), grid,
+      this.more(list.length - most, "", () => this.open.set(prefix, most + AT_ONCE)));
+  }
+
+  /** Whether a name is among those of a setting. */
+  keep(setting, name, on) {
+    if (this.settings[setting].includes(name) === on) return;
+    this.settings[setting] = on ? [...this.settings[setting], name] : this.settings[setting].filter((one) => one !== name);
+    this.page.remember();
   }
 
   /** Hold one of the browser's streams while `work` runs; where all are held, work(true): ask once. */
@@ -330,11 +356,11 @@ export class Panels {
   /** Follow what is new, for the panels in sight, while the page is seen. */
   async watch() {
     this.controller?.abort();
-    if (this.closed || document.hidden) return;
+    if (this.closed || document.hidden || offline) return;
     const controller = this.controller = new AbortController();
     const cursors = {};
     for (const panel of this.panels.values()) {
-      if (panel.seen && panel.cursors?.size) cursors[panel.metric] = Object.fromEntries(panel.cursors);
+      if (panel.seen && panel.cursors?.size) cursors[panel.key] = Object.fromEntries(panel.cursors);
     }
     try {
       await this.slot((once) => stream("live", { version: this.store.version, x: this.settings.x, cursors, once }, (type, data) => {
@@ -355,26 +381,21 @@ export class Panels {
     document.documentElement.dataset.painted = String(this.count);
   }
 
-  zoom(range) { this.page.onZoom(range); }
-
-  /** Label and colour of a curve of an answer. */
+  /** Label, colour and dash of a curve of an answer. */
   describe(curve) {
+    const { page } = this;
     const row = this.store.rows.get(curve.number ?? curve.numbers[0]);
     if (curve.numbers) {
-      curve.label = row ? this.page.groupLabel(row) : curve.label;  // as the list has it, to the letter
-      return { label: `${curve.label} (${curve.numbers.length})`, colour: this.page.groupColour(curve.label), width: 2 };
+      curve.label = row ? page.groupLabel(row) : curve.label;  // as the list has it, to the letter
+      return { label: `${curve.label} (${curve.numbers.length})`, ...page.groupColours.line(curve.label), width: 2 };
     }
-    return row ? { label: this.page.label(row), colour: this.page.colour(row) } : { label: `run ${curve.number}`, colour: "#777777" };
+    return row ? { label: page.label(row), ...page.colours.line(row.path) } : { label: `run ${curve.number}`, colour: "#777777" };
   }
 
   near(panel, at) { this.page.onHover(at < 0 ? null : panel.head.curves[at]); }
 
   highlight(curve) { for (const panel of this.panels.values()) if (panel.seen) panel.highlight(curve); }
 
-  described() { return this.page.described(); }
-
-  showCommand(text) { this.page.showCommand(text); }
-
   /** Draw all again in other colours. */
-  recolour() { for (const panel of this.panels.values()) if (panel.head && panel.chart) { panel.show(this.settings); panel.draw(); } }
+  recolour() { for (const panel of this.panels.values()) if (panel.head && panel.chart) { panel.show(); panel.draw(); } }
 }

@@ -6,13 +6,6 @@ import { fill, h, later, numberText } from "./dom.js";
 const PLAY_MS = 350;
 const SAME_STEP = 1e-9;
 
-/** Load the style of these pages, once. */
-export function styled() {
-  if (!document.querySelector('link[href="static/run.css"]')) {
-    document.head.append(h("link", { rel: "stylesheet", href: "static/run.css" }));
-  }
-}
-
 /** A run's state as a coloured word. */
 export function badge(state) {
   return h("span", { class: `state ${/^[a-z]+$/.test(state ?? "") ? state : ""}` }, state ?? "not recorded");
@@ -67,11 +60,16 @@ export function repeat(look, pauseMs, signal) {
   let timer = 0;
   const next = () => { if (!signal.aborted) timer = setTimeout(turn, pauseMs()); };
   async function turn() {
-    if (!document.hidden) await look();
-    next();
+    try { if (!document.hidden) await look(); } finally { next(); }
   }
   signal.addEventListener("abort", () => clearTimeout(timer));
   next();
+}
+
+/** Load now, and again while a run lives. */
+export function follow(load, run, pauseMs, signal) {
+  load();
+  repeat(() => (run().live ? load() : null), pauseMs, signal);
 }
 
 /** All time-steps of some groups of files, in order. */
@@ -191,5 +189,5 @@ export function runPicker(run, label, onPick) {
   };
   input.addEventListener("input", () => { input.setCustomValidity(""); offer(); });
   input.addEventListener("focus", offer);
-  return h("form", { class: "strip", onsubmit: choose }, h("label", {}, label, " ", input), list, h("button", {}, "Show"));
+  return h("form", { class: "strip online", onsubmit: choose }, h("label", {}, label, " ", input), list, h("button", {}, "Show"));
 }

@@ -1,9 +1,9 @@
 // `#/run/<place>/<table>/<index>?tab=…`: one run; state and problems on top, the rest in tabs.
 
-import { ask, fileUrl } from "./api.js";
+import { ask, fileUrl, offline } from "./api.js";
 import { bytesText, durationText, fill, h, later, numberText, timeText } from "./dom.js";
-import { complain, remember, runLink, tell } from "./main.js";
-import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table, trackedText } from "./parts.js";
+import { remember, runLink, tell } from "./main.js";
+import { badge, copyButton, facts, follow, frame, refill, repeat, section, slider, stepsOf, table, trackedText } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";
 import { systemTab } from "./system.js";
@@ -13,6 +13,7 @@ const QUIET_MS = 15_000;
 const MAX_SHOWN = 500;  // rows of a table of names and values
 const MAX_CARDS = 60;  // pictures and films shown at once
 const TABS = { overview: overviewTab, logs: logsTab, code: codeTab, media: mediaTab, checkpoints: checkpointsTab, system: systemTab };
+const OFFLINE = ["overview", "media"];  // tabs of a file that needs no server
 const HINTS = {
   waiting: "it waits for an agent: rla-agent start --detach",
   silent: "its process is gone and no agent runs to say how it ended: rla-agent start --detach",
@@ -21,7 +22,6 @@ const HINTS = {
 };
 
 export async function open(page, path, query) {
-  styled();
   const stop = new AbortController();
   const wanted = location.hash;
   let run = await ask("run", { run: path }, stop.signal);
@@ -30,7 +30,7 @@ export async function open(page, path, query) {
   let leaveTab = new AbortController();
   const head = Array.from({ length: 3 }, () => h("div", {}));
   const body = h("div", { id: "tab-body", role: "tabpanel", tabIndex: 0 });
-  const names = Object.keys(TABS);
+  const names = Object.keys(TABS).filter((name) => !offline || OFFLINE.includes(name));
   const buttons = names.map((name) => h("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "tab-body", onclick: () => choose(name), onkeydown: arrows,
   }, name[0].toUpperCase() + name.slice(1)));
@@ -62,11 +62,9 @@ export async function open(page, path, query) {
     tab = TABS[name]({ ...context, signal, body });
   }
   async function look() {
-    try {
-      run = await ask("run", { run: path }, stop.signal);
-      showHead(head, run, context, look);
-      tab?.update?.(run);
-    } catch (error) { complain(error); }
+    run = await ask("run", { run: path }, stop.signal);
+    showHead(head, run, context, look);
+    tab?.update?.(run);
   }
   showHead(head, run, context, look);
   choose(names.includes(query.get("tab")) ? query.get("tab") : "overview");
@@ -78,20 +76,18 @@ export async function open(page, path, query) {
 
 function showHead([top, line, troubles], run, context, look) {
   const change = async (values) => {
-    try {
-      await ask("note", { run: run.path, ...values });
-      await look();
-    } catch (error) { complain(error); }
+    await ask("note", { run: run.path, ...values });
+    await look();
   };
-  const add = h("input", { placeholder: "+ tag", "aria-label": "Add a tag", size: 8, onkeydown: (event) => {
+  const add = h("input", { placeholder: "+ tag", class: "online", "aria-label": "Add a tag", size: 8, onkeydown: (event) => {
     if (event.key === "Enter" && add.value.trim()) change({ add: add.value.trim().split(/[\s,]+/) });
   } });
   refill(top, [run.state, run.tags], () => h("div", { class: "strip" }, h("h1", {}, badge(run.state), " ", run.date),
       h("span", { class: "dim" }, run.table), run.tracked.length > 0 && h("span", { class: "mono" }, trackedText(run)),
       h("span", { class: "tags" }, run.tags.map((tag) => h("span", { class: "tag" }, tag, " ",
-        h("button", { type: "button", class: "small", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
+        h("button", { type: "button", class: "small online", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
       h("span", { class: "push" }), h("a", { href: `#/runs?run=${encodeURIComponent(run.path)}` }, "Curves"), " ", h("a", { href: `#/compare?run=${encodeURIComponent(run.path)}` }, "Files side by side"),
-      h("button", { type: "button", onclick: () => moveToTrash(top.parentElement, run).catch(complain) }, "Move to trash…")));
+      h("button", { type: "button", class: "online", onclick: () => moveToTrash(top.parentElement, run) }, "Move to trash…")));
   fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
       [run.live ? "last row" : "ended", run.live ? ago(run.now, rowTime(run)) : timeText(run.about.closed ?? rowTime(run))],
@@ -136,19 +132,12 @@ async function moveToTrash(whole, run) {
   dialog.addEventListener("close", async () => {
     dialog.remove();
     if (dialog.returnValue !== "yes") return;
-    try {
-      const gone = await ask("trash", { run: run.path, sure: true });
-      const undo = async () => {
-        try {
-          await ask("restore", gone);
-          location.reload();
-        } catch (error) { complain(error); }
-      };
-      fill(whole, h("div", { class: "banner", role: "status" }, h("b", {}, `${run.table}/${run.date} is in the trash. `),
-        h("button", { type: "button", onclick: undo }, "Undo"), " ", h("a", { href: "#/runs" }, "All runs"),
-        h("p", { class: "dim" }, `later: rla trash restore ${gone.entry}`)));
-      tell("moved to the trash");
-    } catch (error) { complain(error); }
+    const gone = await ask("trash", { run: run.path, sure: true });
+    const undo = async () => { await ask("restore", gone); location.reload(); };
+    fill(whole, h("div", { class: "banner", role: "status" }, h("b", {}, `${run.table}/${run.date} is in the trash. `),
+      h("button", { type: "button", onclick: undo }, "Undo"), " ", h("a", { href: "#/runs" }, "All runs"),
+      h("p", { class: "dim" }, `later: rla trash restore ${gone.entry}`)));
+    tell("moved to the trash");
   });
   whole.append(dialog);
   dialog.showModal();
@@ -192,7 +181,7 @@ function overviewTab({ path, body, signal, run, goTo, query, save }) {
     h("div", {}, noteSection(path, run), section("Environment", environment))));
   parameters();
   update(run());
-  ask("environment", { run: path }, signal).then((found) => fill(environment, environmentParts(found, run(), goTo, save)), complain);
+  ask("environment", { run: path }, signal).then((found) => fill(environment, environmentParts(found, run(), goTo, save)));
   return { update };
 }
 
@@ -201,14 +190,12 @@ function show(value) {
 }
 
 function noteSection(path, run) {
-  const area = h("textarea", { rows: 3, "aria-label": "Note", oninput: () => { button.disabled = false; } });
+  const area = h("textarea", { rows: 3, "aria-label": "Note", readOnly: offline, oninput: () => { button.disabled = false; } });
   area.value = run().note;
-  const button = h("button", { type: "button", disabled: true, onclick: async () => {
-    try {
-      await ask("note", { run: path, note: area.value });
-      button.disabled = true;
-      tell("noted");
-    } catch (error) { complain(error); }
+  const button = h("button", { type: "button", class: "online", disabled: true, onclick: async () => {
+    await ask("note", { run: path, note: area.value });
+    button.disabled = true;
+    tell("noted");
   } }, "Save note");
   return section("Note", area, button);
 }
@@ -277,8 +264,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
   }
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?run=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
-  load().catch(complain);
-  repeat(() => (run().live ? load().catch(complain) : null), () => Math.max(2 * LIVE_MS, 50 * cost), signal);
+  follow(load, run, () => Math.max(2 * LIVE_MS, 50 * cost), signal);
 }
 
 function fileLink(path, kind, name) {
@@ -297,6 +283,5 @@ function checkpointsTab({ path, body, signal, run }) {
         where === "here" ? "here" : h("span", { class: "warn", title: "fetched when it is loaded" }, `on the master alone: ${where}`)])),
     ] : h("p", { class: "empty" }, "no checkpoints"));
   }
-  load().catch(complain);
-  repeat(() => (run().live ? load().catch(complain) : null), () => 2 * LIVE_MS, signal);
+  follow(load, run, () => 2 * LIVE_MS, signal);
 }

@@ -1,20 +1,21 @@
 // The page of runs: the list on one side, the panels of what is drawn on the other, and the line that filters both.
 
-import { ask } from "./api.js";
+import { ask, offline } from "./api.js";
 import { Colours } from "./colours.js";
-import { completing, spelled, wordAt } from "./complete.js";
-import { fill, h, later } from "./dom.js";
-import { complain, remember, tell } from "./main.js";
+import { completing, offered } from "./complete.js";
+import { dialog, fill, h, later } from "./dom.js";
+import { keys, tell } from "./main.js";
 import { Panels } from "./panels.js";
 import { compare, Store } from "./store.js";
 import { sorted, Table } from "./table.js";
+import { names, readView, showViews, writeView } from "./view.js";
 
-const DRAWN = 20;  // curves that are drawn while nothing is selected
 const MOST_TRACKED = 12;  // columns of tracked hyper-parameters that are shown unasked
 const MOST_LIKELY = 2;
+const MOST_DIFFERING = 100;
 const BANDS = { ci: "mean, 95 % CI", iqm: "IQM, 95 % CI", stderr: "mean ± std. error", std: "mean ± std", median: "median, quartiles", range: "mean, min to max", none: "mean" };
-
-const list = (text) => (text ?? "").split(",").map((name) => name.trim()).filter(Boolean);
+const DRAWN_ANEW = ["x", "logX", "logY", "smooth", "band", "zoom"];  // settings whose change asks for all curves again
+const NARROWEST = 120;  // pixels of the list
 
 class Runs {
   constructor(query) {
@@ -24,29 +25,18 @@ class Runs {
     this.chosen = new Set();
     this.hidden = new Set();
     this.unfolded = new Set();
-    this.where = query.get("where") ?? "";
-    this.groupText = query.get("group") ?? "";
-    this.asked = query.getAll("column").slice(0, 100);
-    this.only = query.get("only") === "1";
-    this.show = Math.max(Number(query.get("show")) || DRAWN, 1);
-    const sort = query.get("sort") ?? "-time";
-    this.sort = { name: sort.replace(/^-/, ""), down: sort.startsWith("-") };
-    const zoom = list(query.get("zoom")).map(Number);
-    this.settings = {
-      x: query.get("x") ?? "time-step", logX: query.get("logx") === "1", logY: query.get("logy") === "1",
-      smooth: Math.max(Number(query.get("smooth")) || 0, 0), band: Object.hasOwn(BANDS, query.get("band") ?? "") ? query.get("band") : "ci",
-      zoom: zoom.length === 2 && zoom[0] < zoom[1] ? zoom : null, search: query.get("metrics") ?? "",
-    };
-    this.wanted = new Set(query.getAll("run"));
+    this.settings = readView(query);
     this.fits = null;  // numbers that pass the filter; null: all
     this.names = { fields: [], hyper: [], metrics: [], values: {} };
   }
 
   // What is shown ---------------------------------------------------------------------------------
 
-  get groupBy() { return list(this.groupText); }
+  get groupBy() { return names(this.settings.group); }
 
   get group() { return this.groupBy.length ? this.groupBy : null; }
+
+  get sort() { return { name: this.settings.sort.replace(/^-/, ""), down: this.settings.sort.startsWith("-") }; }
 
   /** Rows that pass the filter, in order. */
   rows() {
@@ -62,8 +52,8 @@ class Runs {
     if (this.drawnRows) return this.drawnRows;
     const rows = this.rows();
     const chosen = rows.filter((row) => this.chosen.has(row.number));
-    const seen = (some) => some.filter((row) => !this.hidden.has(row.number));
-    this.drawnRows = chosen.length ? seen(chosen) : this.group ? seen(rows) : seen(rows).slice(0, this.show);
+    const seen = (chosen.length ? chosen : rows).filter((row) => !this.hidden.has(row.number));
+    this.drawnRows = chosen.length || this.group || this.settings.tab === "parameters" ? seen : seen.slice(0, Math.max(this.settings.show, 1));
     this.drawnSet = new Set(this.drawnRows.map((row) => row.number));
     return this.drawnRows;
   }
@@ -79,19 +69,14 @@ class Runs {
     const fixed = ["run", ...(several("table") || several("place") ? ["table"] : []), "state", ...own.metrics.slice(0, MOST_LIKELY), "step", "took", ...(several("host") ? ["host"] : [])];
     const tags = rows.some((row) => row.tags.length) ? ["tags"] : [];
     const notes = rows.some((row) => row.note) ? ["note"] : [];
-    const parameters = this.only ? [] : own.tracked.slice(0, MOST_TRACKED);
-    return [...new Set([...fixed, ...parameters, ...this.asked, ...tags, ...notes])];
+    const parameters = this.settings.only ? [] : own.tracked.slice(0, MOST_TRACKED);
+    return [...new Set([...fixed, ...parameters, ...this.settings.column, ...tags, ...notes])];
   }
 
   /** Rows and heads of groups, as the table shows them. */
   list() {
     if (!this.group) return this.rows().map((row) => ({ row }));
-    const groups = new Map();
-    for (const row of this.rows()) {
-      const label = this.groupLabel(row);
-      if (!groups.has(label)) groups.set(label, []);
-      groups.get(label).push(row);
-    }
+    const groups = Map.groupBy(this.rows(), (row) => this.groupLabel(row));
     const values = (rows) => this.groupBy.map((name) => this.store.value(rows[0], name));
     const ordered = [...groups].sort(([, a], [, b]) => {
       const [left, right] = [values(a), values(b)];
@@ -117,10 +102,6 @@ class Runs {
     return `${day} ${row.index.slice(11, 19).replaceAll("-", ":")}${tracked ? ` ${tracked}` : ""}${this.columns().includes("table") ? ` ${row.table}` : ""}${this.store.databases.length > 1 ? ` [${row.place}]` : ""}`;
   }
 
-  colour(row) { return this.colours.of(row.path); }
-
-  groupColour(label) { return this.groupColours.of(label); }
-
   // What is done ----------------------------------------------------------------------------------
 
   /** Something changed that the list or the curves show. */
@@ -131,32 +112,42 @@ class Runs {
     this.remember();
     const rows = this.rows().length;
     const all = this.store.rows.size;
-    fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
+    fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group && this.settings.tab === "curves" ? " in bands" : ""}`);
     this.differs.disabled = this.drawn().length < 2;
+    this.differs.classList.toggle("on", this.settings.only);
     this.files.hidden = this.drawn().length === 0;
     this.files.href = `#/compare?${new URLSearchParams(this.drawn().slice(0, 8).map((row) => ["run", row.path]))}`;
+    this.unzoom.hidden = !this.settings.zoom;
+    this.band.disabled = !this.group;
     if (curves) this.panels.ask();
   }
 
   remember() {
-    const { settings } = this;
-    const query = new URLSearchParams();
-    const put = (name, value) => { if (value) query.set(name, value); };
-    put("where", this.where);
-    put("group", this.groupText);
-    put("sort", this.sort.name === "time" && this.sort.down ? "" : `${this.sort.down ? "-" : ""}${this.sort.name}`);
-    for (const name of this.asked) query.append("column", name);
-    put("only", this.only ? "1" : "");
-    put("show", this.show === DRAWN ? "" : String(this.show));
-    if (this.chosen.size <= 50) for (const number of this.chosen) if (this.store.rows.has(number)) query.append("run", this.store.rows.get(number).path);
-    put("x", settings.x === "time-step" ? "" : settings.x);
-    put("logx", settings.logX ? "1" : "");
-    put("logy", settings.logY ? "1" : "");
-    put("smooth", settings.smooth ? String(settings.smooth) : "");
-    put("band", settings.band === "ci" ? "" : settings.band);
-    put("zoom", settings.zoom?.join(",") ?? "");
-    put("metrics", settings.search);
-    remember(query);
+    const paths = (numbers) => [...numbers].map((number) => this.store.rows.get(number)?.path).filter(Boolean);
+    this.settings.run = paths(this.chosen);
+    this.settings.hide = paths(this.hidden);
+    writeView(this.settings);
+  }
+
+  /** Fetch what the view needs that is not known yet, and show it; a filter that is wrong leaves the list as it is. */
+  async apply(curves = true) {
+    const { where, column } = this.settings;
+    try {
+      const load = this.store.load([...new Set([...this.groupBy, ...column])].filter((name) => !this.store.extra.has(name)));
+      const [found] = await Promise.all([where ? ask("fitting", { where }) : null, load]);
+      if (where !== this.settings.where) return;  // typed on meanwhile
+      this.fits = found && new Set(found);
+      this.wrong("");
+    } catch (error) {
+      this.wrong(error.message);
+      if (this.sortedRows) return;
+    }
+    this.update(curves);
+  }
+
+  wrong(text) {
+    this.error.textContent = text;
+    if (text) this.input.setAttribute("aria-invalid", "true"); else this.input.removeAttribute("aria-invalid");
   }
 
   /** The server has a later version of the list. */
@@ -165,51 +156,35 @@ class Runs {
     this.refreshing = true;
     try {
       const before = new Set(this.drawn().map((row) => row.number));
-      if (await this.store.refresh()) {
-        if (this.where) this.fits = new Set(await ask("fitting", { where: this.where }));
-        this.update(false);
-        const now = this.drawn();
-        if (now.length !== before.size || now.some((row) => !before.has(row.number))) this.panels.ask();
-        else await this.panels.learn();
-      }
-    } catch (error) { complain(error); } finally { this.refreshing = false; }
+      if (!await this.store.refresh()) return;
+      await this.apply(false);
+      const now = this.drawn();
+      if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") this.panels.ask();
+      else await this.panels.learn();
+    } finally { this.refreshing = false; }
   }
 
-  async filter(text) {
-    this.where = text.trim();
-    this.error.textContent = "";
-    this.input.removeAttribute("aria-invalid");
-    try {
-      this.fits = this.where ? new Set(await ask("fitting", { where: this.where })) : null;
-    } catch (error) {
-      this.error.textContent = error.message;
-      this.input.setAttribute("aria-invalid", "true");
-      return;
-    }
-    this.update();
+  /** Change settings; the panels ask again where they would show something else. */
+  async set(changes) {
+    Object.assign(this.settings, "x" in changes || "logX" in changes ? { zoom: null } : {}, changes);
+    const some = (...names) => names.some((name) => name in changes);
+    if (some("where", "group", "column")) { await this.apply(!some("column")); return; }
+    if (some(...DRAWN_ANEW)) this.panels.change();
+    else if (some("metrics")) this.panels.layout();
+    this.update(some("show", "tab", "target", "sort"));
   }
 
-  async regroup(text) {
-    this.groupText = text.trim();
-    this.error.textContent = "";
+  async regroup(group) {
     await this.knowNames();
     const known = new Set([...this.names.fields, ...this.names.hyper, ...this.names.metrics]);
-    const unknown = this.groupBy.filter((name) => !known.has(name));
-    if (unknown.length) {
-      this.error.textContent = `no run has ${unknown.join(", ")} to group by`;
-      this.groupText = "";
-    }
-    try {
-      await this.store.load(this.groupBy.filter((name) => !this.store.extra.has(name)));
-    } catch (error) { complain(error); }
-    this.band.disabled = !this.group;
-    this.update();
+    const unknown = names(group).filter((name) => !known.has(name));
+    await this.set({ group: unknown.length ? "" : group.trim() });
+    if (unknown.length) this.error.textContent = `no run has ${unknown.join(", ")} to group by`;
   }
 
-  async setSort(name) {
-    this.sort = { name, down: this.sort.name === name ? !this.sort.down : name !== "run" };
-    this.update();
-  }
+  setSort(name) { return this.set({ sort: `${(this.sort.name === name ? !this.sort.down : name !== "run") ? "-" : ""}${name}` }); }
+
+  setColumns(column) { return this.set({ column }); }
 
   toggle(row, what, from = null) {
     const set = this[what];
@@ -222,11 +197,15 @@ class Runs {
     this.update();
   }
 
+  /** Select these runs and no others. */
+  choose(numbers) {
+    this.chosen = new Set(numbers);
+    this.update();
+  }
+
   chooseAll() {
     const rows = this.rows();
-    const all = rows.every((row) => this.chosen.has(row.number));
-    for (const row of rows) { if (all) this.chosen.delete(row.number); else this.chosen.add(row.number); }
-    this.update();
+    this.choose(rows.every((row) => this.chosen.has(row.number)) ? [] : rows.map((row) => row.number));
   }
 
   fold(label) {
@@ -234,9 +213,10 @@ class Runs {
     this.table.update();
   }
 
-  setColour(row, colour) { this.colours.set(row.path, colour); this.table.update(); this.panels.recolour(); }
+  setColour(colours, name, colour) { colours.set(name, colour); this.recolour(); }
 
-  setGroupColour(label, colour) { this.groupColours.set(label, colour); this.table.update(); this.panels.recolour(); }
+  /** Draw all again in other colours. */
+  recolour() { this.table.update(); this.panels.recolour(); }
 
   /** The mouse is over a row. */
   hover(row) { this.panels.highlight(row && this.isDrawn(row) ? { number: row.number } : null); }
@@ -249,63 +229,35 @@ class Runs {
     this.table.body.querySelector(name)?.classList.add("near");
   }
 
-  onZoom(range) {
-    this.settings.zoom = range;
-    this.unzoom.hidden = !range;
-    this.remember();
-    for (const panel of this.panels.panels.values()) panel.change();
-  }
-
-  setting(name, value) {
-    this.settings[name] = value;
-    if (name === "x" || name === "logX") this.onZoom(null);
-    else if (name === "search") this.panels.layout();
-    else for (const panel of this.panels.panels.values()) panel.change();
-    this.remember();
-  }
-
   async showDiffering() {
-    if (this.only) { this.only = false; this.asked = this.before ?? []; this.differs.classList.remove("on"); this.update(false); return; }
+    if (this.settings.only) { await this.set({ only: false, column: this.before ?? [] }); return; }
+    this.before = this.settings.column;
     const found = await ask("differing", { numbers: this.drawn().map((row) => row.number) });
-    await this.store.load(found.slice(0, 100));
-    this.only = true;
-    this.before = this.asked;
-    this.asked = found.slice(0, 100);
-    this.differs.classList.add("on");
     tell(found.length ? "" : "These runs have the same hyper-parameters.");
-    this.update(false);
-  }
-
-  async setColumns(names) {
-    await this.store.load(names.filter((name) => !this.store.extra.has(name)));
-    this.asked = names;
-    this.update(false);
+    await this.set({ only: true, column: found.slice(0, MOST_DIFFERING) });
   }
 
   described() {
     const rows = this.drawn();
     const whole = !this.chosen.size && !this.hidden.size && (this.group || rows.length === this.rows().length);
     return {
-      x: this.settings.x, group: this.group, band: this.settings.band, smooth: this.settings.smooth, range: this.settings.zoom, logX: this.settings.logX, logY: this.settings.logY,
-      where: whole ? this.where : "", runs: whole ? [] : rows.map((row) => row.index.slice(0, 26)),
+      ...this.settings, group: this.group, range: this.settings.zoom,
+      where: whole ? this.settings.where : "", runs: whole ? [] : rows.map((row) => row.index.slice(0, 26)),
       root: this.store.databases[rows[0]?.place ?? 0],
     };
   }
 
   showCommand(text) {
     const field = h("textarea", { readonly: true, rows: 4, "aria-label": "Command" }, text);
-    const dialog = h("dialog", {}, h("h3", {}, "The same picture by command"), field, h("p", {}, h("button", { type: "button", autofocus: true, onclick: async () => {
+    dialog("The same picture by command", field, h("button", { type: "button", autofocus: true, onclick: async () => {
       try { await navigator.clipboard.writeText(text); tell("copied"); } catch { field.select(); }
-    } }, "Copy"), " ", h("button", { type: "button", onclick: () => dialog.close() }, "Close")));
-    dialog.addEventListener("close", () => dialog.remove());
-    document.body.append(dialog);
-    dialog.showModal();
+    } }, "Copy"));
   }
 
   async showColumns() {
     await this.knowNames();
-    const known = [...new Set([...this.names.hyper, ...this.names.metrics, ...this.names.metrics.flatMap((name) => [`max(${name})`, `min(${name})`]), ...this.names.fields])];
-    const chosen = new Set(this.asked);
+    const known = [...new Set([...this.names.hyper, ...this.names.metrics, ...(offline ? [] : this.names.metrics.flatMap((name) => [`max(${name})`, `min(${name})`])), ...this.names.fields])];
+    const chosen = new Set(this.settings.column);
     const search = h("input", { type: "search", placeholder: "find a column", "aria-label": "Find a column", oninput: () => draw() });
     const box = h("div", { class: "choices" });
     const draw = () => {
@@ -314,106 +266,114 @@ class Runs {
       fill(box, found.map((name) => h("label", {}, h("input", { type: "checkbox", checked: chosen.has(name), value: name, onchange: (event) => { if (event.target.checked) chosen.add(name); else chosen.delete(name); } }), ` ${name}`)));
     };
     draw();
-    const dialog = h("dialog", { class: "columns" }, h("h3", {}, "Columns"), search, box, h("p", {}, h("button", { type: "button", onclick: () => { dialog.close(); this.setColumns([...chosen]).catch(complain); } }, "Show"), " ", h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
-    dialog.addEventListener("close", () => dialog.remove());
-    document.body.append(dialog);
-    dialog.showModal();
+    const shown = dialog("Columns", search, box, h("button", { type: "button", onclick: () => { shown.close(); this.setColumns([...chosen]); } }, "Show"));
+    shown.classList.add("columns");
   }
 
   // What it is made of ----------------------------------------------------------------------------
 
-  offer(text, caret) {
-    const { start, word, values } = wordAt(text, caret);
-    if (values) {
-      const known = Object.hasOwn(this.names.values, values) ? this.names.values[values] : [];
-      const found = known.filter((value) => value.includes(word.replace(/^['"]/, "")));
-      return { start, words: found.map((value) => ({ text: value, kind: values })) };
-    }
-    const plain = word.replaceAll("`", "").toLowerCase();
-    const words = [["hyper", "parameter"], ["metrics", "metric"], ["fields", "field"]].flatMap(([kind, said]) => (
-      this.names[kind].map((name) => ({ name, text: spelled(name), kind: said }))
-    ));
-    const found = words.filter(({ name }) => name.toLowerCase().includes(plain) && name.toLowerCase() !== plain);
-    found.sort((a, b) => b.name.toLowerCase().startsWith(plain) - a.name.toLowerCase().startsWith(plain));
-    return { start, words: word || !text ? found : [] };
-  }
-
-  offerGroup(text, caret) {
-    const start = text.lastIndexOf(",", caret - 1) + 1;
-    const word = text.slice(start, caret).trim().toLowerCase();
-    const names = [...this.names.hyper, "table", "host", "state", "tags"];
-    return { start, words: names.filter((name) => name.toLowerCase().includes(word) && name !== word).map((name) => ({ text: name })) };
+  /** A field of one setting: {type, name, …} as of an input, and when it counts. */
+  field(name, props, read = (input) => input.value.trim()) {
+    const value = this.settings[name];
+    const event = props.type === "search" || name === "where" ? "oninput" : "onchange";
+    const change = (happened) => this.set({ [name]: read(happened.target) });
+    return h("input", { name, value: String(value), checked: value === true, spellcheck: "false", ...props, [event]: event === "oninput" ? later(change, 200) : change });
   }
 
   build() {
-    const { settings } = this;
-    const control = (label, input) => h("label", { class: "control" }, h("span", {}, label), input);
-    const check = (label, name) => h("label", { class: "control" }, h("input", { type: "checkbox", name, checked: settings[name], onchange: (event) => this.setting(name, event.target.checked) }), ` ${label}`);
+    const control = (label, ...input) => h("label", { class: "control" }, h("span", {}, label), input);
+    const check = (label, name) => h("label", { class: "control" }, this.field(name, { type: "checkbox" }, (input) => input.checked), ` ${label}`);
+    const button = (name, title, text, onclick) => h("button", { type: "button", name, title, onclick }, text);
     this.error = h("p", { class: "bad error", role: "alert" });
     this.count = h("span", { class: "dim", role: "status" });
-    const filter = later(() => this.filter(this.input.value), 250);
-    this.input = h("input", { name: "where", class: "where mono", value: this.where, placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", spellcheck: "false", oninput: filter, onfocus: () => this.knowNames().catch(complain) });
-    this.groupInput = h("input", { name: "group", value: this.groupText, placeholder: "lr, env", "aria-label": "Group by", spellcheck: "false", onchange: () => this.regroup(this.groupInput.value) });
-    this.differs = h("button", { type: "button", name: "differs", class: this.only ? "on" : "", title: "Only hyper-parameters that are not the same in the drawn runs", onclick: () => this.showDiffering().catch(complain) }, "What differs");
+    this.input = this.field("where", { class: "where mono", placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", onfocus: () => this.knowNames() });
+    const group = h("input", { name: "group", value: this.settings.group, placeholder: "lr, env", "aria-label": "Group by", spellcheck: "false", onchange: () => this.regroup(group.value) });
+    this.differs = button("differs", "Only hyper-parameters that are not the same in the drawn runs", "What differs", () => this.showDiffering());
     this.files = h("a", { class: "button", title: "Pictures and videos of the drawn runs, side by side" }, "Files");
-    this.band = h("select", { name: "band", disabled: !this.group, onchange: (event) => this.setting("band", event.target.value) }, Object.entries(BANDS).map(([value, text]) => h("option", { value, selected: value === settings.band }, text)));
-    this.unzoom = h("button", { type: "button", name: "unzoom", hidden: !settings.zoom, onclick: () => this.onZoom(null) }, "Reset zoom");
-    const x = h("input", { name: "x", value: settings.x, list: "x-columns", "aria-label": "Column of the x axis", onchange: (event) => this.setting("x", event.target.value.trim() || "time-step") });
+    this.band = h("select", { name: "band", onchange: (event) => this.set({ band: event.target.value }) }, Object.entries(BANDS).map(([value, text]) => h("option", { value, selected: value === this.settings.band }, text)));
+    this.unzoom = button("unzoom", "Show all of x again (0)", "Reset zoom", () => this.set({ zoom: null }));
     this.xs = h("datalist", { id: "x-columns" });
-    const smooth = h("input", { type: "range", name: "smooth", min: "0", max: "50", step: "1", value: String(settings.smooth), "aria-label": "Smoothing in points", onchange: (event) => this.setting("smooth", Number(event.target.value)) });
-    const bar = h(
-      "div", { class: "bar" },
-      control("Filter", completing(this.input, (text, caret) => this.offer(text, caret), filter)),
-      control("Group by", completing(this.groupInput, (text, caret) => this.offerGroup(text, caret), () => this.regroup(this.groupInput.value))),
-      this.differs, h("button", { type: "button", name: "columns", onclick: () => this.showColumns().catch(complain) }, "Columns…"), this.files, this.count,
-    );
-    const tools = h(
-      "div", { class: "bar tools" },
-      control("x", [x, this.xs]), check("log x", "logX"), check("log y", "logY"), control("Smooth", smooth), control("Bands", this.band),
-      control("Curves", h("input", { type: "number", name: "show", min: "1", max: "5000", value: String(this.show), title: "How many are drawn while none is selected", onchange: (event) => { this.show = Math.max(Number(event.target.value) || DRAWN, 1); this.update(); } })),
-      h("input", { type: "search", name: "metrics", placeholder: "find metrics", "aria-label": "Find metrics", value: settings.search, oninput: later((event) => this.setting("search", event.target.value), 200) }),
-      this.unzoom,
-    );
+    this.targets = h("datalist", { id: "target-metrics" });
+    const numbers = (input) => Number(input.value) || 0;
+    const bar = h("div", { class: "bar" },
+      h("span", { class: "online" },
+        control("Filter", completing(this.input, (text, caret) => offered(this.names, text, caret), () => this.set({ where: this.input.value.trim() }))),
+        control("Group by", completing(group, (text, caret) => offered({ hyper: [...this.names.hyper, "table", "host", "state", "tags"] }, text, caret, String), () => this.regroup(group.value)))),
+      this.differs, button("columns", "Which columns the list has", "Columns…", () => this.showColumns()), this.files,
+      h("span", { class: "online" }, button("views", "Named views (v)", "Views…", () => showViews())), this.count);
+    const tab = (name, text) => h("button", { type: "button", role: "tab", name: `tab-${name}`, "aria-selected": String(this.settings.tab === name), onclick: () => this.turn(name) }, text);
+    this.tabs = h("span", { class: "tabs online", role: "tablist", "aria-label": "What is drawn" }, tab("curves", "Curves"), tab("parameters", "Hyper-parameters"));
+    this.tools = h("div", { class: "bar tools", dataset: { tab: this.settings.tab } }, this.tabs,
+      h("span", { class: "of-parameters" }, control("Metric", this.field("target", { list: "target-metrics", "aria-label": "Metric that the hyper-parameters are drawn against", placeholder: "the likely one" }), this.targets)),
+      h("span", { class: "of-curves" },
+        h("span", { class: "online" }, control("x", this.field("x", { list: "x-columns", "aria-label": "Column of the x axis" }, (input) => input.value.trim() || "time-step"), this.xs)),
+        check("log x", "logX"), check("log y", "logY"),
+        h("span", { class: "online" }, control("Smooth", this.field("smooth", { type: "range", min: "0", max: "50", step: "1", "aria-label": "Smoothing in points" }, numbers)), control("Bands", this.band)),
+        control("Curves", this.field("show", { type: "number", min: "1", max: "5000", title: "How many are drawn while none is selected" }, numbers)),
+        this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics" }, (input) => input.value), this.unzoom));
     this.table = new Table(this);
     this.panels = new Panels(this);
-    const divider = h("div", { class: "divider", role: "separator", "aria-orientation": "vertical", title: "Drag to make the list wider" });
     const left = h("div", { class: "left" }, this.table.box);
-    divider.addEventListener("pointerdown", (down) => {
-      divider.setPointerCapture(down.pointerId);
-      const begun = left.clientWidth;
-      const move = (event) => { left.style.flexBasis = `${Math.max(begun + event.clientX - down.clientX, 120)}px`; };
-      divider.addEventListener("pointermove", move);
-      divider.addEventListener("pointerup", () => divider.removeEventListener("pointermove", move), { once: true });
-    });
-    this.node = h("div", { id: "runs" }, bar, this.error, h("div", { class: "halves" }, left, divider, h("div", { class: "right" }, tools, this.panels.node)));
+    const right = h("div", { class: "right" }, this.tools, this.panels.node);
+    this.node = h("div", { id: "runs", class: this.settings.list === "none" ? "alone" : "" }, bar, this.error, h("div", { class: "halves" }, left, this.divider(left), right));
     return this.node;
+  }
+
+  /** What makes the list wider, by mouse or by keys. */
+  divider(left) {
+    const node = h("div", { class: "divider", role: "separator", tabindex: "0", "aria-orientation": "vertical", "aria-label": "Width of the list", title: "Drag to make the list wider" });
+    const wide = (width) => { left.style.flexBasis = `${Math.max(width, NARROWEST)}px`; };
+    node.addEventListener("pointerdown", (down) => {
+      node.setPointerCapture(down.pointerId);
+      const begun = left.clientWidth - down.clientX;
+      node.onpointermove = (event) => wide(begun + event.clientX);
+    });
+    node.addEventListener("pointerup", () => { node.onpointermove = null; });
+    node.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 40, ArrowLeft: -40 }[event.key];
+      if (by) wide(left.clientWidth + by);
+    });
+    return node;
+  }
+
+  /** Show the curves, or the hyper-parameters. */
+  turn(tab) {
+    for (const node of this.tabs.children) node.setAttribute("aria-selected", String(node.name === `tab-${tab}`));
+    this.tools.dataset.tab = tab;
+    return this.set({ tab });
   }
 
   async open(page) {
     page.append(this.build());
-    this.recolour = () => this.panels.recolour();
-    window.addEventListener("themechange", this.recolour);
+    this.stop = new AbortController();
+    window.addEventListener("themechange", () => this.recolour(), this.stop);
+    keys({
+      "/": ["go to the filter", () => this.input.focus()], m: ["find metrics", () => this.tools.querySelector("[name=metrics]").focus()],
+      a: ["select all runs that fit, or none", () => this.chooseAll()], 0: ["reset the zoom", () => this.set({ zoom: null })], v: ["named views", () => showViews()],
+      c: ["curves", () => this.turn("curves")], h: ["hyper-parameters", () => this.turn("parameters")], d: ["what differs", () => this.showDiffering()],
+    });
     await this.store.refresh();
     document.getElementById("where").textContent = this.store.databases.join("   ");
     if (this.store.problems.length) tell(this.store.problems.join("\n"), true);
-    for (const row of this.store.rows.values()) if (this.wanted.has(row.path)) this.chosen.add(row.number);
-    const needed = [...new Set([...this.groupBy, ...this.asked])];
-    const before = [this.store.load(needed)];
-    if (this.where) before.push(ask("fitting", { where: this.where }).then((found) => { this.fits = new Set(found); }, (error) => { this.error.textContent = error.message; }));
-    await Promise.all(before);
-    this.update();
-    setTimeout(() => this.knowNames().catch(complain), 1500);  // after the first curves
+    for (const row of this.store.rows.values()) {
+      if (this.settings.run.includes(row.path)) this.chosen.add(row.number);
+      if (this.settings.hide.includes(row.path)) this.hidden.add(row.number);
+    }
+    await this.apply();
+    setTimeout(() => this.knowNames(), 1500);  // after the first curves
   }
 
   /** Know what can be completed. */
   async knowNames() {
     this.asking ??= ask("names");
     this.names = await this.asking;
-    fill(this.xs, ["time-step", "timestamp", "elapsed", "row", ...this.names.metrics].map((name) => h("option", { value: name })));
+    const options = (list) => list.map((name) => h("option", { value: name }));
+    fill(this.xs, options(["time-step", "timestamp", "elapsed", "row", ...this.names.metrics]));
+    fill(this.targets, options(this.names.metrics));
   }
 
   close() {
-    window.removeEventListener("themechange", this.recolour);
+    this.stop.abort();
     this.panels.close();
     this.table.close();
   }

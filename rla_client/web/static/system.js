@@ -1,10 +1,9 @@
-// What a run's processes used over time: small charts that share their cursor.
+// What a run's processes used over time: small charts that share their cursor and their zoom.
 
-import uPlot from "./vendor/uPlot.esm.js";
 import { ask } from "./api.js";
-import { bytesText, fill, h, later, numberText, timeText } from "./dom.js";
-import { complain } from "./main.js";
-import { repeat } from "./parts.js";
+import { Chart, style } from "./chart.js";
+import { bytesText, fill, h, later, numberText } from "./dom.js";
+import { follow } from "./parts.js";
 
 const LOOK_MS = 5000;
 const HEIGHT = 130;
@@ -27,13 +26,14 @@ const CHARTS = [  // title, column, how a value is written; true: of a count so 
 
 export function systemTab({ path, body, signal, run }) {
   const grid = h("div", { class: "charts" });
-  let plots = [];
+  let charts = [];
   let columns = {};
+  let range = null;
   fill(body, grid);
   async function load() {
     ({ columns } = await ask("system", { run: path }, signal));
     const fitting = CHARTS.filter(([, name]) => columns[name]);
-    if (fitting.length === plots.length && plots.length) plots.forEach((one) => one.plot.setData(data(one.chart)));
+    if (fitting.length === charts.length && charts.length) charts.forEach((chart, at) => chart.update(data(fitting[at])));
     else build();
   }
   function data([, name, , grows]) {
@@ -45,30 +45,22 @@ export function systemTab({ path, body, signal, run }) {
     }) : cells];
   }
   function build() {
-    for (const one of plots) one.plot.destroy();
+    for (const chart of charts) chart.close();
     const shown = CHARTS.filter(([, name]) => columns[name]);
-    const span = columns.timestamp ? columns.timestamp.at(-1) - columns.timestamp[0] : 0;
-    const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     fill(grid, !shown.length && h("p", { class: "empty" }, "nothing was sampled (AGENT.sample_interval_s)"));
-    plots = shown.map((chart) => {
-      const [title, , write] = chart;
-      const node = h("div", { class: "chart", role: "img", "aria-label": title });
-      grid.append(node);
-      const axis = { stroke: colour("--dim"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid") } };
-      const plot = new uPlot({
-        title, width: node.clientWidth || 380, height: HEIGHT, cursor: { sync: { key: "system" }, y: false },
-        scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
-        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => timeText(tick).slice(...(span > 86400 ? [5, 16] : [11]))) },
-          { ...axis, size: 82, incrs: write === bytesText || write === rate ? POWERS : undefined, values: (_, ticks) => ticks.map(write) }],
-        series: [{ label: "time", value: (_, time) => (time === null ? "–" : timeText(time)) }, { label: "", stroke: colour("--accent"), width: 1.5, points: { show: false }, spanGaps: true, value: (_, value) => (value === null ? "–" : write(value)) }],
-      }, data(chart), node);
-      return { chart, plot, node };
+    charts = shown.map((chart) => {
+      const [title, , yText] = chart;
+      const box = h("div", { class: "plot" });
+      grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("b", {}, title), box));
+      return new Chart(box, {
+        width: box.clientWidth || 380, height: HEIGHT, x: "timestamp", sync: "system", yText, range, onZoom: (asked) => { range = asked; build(); },
+        yRange: (low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1], incrs: yText === bytesText || yText === rate ? POWERS : undefined,
+      }, [{ label: title, colour: style("--accent") }], data(chart));
     });
   }
-  const resized = later(() => plots.forEach(({ plot, node }) => plot.setSize({ width: node.clientWidth, height: HEIGHT })), 100);
+  const resized = later(() => charts.forEach((chart) => chart.resize(chart.plot.root.parentElement.clientWidth, HEIGHT)), 100);
   window.addEventListener("resize", resized, { signal });
   window.addEventListener("themechange", build, { signal });
-  signal.addEventListener("abort", () => plots.forEach(({ plot }) => plot.destroy()));
-  load().catch(complain);
-  repeat(() => (run().live ? load().catch(complain) : null), () => LOOK_MS, signal);
+  signal.addEventListener("abort", () => charts.forEach((chart) => chart.close()));
+  follow(load, run, () => LOOK_MS, signal);
 }

@@ -19,7 +19,7 @@ function cellText(name, value) {
 
 /**
  * The table. `view` has store, columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
- * colour(row), toggle(row, what, range), setColour(row, colour), hover(row or null), open groups.
+ * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), open groups.
  */
 export class Table {
   constructor(view) {
@@ -116,9 +116,9 @@ export class Table {
           "aria-label": `${hidden ? "Show" : "Hide"} the curves of ${name}`, onclick: () => view.toggle(row, "hidden"),
         }, hidden ? "○" : "●"),
         h("input", {
-          type: "color", class: "colour", value: view.colour(row), title: "Its colour", "aria-label": `Colour of ${name}`,
+          type: "color", class: "colour", value: view.colours.of(row.path), title: "Its colour", "aria-label": `Colour of ${name}`,
           disabled: !drawn, style: { visibility: drawn ? "visible" : "hidden" },
-          onchange: (event) => view.setColour(row, event.target.value),
+          onchange: (event) => view.setColour(view.colours, row.path, event.target.value),
         }),
       ),
       this.columns.map((column) => this.cell(row, column)),
@@ -153,7 +153,7 @@ export class Table {
       h(
         "div", { class: "cell tools" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
-        h("input", { type: "color", class: "colour", value: view.groupColour(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setGroupColour(one.label, event.target.value) }),
+        h("input", { type: "color", class: "colour", value: view.groupColours.of(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setColour(view.groupColours, one.label, event.target.value) }),
       ),
       this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? means[at] : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),

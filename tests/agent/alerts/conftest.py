@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alert_receivers import HookServer, Scene, Training, serving
+from support.alert_receivers import HookServer, Scene, Training, serving
 
 from rla_client.contract.paths import Places
 

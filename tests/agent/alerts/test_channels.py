@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from alert_receivers import HookServer, SmtpServer, make_certificate, server_context, serving
-from ports import free_port
+from support.alert_receivers import HookServer, SmtpServer, make_certificate, server_context, serving
+from support.ports import free_port
 
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send

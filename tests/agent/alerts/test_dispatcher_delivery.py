@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from alert_receivers import (
+from support.alert_receivers import (
     HookServer,
     Scene,
     SmtpServer,
@@ -17,7 +17,7 @@ from alert_receivers import (
     serving,
     write_config,
 )
-from ports import free_port
+from support.ports import free_port
 
 from rla_agent.alerts.dispatcher import GIVE_UP_S, RETRY_FIRST_S, RETRY_MOST_S, batches, retry_delay
 from rla_agent.alerts.store import Delivery
@@ -59,7 +59,7 @@ def test_failures_show_in_status_and_doctor_and_end(agent: Any, scene: Scene) ->
     training.say("nan")
     scene.wait_until(lambda: any("HTTP 50" in problem["what"] for problem in agent.status()["problems"]))
     (problem,) = [p for p in agent.status()["problems"] if "HTTP 50" in p["what"]]
-    assert f"alerts test --config {scene.project / 'rla_config.yaml'}" in problem["mend"]
+    assert f"alerts test --config {scene.project / 'rla_config.yaml'}" in problem["fix"]
     assert "t0ken" not in problem["what"]
     doctor = agent.command("doctor", "--json")
     assert any(

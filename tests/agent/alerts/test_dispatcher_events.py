@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alert_receivers import (
+from support.alert_receivers import (
     HookServer,
     Scene,
     SmtpServer,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hung_folder import hung, needs_hung_folder
+from support.hung_folder import hung, needs_hung_folder
 
 from rla_agent.alerts.host_checks import DISK_LOOK_S, Disks
 

@@ -44,7 +44,7 @@ def test_life(ended: Places) -> None:
     assert (started.returncode, "agent started: pid " in started.stdout) == (0, True)
     assert not ended.stopped_marker.exists()
     again = cli("start", "--detach")
-    assert (again.returncode, "runs already" in again.stdout) == (0, True)
+    assert (again.returncode, "is already running" in again.stdout) == (0, True)
     second = cli("start")
     assert (second.returncode, "already serves" in second.stderr) == (3, True)
     first_pid = json.loads(cli("status", "--json").stdout)["agent"]["pid"]
@@ -67,7 +67,7 @@ def test_status_json_without_an_agent(ended: Places) -> None:
     assert done.returncode == 3
     status = json.loads(done.stdout)
     assert (status["agent"]["pid"], status["agent"]["state"]) == (None, "not running")
-    assert status["problems"][0]["mend"] == "rla-agent start --detach"
+    assert status["problems"][0]["fix"] == "rla-agent start --detach"
     del ended
 
 

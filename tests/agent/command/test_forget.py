@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
@@ -83,7 +83,7 @@ def test_beside_a_serving_agent(gone: Path, new_agent: Any, wait_until: Callable
         return [problem for problem in agent.status()["problems"] if str(gone) in problem["what"]]
 
     (problem,) = wait_until(waiting)
-    assert "rla-agent forget" in problem["mend"]
+    assert "rla-agent forget" in problem["fix"]
     assert cli("forget", "--all", "--yes").returncode == 0
     wait_until(lambda: not waiting(), what="the agent has dropped it")
 

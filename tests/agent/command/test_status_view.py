@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from hung_folder import hung, needs_hung_folder
 from rich.console import Console
+from support.hung_folder import hung, needs_hung_folder
 
 from rla_agent.command.status_view import show_status, size
 from rla_agent.model.run_states import RunRecord, RunState
@@ -126,14 +126,14 @@ def test_problems_say_what_to_do() -> None:
         facts(unreadable={"t": "frame version 9"}, newer=3, spool_bytes=90, spool_max_bytes=100),
         [volume(streams=(parked,), faults={"x": "[Errno 13] Permission denied: 'log'"}, last_turn_s=9.0)],
     )
-    mends = {found["what"]: found["mend"] for found in status["problems"]}
-    assert len(mends) == 8
-    assert all(mends.values())
-    assert "install-service" in next(mend for what, mend in mends.items() if "not here" in what)
-    assert "free space" in next(mend for what, mend in mends.items() if "No space" in what)
-    assert "right to write" in next(mend for what, mend in mends.items() if "Permission" in what)
-    assert any("waits 9 s for its disk, with /data" in what for what in mends)
-    assert problem("strange")["mend"] == "see: rla-agent logs"
+    fixes = {found["what"]: found["fix"] for found in status["problems"]}
+    assert len(fixes) == 8
+    assert all(fixes.values())
+    assert "install-service" in next(fix for what, fix in fixes.items() if "not here" in what)
+    assert "free space" in next(fix for what, fix in fixes.items() if "No space" in what)
+    assert "right to write" in next(fix for what, fix in fixes.items() if "Permission" in what)
+    assert any("waits 9 s for its disk, with /data" in what for what in fixes)
+    assert problem("strange")["fix"] == "see: rla-agent logs"
 
 
 def test_absent_has_the_same_shape() -> None:
@@ -149,7 +149,7 @@ def test_every_field_is_documented() -> None:
     status = build_status(facts(), [volume(record("a"), streams=(stream("s", "a"),))])
     described = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text()))
     fields = {*status, *status["agent"], *status["spool"], *status["messages"], *status["runs"][0]}
-    fields |= {*status["volumes"][0], *status["volumes"][0]["streams"][0], "what", "mend"}
+    fields |= {*status["volumes"][0], *status["volumes"][0]["streams"][0], "what", "fix"}
     assert not fields - described
 
 

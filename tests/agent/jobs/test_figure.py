@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evil_figures import EVIL
 from matplotlib.figure import Figure
 from PIL import Image
+from support.evil_figures import EVIL
 
 from rla_agent.jobs import figure as figure_sink
 from rla_agent.jobs.code import Outcome

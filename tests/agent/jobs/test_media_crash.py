@@ -89,7 +89,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
     assert all(name.startswith(TEMP_PREFIX) for name in others)
 
 
-def test_a_kill_while_code_is_stored_is_mended_by_doing_it_again(tmp_path: Path, blobs: Path) -> None:
+def test_a_kill_while_code_is_stored_is_repaired_by_doing_it_again(tmp_path: Path, blobs: Path) -> None:
     files = {f"p{number % 7}/m{number}.py": os.urandom(2000) for number in range(300)}
     write_code_blob(blobs / "b", files)
     store = tmp_path / "code" / ".objects"

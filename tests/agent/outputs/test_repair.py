@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.ingest import Record, Row
-from rla_agent.outputs import repair
+from rla_agent.outputs import content as content_module
+from rla_agent.outputs.content import Content, read_chunks
 from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, to_csv
 from rla_agent.outputs.encoders import Encoder, JsonEncoder
-from rla_agent.outputs.repair import end_of_records, read_chunks, read_header, whole_part
+from rla_agent.outputs.repair import read_header, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 
 
@@ -57,13 +58,13 @@ def test_where_records_end_does_not_depend_on_the_blocks_that_are_read(
         path.write_bytes(content[:size])
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            monkeypatch.setattr(repair, "CHUNK_BYTES", 1 << 20)
-            whole, end = whole_part(descriptor, new()), end_of_records(descriptor, size, events=is_events)
+            monkeypatch.setattr(content_module, "CHUNK_BYTES", 1 << 20)
+            whole, end = whole_part(descriptor, new()), new().end_of_records(Content(descriptor, size))
             row_ends = [offset_of_row(read_chunks(descriptor, size), rows) for rows in range(4)]
             for block in range(1, min(size, 70) + 1):
-                monkeypatch.setattr(repair, "CHUNK_BYTES", block)
+                monkeypatch.setattr(content_module, "CHUNK_BYTES", block)
                 assert whole_part(descriptor, new()) == whole
-                assert end_of_records(descriptor, size, events=is_events) == end
+                assert new().end_of_records(Content(descriptor, size)) == end
                 assert [offset_of_row(read_chunks(descriptor, size), rows) for rows in range(4)] == row_ends
         finally:
             os.close(descriptor)
@@ -79,7 +80,7 @@ def test_damaged_events_are_not_read_to_their_end(tmp_path: Path, monkeypatch: p
         bad = bytes(byte ^ (255 if at == flipped else 0) for at, byte in enumerate(row))
         (tmp_path / "file").write_bytes(good + bad + row * 50)
         for block in (1, 7, len(row), 1 << 20):
-            monkeypatch.setattr(repair, "CHUNK_BYTES", block)
+            monkeypatch.setattr(content_module, "CHUNK_BYTES", block)
             descriptor = os.open(tmp_path / "file", os.O_RDONLY)
             try:
                 assert whole_part(descriptor, events()).size == len(good)

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
-from crash.oracle import event_records
+from support.lone import LoneStream, Side
+from support.oracle import event_records
 
 import rla_client.contract.segments as spool_module
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder, Whole
 from rla_agent.outputs.output import Output
-from rla_agent.outputs.repair import Whole, whole_part
+from rla_agent.outputs.repair import whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.output import Output

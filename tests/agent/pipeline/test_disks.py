@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hung_folder import HungFolder, needs_hung_folder
+from support.hung_folder import HungFolder, needs_hung_folder
 
 from rla_agent.pipeline import disks
 from rla_agent.pipeline.disks import Lanes, disk_of

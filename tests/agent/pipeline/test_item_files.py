@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 from rla_agent.model.ingest import ItemFile
 from rla_agent.pipeline import item_files

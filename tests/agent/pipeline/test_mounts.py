@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import pytest
-from crash.lone import LoneStream, Side
-from crash.oracle import event_records
+from support.lone import LoneStream, Side
+from support.oracle import event_records
 
 from rla_agent.jobs.queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream
+from support.lone import LoneStream
 
 import rla_client.contract.segments as spool_module
 from rla_agent.pipeline.quarantine import RETRY_S, Unreadable
@@ -24,7 +24,7 @@ def lone(tmp_path: Path) -> LoneStream:
 
 
 def flip(lone: LoneStream) -> None:
-    """Damage the opening frame, or mend it again, without a trace in the folder's mtime."""
+    """Damage the opening frame, or fix it again, without a trace in the folder's mtime."""
     descriptor = os.open(segment_path(lone.writer.folder, 1), os.O_RDWR)
     os.pwrite(descriptor, bytes([os.pread(descriptor, 1, AT)[0] ^ 0xFF]), AT)
     os.close(descriptor)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 from rla_agent.pipeline.reader import read_opening
 from rla_client.contract.errors import SpoolError

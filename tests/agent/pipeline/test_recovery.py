@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 import rla_client.contract.segments as spool_module
 from rla_agent.model.output_states import OutputEvent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 from rla_agent.model.run_states import RunState
 from rla_agent.pipeline.runs import follow, new_run_record

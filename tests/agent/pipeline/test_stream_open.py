@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 import rla_agent.pipeline.stream_open as module
 from rla_agent.model.ingest import Position
@@ -102,7 +102,7 @@ def test_a_stream_that_cannot_be_opened_now_is_taken_up_later(
     path = hide(lone)
     volume.put(Adopt(lone.writer.name, lone.writer.folder))
     why = wait_until(lambda: volume.snapshot()["faults"].get(lone.writer.name), what="the fault")
-    assert "tried again all the time" in why
+    assert "retrying" in why
     path.with_name("aside").replace(path)
     wait_until(lambda: lone.writer.name in volume.streams, what="the stream")
     answers = volume.flush(lone)

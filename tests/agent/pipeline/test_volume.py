@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.lone import LoneStream
 
 from rla_agent.outputs.item_folder import why_late
-from rla_agent.pipeline.gc import sweep_half_made
+from rla_agent.pipeline.gc import sweep_fork_copies, sweep_half_made
+from rla_agent.pipeline.reader import read_opening
 from rla_agent.pipeline.removal import GONE_PREFIX, remove_stream
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
+from rla_client.contract.files import FORK_COPY_PREFIX
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import stream_names
 from rla_client.run.plain import open_plain_run
@@ -143,3 +146,20 @@ def test_a_stream_that_cannot_be_taken_in_yet_says_of_which_run_it_is() -> None:
     assert all(
         part in text for part in ("/data/log/t/1", "Read-only file system", "warn.txt", "wait in the spool")
     )
+
+
+def test_copies_of_a_fork_go_before_the_last_stream_of_the_run(tmp_path: Path) -> None:
+    """So a kill between the two leaves none for ever: what ends streams comes by again."""
+    lone = LoneStream(tmp_path)
+    copies = [lone.root / f"{FORK_COPY_PREFIX}{number}" for number in range(2)]
+    for copy in copies:
+        copy.mkdir()
+        (copy / "progress.csv").write_text("x")
+    other = lone.new_writer()
+    opening = read_opening(lone.spool / lone.writer.name)[0]
+    sweep_fork_copies(lone.spool, lone.writer.name, opening)
+    assert all(copy.exists() for copy in copies), "another stream of the run may still place them"
+    remove_stream(lone.spool / other.name)
+    sweep_fork_copies(lone.spool, lone.writer.name, opening)
+    assert (lone.spool / lone.writer.name).exists()
+    assert not any(copy.exists() for copy in copies)

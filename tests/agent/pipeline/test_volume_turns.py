@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.lone import LoneStream
+from support.lone import LoneStream
 
 import rla_agent.pipeline.volume as module
 from rla_agent.jobs.queue import JobContext, JobKind

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from support.lone import LoneStream, Side
 
 import rla_agent.pipeline.recovery as intents_module
 from rla_agent.model.output_states import OutputState

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bucket_lab import KEYS, S3Server
-from faulty_link import Proxy
-from replication_lab import Node, Sshd
+from support.bucket_lab import KEYS, S3Server
+from support.faulty_link import Proxy
+from support.replication_lab import Node, Sshd
 
 from rla_agent.replicate import register
 

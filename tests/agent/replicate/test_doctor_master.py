@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replication_lab import NO_EXTENSIONS, Node, Sshd, tree
+from support.replication_lab import NO_EXTENSIONS, Node, Sshd, tree
 
 from rla_agent.service.doctor.master import examine_master
 from rla_client.config.schema import Config, load_config
@@ -13,7 +13,7 @@ from rla_client.config.schema import Config, load_config
 def look(tmp_path: Path, remote: dict[str, object]) -> dict[str, str]:
     node = Node(tmp_path / "node", remote)
     found = examine_master(load_config(node.config), tmp_path)
-    assert all(finding.mend for finding in found)
+    assert all(finding.fix for finding in found)
     return {finding.name: finding.level for finding in found}
 
 
@@ -50,7 +50,7 @@ def test_a_small_nas(tmp_path: Path) -> None:
     assert lacks <= found.keys()
     assert all(found[name].level == "note" for name in lacks)
     assert "moved aside" in found["master-no-posix-rename"].what
-    assert "stored anew" in found["master-no-hardlink"].what
+    assert "are stored once per item" in found["master-no-hardlink"].what
 
 
 def test_a_server_that_sets_no_permissions(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_remote_root_that_is_not_there(master: Sshd, tmp_path: Path) -> None:
         one for one in examine_master(load_config(node.config), tmp_path) if one.name == "master-refuses"
     )
     assert "does not exist" in found.what
-    assert "rla-agent trust" in found.mend
+    assert "rla-agent trust" in found.fix
     assert tree(master.root) == {}
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from replication_lab import (
+from support.replication_lab import (
     ITEM,
     NO_EXTENSIONS,
     Node,
@@ -26,7 +26,7 @@ from replication_lab import (
     tree,
     written,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
 from rla_client.contract.retention import note_dropped
@@ -139,6 +139,23 @@ def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout.count(": OK") == 5
+
+
+def test_the_sums_of_an_ended_run_are_written_once(node: Node, master: Sshd) -> None:
+    def end(item: str) -> Path:
+        node.run(item, state="finished")
+        sums = node.root / "log" / item / "SHA256SUMS"
+        wait_until((master.root / "log" / item / "SHA256SUMS").exists, 20, "the sums on the master")
+        return sums
+
+    for item in (ITEM, OTHER):
+        (node.run(item) / "log.txt").write_text("a line\n")
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    sums = end(ITEM)
+    once = sums.stat().st_ino
+    end(OTHER)  # takes as many looks at live items as the first one took
+    assert sums.stat().st_ino == once
 
 
 def test_only_what_max_to_keep_dropped_goes_and_only_where_mirror_is_asked_for(
@@ -310,7 +327,7 @@ def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, mast
 def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     """A ledger whose sums are those of what was sent, and that was not what is here."""
     from rla_agent.replicate.backend.folder import FolderSession
-    from rla_agent.replicate.pull.verify import mend, verify_ledger
+    from rla_agent.replicate.pull.verify import repair, verify_ledger
 
     log = node.run() / "log.txt"
     log.write_text("0123456789" * 1000 + "\n")
@@ -331,7 +348,7 @@ def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
         count, faults = verify_ledger(session, db, 1, sizes=False)
         assert [(fault.what, fault.path) for fault in faults] == [("source", f"log/{ITEM}/log.txt")]
         assert verify_ledger(session, db, 1, sizes=True) == (count, [])
-        mend(db, faults)
+        repair(db, faults)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 20, "the file being sent anew")
     assert not list(master.root.rglob("*.kept-*"))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from faulty_link import Proxy, cut_the_link
-from replication_lab import (
+from support.faulty_link import Proxy, cut_the_link
+from support.replication_lab import (
     Node,
     Sshd,
     finished_item,
@@ -22,7 +22,7 @@ from replication_lab import (
     tree,
     written,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, items_only, tree
-from waiting import wait_until
+from support.replication_lab import ITEM, Node, Sshd, items_only, tree
+from support.waiting import wait_until
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.worker import heartbeat

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
+from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate import register
 from rla_agent.replicate.worker.main import Worker

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, random_bytes, sent_files, wait_same, written
-from waiting import wait_until
+from support.replication_lab import ITEM, Node, Sshd, random_bytes, sent_files, wait_same, written
+from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import registry, settings
@@ -212,7 +212,7 @@ def test_a_database_of_an_earlier_release_is_put_right(node: Node, there: Path) 
     assert sent_files(node) <= sent
 
 
-def test_a_copy_that_somebody_opened_is_told_of_and_mended(node: Node, there: Path) -> None:
+def test_a_copy_that_somebody_opened_is_told_of_and_repaired(node: Node, there: Path) -> None:
     node.start()
     wait_same(node, there, 30)
     wait_until(lambda: same_modes(node, there))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_link import Proxy, cut_the_link
-from replication_lab import (
+from support.faulty_link import Proxy, cut_the_link
+from support.replication_lab import (
     Node,
     Sshd,
     finished_item,
@@ -30,7 +30,7 @@ from replication_lab import (
     wait_same,
     written,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.replicate import registry, replication_status
 

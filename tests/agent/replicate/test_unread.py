@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ftp_server import FtpServer
-from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
-from waiting import wait_until
+from support.ftp_server import FtpServer
+from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
 from rla_agent.replicate.worker.scan import ScanError, Scanner, Scope
@@ -42,7 +42,7 @@ def folder_master(path: Path) -> dict[str, Any]:
 def parked(node: Node) -> dict[str, str]:
     """Path → reason and what to do."""
     found = replication_status(node.state)["parked"]
-    return {entry["path"]: f"{entry['reason']} → {entry['mend']}" for entry in found}
+    return {entry["path"]: f"{entry['reason']} → {entry['fix']}" for entry in found}
 
 
 def failing(call: str, path: Path, error: str = "EIO", when: str = "1+") -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def test_folders_beyond_the_depth_that_is_seen_are_named(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     scanner = Scanner(bytes(tmp_path), Scope(host=""))
     list(scanner.everything())
-    assert [why.reason for why in scanner.unread.values()] == ["more than 64 folders inside each other"]
+    assert [why.reason for why in scanner.unread.values()] == ["nested more than 64 folders deep"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.service import control
 from rla_agent.service.control import ask_status, start_detached, stop_agent

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import zmq
-from evil_figures import EVIL
+from support.evil_figures import EVIL
 
 from rla_agent.command.drain import parse_roots
 from rla_agent.service.control import left_behind
@@ -78,13 +78,27 @@ def spooled(places: Places, tmp_path: Path) -> Path:
 def test_own_spool_is_taken_in_once(spooled: Path, places: Places) -> None:
     done = drain()
     assert done.returncode == 0, done.stderr
-    assert "1 streams taken in" in done.stdout
+    assert "1 streams stored" in done.stdout
     assert stored(spooled) == list(range(ROWS))
     assert list(places.spool.iterdir()) == []
     before = (spooled / "progress.csv").stat().st_mtime_ns
-    assert "0 streams taken in" in drain().stdout
+    assert "0 streams stored" in drain().stdout
     assert (spooled / "progress.csv").stat().st_mtime_ns == before
     assert '"state": "finished"' in (spooled / "run.json").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_what_somebody_else_put_into_the_state_folder_is_refused(spooled: Path, places: Places) -> None:
+    places.database.write_bytes(b"")
+    os.chown(places.database, 12345, 12345)
+    for arguments in ((), ("--spool", str(places.spool))):
+        done = drain(*arguments)
+        assert done.returncode != 0
+        assert "belongs to uid 12345" in done.stderr
+    assert not (spooled / "progress.csv").exists()
+    places.database.unlink()
+    assert drain().returncode == 0
+    assert stored(spooled) == list(range(ROWS))
 
 
 def test_a_damaged_database_is_put_aside_and_told_of(spooled: Path, places: Places) -> None:
@@ -218,7 +232,7 @@ FIGURES = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from evil_figures import EVIL, blob, drawn
+from support.evil_figures import EVIL, blob, drawn
 from rla_client import exp_manager, logger
 root, marker = sys.argv[1:3]
 sys.executable = marker + "-python"
@@ -282,7 +296,7 @@ def test_rows_left_under_another_host_name(
     own = Places(states / machine_key(), places.runtime)
     own.create()
     (word,) = left_behind(own)
-    assert word["mend"] == f"rla-agent drain --spool {earlier.state}"
+    assert word["fix"] == f"rla-agent drain --spool {earlier.state}"
     for command in ("status", "doctor"):
         said = subprocess.run(
             [sys.executable, "-m", "rla_agent", command, "--json"],
@@ -290,7 +304,7 @@ def test_rows_left_under_another_host_name(
             text=True,
             check=False,
         )
-        assert word["mend"] in said.stdout, said
+        assert word["fix"] in said.stdout, said
     done = drain("--spool", str(earlier.state))
     assert (done.returncode, stored(log)) == (0, list(range(ROWS))), done
     assert left_behind(own) == []

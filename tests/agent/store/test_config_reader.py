@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hung_folder import HungFolder, hung, needs_hung_folder
+from support.hung_folder import HungFolder, hung, needs_hung_folder
 
 from rla_agent.store import config_reader
 from rla_agent.store.config_reader import ConfigReader, agent_settings, settings_in_force

@@ -18,7 +18,7 @@ from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
 from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.store.sqlite import NewerFormatError, migrate
-from rla_agent.store.state import AgentDatabase
+from rla_agent.store.state import STEPS, AgentDatabase
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["without_modes", "with_modes"]
@@ -50,7 +50,7 @@ def test_positions_and_jobs_of_an_earlier_release_are_kept(release: str, tmp_pat
             assert database.is_done("s0")
             found = database.run("r")
             assert (found["run_id"], found["state"], found["opened"]) == ("r", "running", 1.0)
-    assert version(path) == 1
+    assert version(path) == len(STEPS)
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -20,7 +20,7 @@ from rla_client.contract.retention import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 
-from checkpoint_lab import (  # noqa: E402
+from support.checkpoint_lab import (  # noqa: E402
     arenas_of,
     assert_is,
     content,
@@ -28,7 +28,7 @@ from checkpoint_lab import (  # noqa: E402
     lock_held,
     work,
 )
-from spooled import fill_spool  # noqa: E402
+from support.spooled import fill_spool  # noqa: E402
 
 from rla_agent.jobs.source import Outcome  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import in_forked_child
+from support.forked import in_forked_child
 
 torch = pytest.importorskip("torch")
 
-from checkpoint_lab import (  # noqa: E402
+from support.checkpoint_lab import (  # noqa: E402
     arenas_of,
     assert_is,
     content,

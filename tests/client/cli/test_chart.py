@@ -47,7 +47,7 @@ def test_values_that_are_no_numbers_are_counted_and_the_rest_drawn() -> None:
     assert torn.split("\n")[1:] == whole.split("\n")[1:]
     assert whole.split("\n")[0] == "loss"
     assert "█" in whole
-    assert "2 of the 10 values looked at" in chart_text(
+    assert "2 of the 10 values sampled" in chart_text(
         "loss", [*points, *[(1.0, math.inf)] * 2], 60, sampled=True
     )
 

@@ -83,7 +83,7 @@ def test_rm_asks_refuses_live_runs_and_can_be_undone(rla: Rla, root: Path, make_
 def test_archive_and_migrate(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     assert "copied 7 item(s) to arc/" in rla("archive", "@last", "-y", "-d", str(root)).stdout
-    assert "7 were there already" in rla("archive", "@last", "-y", "-d", str(root)).stdout
+    assert "7 already there" in rla("archive", "@last", "-y", "-d", str(root)).stdout
     assert "09-30-00" in rla("ls", "--archived", "-d", str(root)).stdout
     assert (
         "copied 7 item(s) to table new/one"
@@ -456,11 +456,11 @@ def test_what_a_selector_cannot_mean_is_said(rla: Rla, root: Path, make_run: Mak
         (["ls", "--tag", "nope"], "no run has the tag 'nope'"),
         (["ls", "--state", "crashed"], "hint: there are: running"),
         (["ls", "--where", "lr == 1) or (seed == 1"], "is not understood"),
-        (["ls", "-r", "nope"], "no run fits 'nope'"),
+        (["ls", "-r", "nope"], "no run matches 'nope'"),
         (["rm", "lr=0.1", "-y"], "hint: for all of them: -r lr=0.1"),
         (["tag", "lr=0.1", "x"], "hint: for all of them: -r lr=0.1"),
         (["tag", "@last"], "no tag is given"),
-        (["tag", "--state", "killed", "x"], "no run fits"),
+        (["tag", "--state", "killed", "x"], "no run matches"),
         (["note"], "say which run"),
         (["archive"], "say which runs"),
     ):

@@ -16,7 +16,7 @@ import pytest
 
 from rla_client.contract.csv_lines import rows_text
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults, mend
+from rla_client.database.fsck import find_faults, repair
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"
@@ -73,12 +73,12 @@ def test_imported_tables(database: Path, tmp_path: Path) -> None:
     assert columns(path.read_bytes().decode(), NAME) == [HARD, HARD]
 
 
-def test_mended_tables(database: Path) -> None:
+def test_repaired_tables(database: Path) -> None:
     path = min(database.glob("log/task/*/*/*/*/progress.csv"))
     path.write_bytes(path.read_bytes() + b'"x\ry",3\n')
     (fault,) = [fault for fault in find_faults(database, NOW) if fault.kind == "short-rows"]
     with changing(database, NOW):
-        mend(database, fault, NOW)
+        repair(database, fault, NOW)
     text = path.read_bytes().decode()
     assert columns(text, "text\rmetric") == [["a\rb"] * 3 + ["x\ry"]] * 2
     assert columns(text, "timestamp")[0] == ["1.5"] * 3 + [""]

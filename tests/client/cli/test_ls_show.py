@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client.contract.paths import find_places
 
@@ -328,17 +328,17 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
             "did you mean 'return'?",
         ),
         (["compare", "-m", "retrun"], "no run has a metric 'retrun'", "did you mean 'return'?"),
-        (["tail", "--file", "progres"], "there is no --file 'progres'", "did you mean 'progress'?"),
+        (["tail", "--file", "progres"], "there is no file 'progres'", "did you mean 'progress'?"),
         (["rm", "seed=3", "--kinds", "logs"], "there is no kind 'logs'", "did you mean 'log'?"),
         (
             ["show", "sede=3"],
-            "no run fits 'sede=3': no run tracks a parameter 'sede'",
+            "no run matches 'sede=3': no run tracks a parameter 'sede'",
             "did you mean seed=3?",
         ),
         (["ls", "--state", "faild"], "runs have no state 'faild'", "did you mean 'failed'?"),
         (
             ["plot", "return", "-r", "sede=3"],
-            "no run fits 'sede=3': no run tracks a parameter 'sede'",
+            "no run matches 'sede=3': no run tracks a parameter 'sede'",
             "did you mean seed=3?",
         ),
         (["plot", "retrun"], none, "did you mean 'return'?"),
@@ -348,20 +348,20 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
             "did you mean 'return'?",
         ),
         (["plot", "return", "--group", "sede"], "no column 'sede' to group by", "did you mean 'seed'?"),
-        (["show", "seed=5"], "no run fits 'seed=5': none has seed=5", "seed is 3, 4"),
+        (["show", "seed=5"], "no run matches 'seed=5': none has seed=5", "seed is 3, 4"),
         (
             ["show", "batch=5"],
-            "no run fits 'batch=5': no run tracks a parameter 'batch'",
+            "no run matches 'batch=5': no run tracks a parameter 'batch'",
             "tracked are lr, seed; others are found by `rla ls --where 'batch == 5'`",
         ),
         (
             ["show", "env=ant"],
-            "no run fits 'env=ant': no run tracks a parameter 'env'",
+            "no run matches 'env=ant': no run tracks a parameter 'env'",
             """tracked are lr, seed; others are found by `rla ls --where 'env == "ant"'`""",
         ),
         (
             ["show", "@lats"],
-            "no run fits '@lats'",
+            "no run matches '@lats'",
             "did you mean '@last'? `rla ls` lists the runs, @last is the newest",
         ),
     ):

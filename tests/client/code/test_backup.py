@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import bare_opening, fill_spool
+from support.spooled import bare_opening, fill_spool
 
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_client.code.backup import BackupPlan, BackupReport, back_up_code

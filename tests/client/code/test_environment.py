@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import TIME_FACTOR, wait_until
+from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.code.environment import (
     EnvironmentCapture,

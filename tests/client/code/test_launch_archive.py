@@ -100,6 +100,6 @@ def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> N
     files = {name: {"sha256": hashlib.sha256(content).hexdigest(), "size": 1, "mode": 0o644}}
     manifest = {"files": files, "left_out": {}}
     (tmp_path / launch_archive.MANIFEST_NAME).write_text(json.dumps(manifest))
-    with pytest.raises(LaunchError, match="no path below"):
+    with pytest.raises(LaunchError, match="not a path below"):
         launch_archive.restore(tmp_path, tmp_path / "deep" / "restored")
     assert not list(tmp_path.rglob("out"))

@@ -294,12 +294,12 @@ def test_of_a_home_folder_only_the_program_is_archived(tmp_path: Path, *, reposi
     program = {"launcher.py", "helper.py"}
     assert archived(code) == (program | {".profile"} if repository else program)
     assert f"the code kept with this run is {home / 'launcher.py'} and what it imported" in output
-    assert output.count("is no project") == 1 + repository
+    assert output.count("is not a project") == 1 + repository
     plain = HOME_SCRIPT.replace("@@", "log_dir='plain'")
     (home / "launcher.py").write_text(plain)
     output, _ = launch(home, home, HOME=str(home))
     assert archived(tmp_path / "plain") == archived(code)
-    assert output.count("is no project") == repository
+    assert output.count("is not a project") == repository
 
 
 def test_the_file_monitor_that_a_repository_names_is_not_run(tmp_path: Path) -> None:

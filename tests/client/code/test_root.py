@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client.code.root import is_broad
 from rla_client.contract.paths import Places
@@ -84,7 +84,7 @@ def test_the_repository_of_the_script(home: Path) -> None:
     (home / "project" / ".git").rmdir()
     (home / "database").rename(home / "earlier")
     files, _printed = start(home / "project" / "scripts" / "mini.py", home, home)
-    assert files == ["mini.py"], "a repository of the home folder is no project"
+    assert files == ["mini.py"], "a repository of the home folder is not a project"
 
 
 def test_a_script_in_the_home_folder_is_kept_with_what_it_imported(home: Path) -> None:
@@ -101,7 +101,7 @@ def test_without_a_script_the_working_folder_counts(home: Path) -> None:
     put(home, "helper.py")
     files, printed = start(None, home, home)
     assert files == ["helper.py"]
-    assert f"imported from {home}, which is no project" in printed
+    assert f"imported from {home}, which is not a project" in printed
 
 
 def test_who_says_what_the_code_is_gets_that_without_a_word(home: Path) -> None:

@@ -124,8 +124,8 @@ def test_every_fault_at_once_with_line_and_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("channel", "told"),
     [
-        ("{kind: email, server: s, to: nobody}", "'nobody' is no e-mail address"),
-        ("{kind: email, server: s, to: 'a@b, c@d'}", "is no e-mail address"),
+        ("{kind: email, server: s, to: nobody}", "'nobody' is not an e-mail address"),
+        ("{kind: email, server: s, to: 'a@b, c@d'}", "is not an e-mail address"),
         ("{kind: email, server: s}", ".to: is missing"),
         ("{kind: email, to: a@b}", ".server: is missing"),
         ("{kind: email, server: s, to: a@b, username: u}", "a login needs"),

@@ -57,7 +57,7 @@ def test_template_has_every_key_at_its_default(tmp_path: Path) -> None:
     assert sorted(in_template) == sorted(keys_of_schema(Config, capitals=True))
 
 
-def test_template_explains_each_key_and_names_its_reader() -> None:
+def test_template_explains_each_key() -> None:
     lines = template_text().splitlines()
     explained = 0
     for number, line in enumerate(lines):
@@ -190,7 +190,7 @@ def test_bytes_that_are_no_text_and_files_that_are_no_file(tmp_path: Path) -> No
     assert "cannot be read" in faults_of(tmp_path)[0]
     assert "rla init" in faults_of(tmp_path / "missing.yaml")[0]
     os.mkfifo(tmp_path / "pipe.yaml")  # nobody writes into it: who reads must not wait
-    assert "it is no file" in faults_of(tmp_path / "pipe.yaml")[0]
+    assert "it is not a file" in faults_of(tmp_path / "pipe.yaml")[0]
 
 
 def test_merges_and_anchors_work(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_dict_may_hold_tuples_paths_and_mappings_but_no_password() -> None:
     assert "password_env" in fault
     assert "credentials_file" in fault
     (fault,) = faults_of({"AGENT": {"stall_s": object()}})
-    assert "no plain data" in fault
+    assert "not plain data" in fault
 
 
 def test_a_password_is_in_no_message_and_no_repr(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import rows, stop_autostart
+from support.spooled import rows, stop_autostart
 
 from rla_client.contract.descriptors import FLOOR, OwnFile, close_own, identity, leads_to, lift
 from rla_client.contract.paths import Places

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from forked import in_forked_child
+from support.forked import in_forked_child
 
 from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped, read_briefly
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.lone import LoneStream
-from spooled import bare_opening
+from support.lone import LoneStream
+from support.spooled import bare_opening
 
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.opening import Continuation, Earlier, Opening, stream_opening

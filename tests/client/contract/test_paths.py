@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from waiting import TIME_FACTOR
+from support.waiting import TIME_FACTOR
 
 from rla_client.contract import paths as places_module
 from rla_client.contract.errors import PlaceError
@@ -210,7 +210,7 @@ def test_a_folder_on_the_way(ground: Path, owner: int, group: int, mode: int, sa
     else:
         with pytest.raises(PlaceError, match=str(above)) as caught:
             make_private(folder / "new")
-        assert caught.value.mend
+        assert caught.value.fix
         assert not (folder / "new").exists()
 
 

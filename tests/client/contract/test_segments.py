@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from few_descriptors import run_with_few
-from waiting import wait_until
+from support.few_descriptors import run_with_few
+from support.waiting import wait_until
 
 import rla_client.contract.segments as spool_module
 from rla_client.contract.errors import SpoolError

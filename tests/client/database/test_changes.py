@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from written_runs import write_run
+from support.written_runs import write_run
 
 from rla_client.contract.errors import DatabaseError, LiveRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rla_client.code.launch_archive import capture
-from rla_client.database.compare import code_diff, has_code
+from rla_client.database.compare import MAX_CODE_BYTES, code_diff, has_code
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,6 +48,22 @@ def test_results_and_data_are_named_and_not_printed(
     assert f"files differ: {name}" in lines
     assert "+lr = 1" in lines
     assert len(lines) == 6
+
+
+def test_large_files_are_compared_without_being_held_in_memory(folders: tuple[Path, Path]) -> None:
+    whole = bytes(range(32, 96)) * (40 << 14)  # 40 MiB
+    for folder, last in zip(folders, (b"1", b"2"), strict=True):
+        (folder / "same.bin").write_bytes(whole)
+        (folder / "other.bin").write_bytes(whole + last)
+    tracemalloc.start()
+    try:
+        diff = code_diff(*map(str, folders))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "files differ: other.bin" in diff
+    assert "same.bin" not in diff
+    assert most < 4 * MAX_CODE_BYTES
 
 
 def test_the_archive_of_a_launcher_is_no_code(folders: tuple[Path, Path]) -> None:

@@ -1,4 +1,4 @@
-"""One test a finding: the damage is made, seen, mended where that is possible, and gone."""
+"""One test a finding: the damage is made, seen, repaired where that is possible, and gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults, mend
+from rla_client.database.fsck import find_faults, repair
 
 NOW = time.time()
 ROUNDS = 300
@@ -97,7 +97,7 @@ def step_differs(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "kind", "mended"),
+    ("damage", "kind", "repaired"),
     [
         (torn_row, "torn-row", True),
         (torn_json, "torn-json", True),
@@ -116,36 +116,36 @@ def step_differs(log: Path) -> None:
         (step_differs, "step-differs", True),
     ],
 )
-def test_a_fault_is_seen_mended_and_gone(
-    root: Path, make_run: Callable[..., str], damage: Callable[[Path], None], kind: str, mended: bool
+def test_a_fault_is_seen_repaired_and_gone(
+    root: Path, make_run: Callable[..., str], damage: Callable[[Path], None], kind: str, repaired: bool
 ) -> None:
     index = make_run()
     assert find_faults(root, NOW) == []
     damage(root / "log" / "task" / index)
     (fault,) = find_faults(root, NOW)
-    assert (fault.kind, fault.mendable) == (kind, mended)
-    if mended:
+    assert (fault.kind, fault.repairable) == (kind, repaired)
+    if repaired:
         with changing(root, NOW):
-            mend(root, fault, NOW)
+            repair(root, fault, NOW)
         assert find_faults(root, NOW) == []
         assert find_faults(root, NOW, "task") == []
 
 
-def test_what_a_mend_takes_away_is_in_the_trash(root: Path, make_run: Callable[..., str]) -> None:
+def test_what_a_repair_takes_away_is_in_the_trash(root: Path, make_run: Callable[..., str]) -> None:
     log = root / "log" / "task" / make_run()
     before = (log / "progress.csv").read_text()
     short_rows(log)
     torn_parameters(log)
     with changing(root, NOW):
         for fault in find_faults(root, NOW):
-            mend(root, fault, NOW)
+            repair(root, fault, NOW)
     assert (log / "progress.csv").read_text() == before + "1.5,,\n"
     assert json.loads((log / "parameter.json").read_text()) == {"lr": 0.1, "seed": 0}
     kept = sorted(path.name for path in (root / ".rla" / "trash").rglob("*") if path.is_file())
     assert kept == ["entry.json", "entry.json", "parameter.json", "progress.csv.torn"]
 
 
-def test_what_may_be_somebodys_own_is_mended_only_when_named(
+def test_what_may_be_somebodys_own_is_repaired_only_when_named(
     root: Path, make_run: Callable[..., str]
 ) -> None:
     log = root / "log" / "task" / make_run()
@@ -170,8 +170,8 @@ def test_a_live_run_is_left_alone(root: Path, make_run: Callable[..., str]) -> N
     assert find_faults(root, time.time()) == []
 
 
-def test_the_originals_data_has_no_faults_that_could_be_mended_wrongly(legacy: Path) -> None:
-    assert [fault for fault in find_faults(legacy, NOW) if fault.mendable] == []
+def test_the_originals_data_has_no_faults_that_could_be_repaired_wrongly(legacy: Path) -> None:
+    assert [fault for fault in find_faults(legacy, NOW) if fault.repairable] == []
 
 
 def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callable[..., str]) -> None:
@@ -195,7 +195,7 @@ def test_the_last_line_says_what_works(
     where = ("-d", str(root))
     found = rla("fsck", *where)
     assert found.returncode == 1
-    assert "`rla fsck --fix` mends 0; 1 only by `rla fsck --fix --only orphan`" in found.stderr
+    assert "`rla fsck --fix` repairs 0; 1 only by `rla fsck --fix --only orphan`" in found.stderr
     left = rla("fsck", "--fix", "-y", *where)
     assert (left.returncode, "--only orphan" in left.stderr) == (1, True)
     refused = rla("fsck", "--fix", "--only", "orphan", *where)  # nobody to ask: as `rla rm`

@@ -114,8 +114,27 @@ def test_ls_groups_runs(rla: Rla, root: Path, make_run: MakeRun) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert text in done.stderr
     assert "task" in rla("ls", "-g", "table,state", *where).stdout
-    assert rla("ls", "-g", "lr", "-w", "lr > 9", *where).stdout == "no runs fit\n"
+    assert rla("ls", "-g", "lr", "-w", "lr > 9", *where).stdout == "no runs match\n"
     assert json.loads(rla("ls", "-g", "lr", "-w", "lr > 9", "--json", *where).stdout) == []
+
+
+def test_ls_says_what_seeds_say_of_groups(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    for number, (lr, value) in enumerate(((0.1, 1), (0.1, 3), (0.1, 5), (0.2, 4), (0.2, 2), (0.2, 6))):
+        index = make_run(number=number, info="", params={"lr": lr, "seed": number % 3})
+        write_rows(root, index, "loss,return,time-step", f"{value},{value},1")
+    told = rla("ls", "--group", "lr", "-d", str(root)).stderr.splitlines()[1:]
+    assert told[0].startswith("lr=0.2 stays first in ")
+    assert " 3 runs a group are not enough to choose it" in told[0]
+    assert told[1].startswith("the seeds that choose lr=0.2 flatter it, here by ")
+    by_loss = rla("ls", "--group", "lr", "-m", "loss", "-d", str(root)).stderr
+    assert "the seeds that choose lr=0.1 flatter it" in by_loss
+    assert "first" not in rla("ls", "--group", "seed", "-d", str(root)).stderr
+    assert rla("ls", "--group", "lr", "--json", "-d", str(root)).stderr == ""
+    for number in (6, 7):
+        index = make_run(number=number, info="", params={"lr": 0.2, "seed": number})
+        write_rows(root, index, "loss,return,time-step", f"1,{number},1")
+    told = rla("ls", "--group", "lr", "-d", str(root)).stderr.splitlines()
+    assert told[-1] == "report lr=0.2 by the 2 runs on seeds that no other group has: 6.5 ± 6.4"
 
 
 def test_metrics_lists_names_rows_and_ranges(rla: Rla, root: Path, make_run: MakeRun) -> None:
@@ -149,7 +168,10 @@ def test_plot_without_a_metric_takes_the_likely_one(
     out = tmp_path / "a.png"
     done = rla("plot", "-o", str(out), "-d", str(root))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "perf/return: the likely metric; others: rla plot METRIC (rla metrics lists them)\n"
+    assert (
+        done.stderr
+        == "perf/return: chosen by its name; to choose another: rla plot METRIC (rla metrics lists them)\n"
+    )
     assert out.stat().st_size > 1000
     write_rows(root, index, "time-step", "0")
     done = rla("plot", "-o", str(tmp_path / "b.png"), "-d", str(root))

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from legacy_database import LEGACY_TABLE, entries
+from support.legacy_database import LEGACY_TABLE, entries
 
 from rla_client.contract.errors import NoSuchTableError
 from rla_client.contract.layout import (

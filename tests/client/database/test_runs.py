@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from legacy_database import LEGACY_TABLE, cells, entries
+from support.legacy_database import LEGACY_TABLE, cells, entries
 
 from rla_client.contract.errors import (
     AmbiguousRunError,
@@ -49,7 +49,7 @@ def test_filters_tables_and_dates(root: Path, make_run: MakeRun) -> None:
         database.records(where="lrr == 1")
     with pytest.raises(NoSuchTableError):
         database.records("nope")
-    with pytest.raises(ArgumentError, match="no date"):
+    with pytest.raises(ArgumentError, match="is not a date"):
         database.records(since="yesterday")
 
 
@@ -60,7 +60,7 @@ def test_a_run_is_found_by_a_part(root: Path, make_run: MakeRun) -> None:
     assert database.find("09-30-01").index == first
     assert database.find(second).index == second
     assert database.find(f"task/{first}").index == first
-    with pytest.raises(AmbiguousRunError, match="2 runs fit"):
+    with pytest.raises(AmbiguousRunError, match="2 runs match"):
         database.find("09-30")
     with pytest.raises(NoSuchRunError):
         database.find("1999")
@@ -165,7 +165,7 @@ def test_notebooks_show_text_from_files_escaped(root: Path, make_run: MakeRun) -
 
 
 def test_no_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseError, match="no folder"):
+    with pytest.raises(DatabaseError, match="is not a folder"):
         open_database(tmp_path / "nope")
 
 

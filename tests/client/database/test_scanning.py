@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_runs import MakeRun
+from support.written_runs import MakeRun
 
 from rla_client import database
 from rla_client.contract.errors import UnknownNameError

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from legacy_database import LEGACY_TABLE, entries_of_all_kinds
+from support.legacy_database import LEGACY_TABLE, entries_of_all_kinds
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.database import (

@@ -1,3 +1,3 @@
-from user_scripts import scripts_fixture
+from support.user_scripts import scripts_fixture
 
 __all__ = ["scripts_fixture"]

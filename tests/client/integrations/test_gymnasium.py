@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from user_scripts import COUNTER_ENV, Scripts
+from support.user_scripts import COUNTER_ENV, Scripts
 
 gymnasium = pytest.importorskip("gymnasium")
 

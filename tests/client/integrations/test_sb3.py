@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from user_scripts import COUNTER_ENV, Scripts
+from support.user_scripts import COUNTER_ENV, Scripts
 
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 

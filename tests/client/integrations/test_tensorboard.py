@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from user_scripts import Scripts, read_scalars
+from support.user_scripts import Scripts, read_scalars
 
 from rla_client.integrations.tensorboard import parameters_of_table, table_name
 

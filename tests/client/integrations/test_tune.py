@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from user_scripts import RunFolder, Scripts
+from support.user_scripts import RunFolder, Scripts
 
 pytest.importorskip("ray.tune", reason="needs Ray Tune")
 pytestmark = pytest.mark.scale
@@ -306,5 +306,5 @@ assert not found.errors and len(found) == 2
 @pytest.mark.slow
 def test_what_cannot_be_recorded_ends_no_trial(scripts: Scripts) -> None:
     done = scripts.run(REFUSED)
-    assert (done.stdout + done.stderr).count("Ray Tune goes on, but its trials are not recorded") == 1
+    assert (done.stdout + done.stderr).count("Ray Tune continues, but its trials are not recorded") == 1
     assert "cannot make the run's folders" in done.stdout + done.stderr

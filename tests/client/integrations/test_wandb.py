@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from user_scripts import COUNTER_ENV, RunFolder, Scripts, read_scalars
+from support.user_scripts import COUNTER_ENV, RunFolder, Scripts, read_scalars
+from support.waiting import wait_until
 
 IMPORT = "import rla_client.integrations.wandb as wandb\n"
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cleanrl_ppo.py"
@@ -152,13 +153,12 @@ assert wandb.run is None
         "best": 0.9,
         "other": 2.0,
     }
-    results = {
-        path.relative_to(run.folder("results")).as_posix() for path in run.folder("results").rglob("*.*")
-    }
-    assert {
+    drawn = {
         *("2-examples_0.png", "2-examples_1.png", "7-clip.gif", "7-chart.png", "7-figure.png"),
         *("8-predictions.csv", "8-page.html", "files/out/log.txt"),
-    } <= results
+    }
+    folder = run.folder("results")
+    wait_until(lambda: drawn <= {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}, 60)
     assert (run.folder("results") / "8-predictions.csv").read_text() == 'id,name\n1,a\n2,"b ""q"", c"\n'
     assert (run.folder("results") / "files" / "out" / "log.txt").read_text() == "late and longer"
     model = run.folder("checkpoint") / "artifacts" / "net" / "v0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
+from support.written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
 
 pytest.importorskip("pyarrow")
 

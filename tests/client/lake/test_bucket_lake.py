@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_lab import KEYS, S3Server
-from written_runs import MakeRun
+from support.bucket_lab import KEYS, S3Server
+from support.written_runs import MakeRun
 
 pytest.importorskip("duckdb")
 PREFIX = "some/prefix"

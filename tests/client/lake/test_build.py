@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_runs import MakeRun, write_run
+from support.written_runs import MakeRun, write_run
 
 from rla_client import database
 from rla_client.contract.errors import DatabaseError

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from written_runs import MakeRun
+from support.written_runs import MakeRun
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError, DatabaseError, UnknownNameError

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from written_runs import MakeRun
+from support.written_runs import MakeRun
 
 from rla_client.database.lake.build import build
 

@@ -121,7 +121,7 @@ def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_is_still_going_is_refused(tmp_path: Path) -> None:
-    path = project(tmp_path / "p", calls="search(epoch_s=0.5)")
+    path = project(tmp_path / "p", calls="search(epoch_s=5)")
     first = launchers.start(path)
     try:
         assert first.stdout is not None
@@ -200,7 +200,7 @@ def test_another_functions_run_is_refused(tmp_path: Path) -> None:
     process = launchers.start(path)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "is one of search, and other cannot go on with it" in out
+    assert "was started by search, so other cannot continue it" in out
 
 
 OWN_CHECKPOINTS = """
@@ -272,7 +272,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
     kill_at(path, "epoch #1 | EpochTime")
     first = launchers.start(path)
     monkeypatch.setenv("SLURM_PROCID", "1")
-    assert "did not tell where the run goes on" not in launchers.run(path)
+    assert "did not tell where the run continues" not in launchers.run(path)
     out, _ = first.communicate(timeout=60)
     assert first.returncode == 0, out
     assert len(items(path.parent)) == 1

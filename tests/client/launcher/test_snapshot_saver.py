@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from spooled import fill_spool
+from support.spooled import fill_spool
 
 from rla_client.contract.arena import ARENA_FOLDER, spool_key
 from rla_client.contract.paths import Places

@@ -12,9 +12,9 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
-from evil_figures import EVIL, blob, drawn
-from honest_figures import HONEST, OWN
 from PIL import Image
+from support.evil_figures import EVIL, blob, drawn
+from support.honest_figures import HONEST, OWN
 
 from rla_client.media import figure_pickle, render
 from rla_client.media.figure_pickle import NotPortableError, dump_figure
@@ -30,7 +30,7 @@ READ = """
     sys.path.insert(0, sys.argv[2])
     import matplotlib.testing, matplotlib.animation, numpy.testing, matplotlib.pyplot
     from rla_client.media import render
-    from evil_figures import EVIL
+    from support.evil_figures import EVIL
     from pathlib import Path
     made = {name: make(Path(sys.argv[1])) for name, make in EVIL.items()}
     seen, found = [], {}

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_lab import arenas_of, lock_held
-from forked import in_forked_child
 from PIL import Image
-from spooled import fill_spool
+from support.checkpoint_lab import arenas_of, lock_held
+from support.forked import in_forked_child
+from support.spooled import fill_spool
 
 from rla_agent.jobs.code import Outcome
 from rla_client.contract.paths import Places

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from written_runs import own_state  # noqa: F401 - a fixture
+from support.written_runs import own_state  # noqa: F401 - a fixture
 
 
 @pytest.fixture

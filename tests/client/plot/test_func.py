@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
-from legacy_database import LEGACY_TABLE
+from support.legacy_database import LEGACY_TABLE
 
 from rla_client.contract.errors import ArgumentError, NoSuchTableError
 from rla_client.plot import plot_func

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from legacy_database import LEGACY_TABLE, entries
+from support.legacy_database import LEGACY_TABLE, entries
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.plot import plot_saved_images

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import stop_autostart
+from support.spooled import stop_autostart
 
 from rla_client import exp_manager, logger
 from rla_client.contract.errors import RlaError
@@ -165,3 +165,23 @@ def test_a_run_whose_file_was_damaged_is_found_again_once_it_is_whole(
     assert find_unfinished(str(tmp_path), "t", "r") is None
     path.write_bytes(whole)
     assert find_unfinished(str(tmp_path), "t", "r") is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", True),
+        (b"\0" * 300, True),
+        (b'{"run_id": "x", "run_key": "r", "state": "kil', True),
+        (b'{"run_id": "x", "run_key": "other", "state": "kil', False),
+        (b'{"run_id": "x", "run_key": "r", "state": [}', True),
+    ],
+)
+def test_a_run_that_is_not_continued_for_a_damaged_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, content: bytes, told: bool
+) -> None:
+    name = "2026/01/01/03-04-05-000001_noip_&"
+    run_file(tmp_path, name)
+    (tmp_path / LOG / "t" / name / "run.json").write_bytes(content)
+    assert find_unfinished(str(tmp_path), "t", "r") is None
+    assert (f"{name}/run.json is damaged" in capsys.readouterr().out) is told

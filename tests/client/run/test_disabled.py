@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from forked import in_forked_child
+from support.forked import in_forked_child
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.run.disabled import DisabledRun

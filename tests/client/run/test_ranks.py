@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from spooled import bare_opening
+from support.spooled import bare_opening
 
 from rla_client.run import ranks
 

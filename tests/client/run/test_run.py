@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
-from spooled import stop_autostart, values
+from support.ports import free_port
+from support.spooled import stop_autostart, values
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
@@ -225,7 +225,7 @@ def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until:
     assert code == 0
     assert err == ""
     (line,) = out.splitlines()
-    assert line.startswith("rla: this run lies in ")
+    assert line.startswith("rla: this run is stored in ")
     wait_until(trainer.state)
 
 
@@ -353,7 +353,7 @@ def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any],
             script, "['stdout', 'csv']", launcher=RANKS, MASTER_PORT=str(free_port()), OMP_NUM_THREADS="1"
         )
         assert code == 0, err
-        assert out.count("rla: this run lies in") == 1
+        assert out.count("rla: this run is stored in") == 1
         assert "| r0 " in out
         assert "| r1 " not in out, "only rank 0 prints"
         wait_until(lambda repeat=repeat: len(trainer.folders()) == repeat)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spooled import openings
+from support.spooled import openings
 
 from rla_client import exp_manager, logger, time_step_holder
 from rla_client.contract.errors import ArgumentError, NoCheckpointError

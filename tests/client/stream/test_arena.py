@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_agent.jobs.source import sweep_arenas
 from rla_client.contract.arena import (

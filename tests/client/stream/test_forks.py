@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forked import in_forked_child
-from spooled import bare_opening
+from support.forked import in_forked_child
+from support.spooled import bare_opening
 
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread

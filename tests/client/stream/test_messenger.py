@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from few_descriptors import run_with_few
+from support.few_descriptors import run_with_few
 
 from rla_client import logger
 from rla_client.contract.agent_process import agent_alive

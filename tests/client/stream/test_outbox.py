@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import in_forked_child
-from spooled import bare_opening, marks, stop_autostart
-from spooled import rows as spooled_rows
+from support.forked import in_forked_child
+from support.spooled import bare_opening, marks, stop_autostart
+from support.spooled import rows as spooled_rows
 
 import rla_client.contract.segments as spool_module
 import rla_client.stream.outbox as outbox_module

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from spooled import bare_opening
+from support.spooled import bare_opening
 
 from rla_client.stream import quota as quota_module
 from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
@@ -123,7 +123,7 @@ def test_a_spool_that_cannot_be_seen_takes_no_media_and_rows_by_the_last_count(t
     spool.rename(tmp_path / "moved")
     for look in (quota.look, quota.count):
         look()
-        assert "cannot be looked at" in str(quota.why_full(SHARE_MEDIA))
+        assert "cannot be read" in str(quota.why_full(SHARE_MEDIA))
         assert quota.room(SHARE_ROWS) == room, "the segment is open, and may be written wherever it lies"
     assert quota.why_full(SHARE_ROWS, room + 1) is not None
     (tmp_path / "moved").rename(spool)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_lab import Lab
-from waiting import wait_until
+from support.sweep_lab import Lab
+from support.waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "launcher"))
 import launchers

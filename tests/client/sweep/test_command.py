@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_lab import make_spec
+from support.sweep_lab import make_spec
 
 from rla_client.sweep.command import (
     CALLER,
@@ -139,7 +139,7 @@ def test_a_program_gets_them(tmp_path: Path) -> None:
         (
             "python {lrr}",
             {"parameters": {"lr": 1}},
-            "names {lrr}, which is no parameter\nhint: did you mean 'lr'?",
+            "names {lrr}, which is not a parameter\nhint: did you mean 'lr'?",
         ),
         (
             "python {lr}",
@@ -209,7 +209,7 @@ def test_what_a_run_finds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parameters_are_read_back() -> None:
     assert parameters_of({"RLA_SWEEP_PARAMETERS": '{"x": 1}'}) == {"x": 1}
     for environment in ({}, {"RLA_SWEEP_PARAMETERS": "x"}, {"RLA_SWEEP_PARAMETERS": "3"}):
-        with pytest.raises(SweepError, match="this is no run of a sweep"):
+        with pytest.raises(SweepError, match="this is not a run of a sweep"):
             parameters_of(environment)
 
 
@@ -230,4 +230,4 @@ def test_the_caller_outside_of_a_sweep(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert done.returncode == 1
-    assert "this is no run of a sweep" in done.stderr
+    assert "this is not a run of a sweep" in done.stderr

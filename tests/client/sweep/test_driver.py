@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from sweep_lab import NAME, Lab
-from waiting import wait_until
+from support.sweep_lab import NAME, Lab
+from support.waiting import wait_until
 
 from rla_client.sweep.driver import MAX_KILLS
 
@@ -52,7 +52,7 @@ def test_a_failed_run_is_started_again_and_tells_why(lab: Lab) -> None:
     lab.shell('echo try >>"tries$1"; echo "lr $1 is too high"; [ "$1" = 1 ] || exit 7', retries=2)
     told = lab.run(code=1)
     assert "1 finished 2 failed\n" in told
-    assert "`rla sweep status lr` tells why" in told
+    assert "`rla sweep status lr` shows why" in told
     assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 3, 3]
     run = lab.journal().runs[2]
     assert (run.failures, run.attempts, run.reasons) == (3, 3, ["exit status 7: lr 2 is too high"] * 3)
@@ -120,6 +120,26 @@ def test_runs_of_a_dead_driver_are_watched_by_the_next(lab: Lab, how: signal.Sig
     )
 
 
+def test_an_end_is_known_only_with_its_exit_status(lab: Lab) -> None:
+    """Between the end of a program and its exit status in the file, a driver must not take it for lost."""
+    lab.write()
+    driver = lab.start()
+    begun = lab.wait_for("begin", 2)
+    programs = [psutil.Process(one["pid"]) for one in begun]
+    supervisor = programs[0].parent()
+    assert supervisor is not None
+    lab.end(driver, signal.SIGKILL)
+    supervisor.suspend()
+    lab.open_gate()
+    wait_until(lambda: all(one.status() == "zombie" for one in programs), 60)
+    after = lab.start("resume")
+    wait_until(lambda: lab.journal().driver() == after.pid, 60)
+    lab.wait_for("end", 2)
+    supervisor.resume()
+    assert lab.end(after).endswith("3 finished\n")
+    assert len(lab.log("begin")) == 3
+
+
 def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
     lab.write(command=[sys.executable, "program.py", "{args}"], parameters={"lr": [1, 2, 3, 4]})
     driver = lab.start()
@@ -163,10 +183,10 @@ def test_interrupts(lab: Lab, words: tuple[str, ...], number: int, runs_go_on: b
     lab.wait_for("begin", 2)
     told = lab.end(driver, number)
     assert driver.returncode == 3
-    assert "`rla sweep resume lr` goes on with the sweep" in told
+    assert "`rla sweep resume lr` continues the sweep" in told
     assert lab.journal().driver() is None
     if runs_go_on:
-        assert "what runs goes on; " in told
+        assert "live runs continue; " in told
         assert lab.states() == ["running", "running", "waiting"]
         assert not lab.log("terminated")
     else:
@@ -199,7 +219,7 @@ def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
     lab.wait_for("begin", 2)
     lab.end(driver, signal.SIGKILL)
     assert lab.run("stop", "--leave") == "nobody drives the sweep lr\n"
-    assert lab.run("stop") == "2 runs that an earlier driver left were told to end\n"
+    assert lab.run("stop") == "2 runs left by an earlier driver were told to end\n"
     lab.wait_for("terminated", 2)
     wait_until(lambda: not lab.run("stop").startswith("2"), 60)
     lab.open_gate()
@@ -321,7 +341,7 @@ def test_the_folder_of_a_sweep_is_gone(lab: Lab, tmp_path: Path) -> None:
     lab.run()
     lab.folder.rename(tmp_path / "moved")
     told = lab.run(str(tmp_path / "moved" / path.name), cwd=tmp_path, code=1)
-    assert f"{lab.folder}, where the sweep was begun, is no longer there" in told
+    assert f"{lab.folder}, where the sweep was started, no longer exists" in told
 
 
 def test_two_sweeps_at_once_share_gpus(lab: Lab) -> None:
@@ -396,7 +416,7 @@ def kill_runs(lab: Lab, agent: Any) -> None:
 
 
 def kill_machine(lab: Lab, agent: Any) -> None:
-    lab.kill_all()
+    lab.kill_all(agents=True)
     agent.kill()
     agent.start()
 
@@ -478,7 +498,10 @@ def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any
     assert [run.trial for run in runs] == [trial for trial in range(1, 13) for _ in range(2)]
     given = (lab.folder / "given").read_text().split("\n")[:-1]
     assert len(set(given)) == 24
-    best = json.loads(lab.run("status", "--json"))["best"]
+    told = json.loads(lab.run("status", "--json"))
+    best = told["best"]
+    assert (told["choice"]["best"], told["choice"]["runs"]) == (best[0]["trial"], 2)
+    assert "flatter it" in lab.run("status")
     assert best[0]["score"] == pytest.approx(max(run.parameters["lr"] for run in runs) + 0.5)
     assert best[0]["runs"] == 2
     search(lab, trials=13)

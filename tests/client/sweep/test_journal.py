@@ -127,9 +127,9 @@ def test_the_first_line_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*FOLDER, "lr")
     folder.mkdir(parents=True)
     (folder / JOURNAL).write_bytes(b"")
-    with pytest.raises(SweepError, match="is no journal of a sweep"):
+    with pytest.raises(SweepError, match="is not a journal of a sweep"):
         Journal(tmp_path, "lr").read()
-    with pytest.raises(SweepError, match="is no journal of a sweep"):
+    with pytest.raises(SweepError, match="is not a journal of a sweep"):
         Journal(tmp_path, "lr").hold()
     (folder / JOURNAL).unlink()
     Journal(tmp_path, "lr").hold().release()
@@ -140,7 +140,7 @@ def test_what_is_no_journal_is_told_and_left_alone(journal: Journal, content: by
     journal.release()
     path_of(journal).write_bytes(content)
     for call in (Journal(journal.data_root, "lr").read, Journal(journal.data_root, "lr").hold):
-        with pytest.raises(SweepError, match="is no journal of a sweep"):
+        with pytest.raises(SweepError, match="is not a journal of a sweep"):
             call()
     assert path_of(journal).read_bytes() == content
     assert journal.driver() is None, "the lock is free again"
@@ -243,7 +243,7 @@ def test_a_full_disk(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SweepError) as caught:
         journal.tell(journal.runs[1], "started", engine="local")
     assert str(path_of(journal)) in str(caught.value)
-    assert "No space left on device\nhint: what runs goes on; `rla sweep resume lr` looks after it" in str(
+    assert "No space left on device\nhint: live runs continue; `rla sweep resume lr` supervises them" in str(
         caught.value
     )
     monkeypatch.undo()

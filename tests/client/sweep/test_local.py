@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import TIME_FACTOR, wait_until
+from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.paths import Places
 from rla_client.sweep.engines import local

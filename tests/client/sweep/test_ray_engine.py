@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 import pytest
-from sweep_lab import make_spec
-from waiting import wait_until
+from support.sweep_lab import make_spec
+from support.waiting import wait_until
 
 from rla_client.database.runs import Database
 from rla_client.sweep.engines import ray_node

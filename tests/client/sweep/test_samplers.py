@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from sweep_lab import make_spec
+from support.sweep_lab import make_spec
 
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.samplers import Sampler, make_sampler

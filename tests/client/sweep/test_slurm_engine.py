@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from slurm_lab import CORES, SlurmLab
-from sweep_lab import NAME, Lab, make_spec
-from waiting import wait_until
+from support.slurm_lab import CORES, SlurmLab
+from support.sweep_lab import NAME, Lab, make_spec
+from support.waiting import wait_until
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
 STEPS = 6

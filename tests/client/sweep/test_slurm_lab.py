@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from slurm_lab import CORES, GPUS, SlurmLab
-from waiting import wait_until
+from support.slurm_lab import CORES, GPUS, SlurmLab
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     import submitit

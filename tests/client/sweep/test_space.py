@@ -49,8 +49,8 @@ def test_no_dimension_is_one_trial() -> None:
 @pytest.mark.parametrize(
     ("dimensions", "told"),
     [
-        ([values("a", 1, b=(1,))], "a: its `when` names 'b', which is no other parameter"),
-        ([values("a", 1, a=(1,))], "a: its `when` names 'a', which is no other parameter"),
+        ([values("a", 1, b=(1,))], "a: its `when` names 'b', which is not another parameter"),
+        ([values("a", 1, a=(1,))], "a: its `when` names 'a', which is not another parameter"),
         ([values("a", 1, b=(1,)), values("b", 1, a=(1,))], "the conditions of a, b need each other"),
         (
             [OPTIMIZER, values("a", 1, optimizer=("sdg",))],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_lab import make_spec
+from support.sweep_lab import make_spec
 
 from rla_client.contract.errors import ConfigError
 from rla_client.sweep.space import Range, Values
@@ -227,7 +227,7 @@ def test_no_size(tmp_path: Path, text: str) -> None:
         ),
         (
             f"{RUN}parameters:\n  x: {{value: 1, when: {{y: 1}}}}",
-            ["line 3: parameters x: its `when` names 'y', which is no other parameter"],
+            ["line 3: parameters x: its `when` names 'y', which is not another parameter"],
         ),
         (
             f"{RUN}parameters:\n  o: [adam, sgd]\n  x: {{value: 1, when: {{o: sdg}}}}",

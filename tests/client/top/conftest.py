@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written_runs import make_run, own_state, root
+from support.written_runs import make_run, own_state, root
 
 pytest.importorskip("textual")
 

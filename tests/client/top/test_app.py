@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from support.written_runs import MakeRun
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
-from written_runs import MakeRun
 
 from rla_client.database.fleet import FLEET_FOLDER
 from rla_client.database.runs import Database

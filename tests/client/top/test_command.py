@@ -13,7 +13,7 @@ import termios
 import time
 from pathlib import Path
 
-from written_runs import MakeRun
+from support.written_runs import MakeRun
 
 COMMAND = [sys.executable, "-m", "rla_client.cli.app", "top", "--data-root"]
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from top_picture import make_runs, take
+from support.top_picture import make_runs, take
 
 PICTURE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "top" / "runs.svg"
 

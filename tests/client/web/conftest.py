@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from page_lab import LOCAL_SCHEMES, PageServer, chromium, find_chromium
-from waiting import DEADLINE_S, TIME_FACTOR
-from written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
+from support.page_lab import LOCAL_SCHEMES, PageServer, chromium, find_chromium
+from support.waiting import DEADLINE_S, TIME_FACTOR
+from support.written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

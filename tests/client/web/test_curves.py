@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_runs import write_run
+from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.runs import Database

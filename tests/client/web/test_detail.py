@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting import wait_until
+from support.waiting import wait_until
 
 from rla_client.contract.locks import try_lock
 from rla_client.web.detail import MAX_DIFF_LINES, MAX_NOTE, WARNINGS
 
 if TYPE_CHECKING:
-    from page_lab import PageServer
-    from written_runs import MakeRun
+    from support.page_lab import PageServer
+    from support.written_runs import MakeRun
 
 TABLE = "task"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from page_lab import PageServer
-from page_runs import write_page_run
+from support.page_lab import PageServer
+from support.page_runs import write_page_run
 
 if TYPE_CHECKING:
     from conftest import Faults

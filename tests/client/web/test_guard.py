@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_lab import Answer, PageServer, read_answer
-from page_runs import write_page_run
+from support.page_lab import Answer, PageServer, read_answer
+from support.page_runs import write_page_run
 
 Serve = Callable[..., PageServer]
 JSON = {"Content-Type": "application/json"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_runs import write_run
+from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.web.live import Watcher

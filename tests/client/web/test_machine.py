@@ -19,8 +19,8 @@ from rla_client.web.site import Site
 
 if TYPE_CHECKING:
     from conftest import Agent
-    from page_lab import PageServer
-    from written_runs import MakeRun
+    from support.page_lab import PageServer
+    from support.written_runs import MakeRun
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def leave(root: Path, host: str, **changes: Any) -> Path:
 def test_without_an_agent_it_says_what_to_do(root: Path, page_server: Callable[..., PageServer]) -> None:
     found = page_server(root).ask("status")
     assert found["status"]["agent"]["state"] == "not running"
-    assert found["status"]["problems"][0]["mend"] == "rla-agent start --detach"
+    assert found["status"]["problems"][0]["fix"] == "rla-agent start --detach"
     assert found["databases"] == [str(root)]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from page_lab import PageServer
-from page_runs import HOSTILE, write_page_run
+from support.page_lab import PageServer
+from support.page_runs import HOSTILE, write_page_run
 
 from rla_client.database.fleet import FLEET_FOLDER
 

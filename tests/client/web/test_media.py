@@ -18,8 +18,8 @@ from rla_client.web.files import CHUNK_BYTES, MAX_LISTED, readable
 from rla_client.web.media import MAX_STEPS, grouped, stepped
 
 if TYPE_CHECKING:
-    from page_lab import Answer, PageServer
-    from written_runs import MakeRun
+    from support.page_lab import Answer, PageServer
+    from support.written_runs import MakeRun
 
 TABLE = "task"
 KINDS = ("log", "code", "checkpoint", "hyperparameter", "results")

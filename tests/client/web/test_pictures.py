@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from page_lab import find_chromium
-from page_pictures import take
+from support.page_lab import find_chromium
+from support.page_pictures import take
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "web"
@@ -16,7 +16,7 @@ PICTURES = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "web"
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 def test_the_pictures_of_the_docs(tmp_path: Path) -> None:
     made = take(tmp_path)
-    assert [path.name for path in made] == ["runs.png", "run.png", "machine.png"]
+    assert [path.name for path in made] == ["runs.png", "parameters.png", "run.png", "machine.png"]
     for path in made:
         assert path.read_bytes().startswith(PNG)
         assert path.stat().st_size > 10_000

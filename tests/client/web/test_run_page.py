@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from page_lab import PageServer
-from page_runs import HOSTILE, LiveRun, write_hostile, write_page_run
-from waiting import wait_until
-from written_runs import write_run
+from support.page_lab import PageServer
+from support.page_runs import HOSTILE, LiveRun, write_hostile, write_page_run
+from support.waiting import wait_until
+from support.written_runs import write_run
 
 if TYPE_CHECKING:
     from conftest import Faults

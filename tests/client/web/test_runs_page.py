@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from page_lab import PageServer
-from page_runs import (
+from support.page_lab import PageServer
+from support.page_runs import (
     HOSTILE,
     LiveRun,
     write_hostile,
@@ -27,8 +27,8 @@ from page_runs import (
     write_page_run,
     write_sweep,
 )
-from page_view import View, read_columns
-from waiting import wait_until
+from support.page_view import View, read_columns
+from support.waiting import wait_until
 
 from rla_client.plot.frames import group_curves, smooth
 from rla_client.plot.statistics import curve_band
@@ -387,7 +387,9 @@ def test_smoothing_is_that_of_rla_plot(sweep: View, root: Path) -> None:
     for _ in range(5):
         sweep.page.keyboard.press("ArrowRight")
     assert slider.input_value() == "5"
-    sweep.page.wait_for_function("() => document.querySelector('section.panel').panel.asked.smooth === 5")
+    sweep.page.wait_for_function(
+        "() => document.querySelector('section.panel[data-metric=loss]').panel.asked.smooth === 5"
+    )
     told = sweep.server.ask("runs")
     columns = read_columns(root, told["table"][1], told["index"][1])
     xs, ys = sweep.curve("loss", 1)

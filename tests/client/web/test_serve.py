@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_lab import PageServer
-from page_runs import LiveRun, write_page_run
-from ports import free_port
-from waiting import wait_until
+from support.page_lab import PageServer
+from support.page_runs import LiveRun, write_page_run
+from support.ports import free_port
+from support.waiting import wait_until
 
 Serve = Callable[..., PageServer]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

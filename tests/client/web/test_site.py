@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from page_runs import write_page_run, write_sweep
+from support.page_runs import write_page_run, write_sweep
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.web import site as site_module

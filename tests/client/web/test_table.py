@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_lab import PageServer
-from page_runs import (
+from support.page_lab import PageServer
+from support.page_runs import (
     HOSTILE,
     LiveRun,
     write_hostile,
@@ -23,7 +23,7 @@ from page_runs import (
     write_small,
     write_sweep,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 Serve = Callable[..., PageServer]
 BY_COLUMN = (

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_lab import KEYS, BucketPath, S3Server, opened, remote
-from faulty_store import FAULTS, FaultyStore
-from replication_lab import ITEM, random_bytes
+from support.bucket_lab import KEYS, BucketPath, S3Server, opened, remote
+from support.faulty_store import FAULTS, FaultyStore
+from support.replication_lab import ITEM, random_bytes
 
 from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_connect
@@ -353,8 +353,8 @@ def test_refused_credentials_are_a_refused_login(
     server: S3Server, bucket: str, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     text = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
-    monkeypatch.setattr("faulty_store.INTERNAL", text)
-    monkeypatch.setattr("faulty_store._Handler.send_response_only", _forbid)
+    monkeypatch.setattr("support.faulty_store.INTERNAL", text)
+    monkeypatch.setattr("support.faulty_store._Handler.send_response_only", _forbid)
     store.fault = lambda *_: "500"
     with pytest.raises(LoginError, match=code) as caught:
         opened(server, bucket, endpoint=store.endpoint)

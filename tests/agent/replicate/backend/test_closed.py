@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
-from waiting import wait_until
+from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, replication_status
 from rla_agent.replicate.backend.connect import Login, resolve_login
@@ -37,13 +37,13 @@ def nothing_pinned(master: Sshd, **more: object) -> dict[str, object]:
     return master.remote(host_key="", known_hosts=str(master.folder / "known_hosts"), **more)
 
 
-def test_an_unknown_host_key_is_refused_with_the_words_to_mend_it(master: Sshd, make_node: MakeNode) -> None:
+def test_an_unknown_host_key_is_refused_with_the_words_to_fix_it(master: Sshd, make_node: MakeNode) -> None:
     node = make_node(nothing_pinned(master))
     node.run()
     node.start()
     wait_until(lambda: blocked(node), 20)
     assert master.fingerprint() in str(target(node)["reason"])
-    assert str(target(node)["mend"]).endswith(f"rla-agent trust 127.0.0.1 --config {node.config}")
+    assert str(target(node)["fix"]).endswith(f"rla-agent trust 127.0.0.1 --config {node.config}")
     assert "rla-agent trust" in as_text(replication_status(node.state))
     assert tree(master.root) == {}
     # once it is known, `retry` goes on
@@ -59,7 +59,7 @@ def test_trust_wakes_the_replicator(master: Sshd, make_node: MakeNode) -> None:
     node.run()
     node.start()
     wait_until(lambda: "is not known" in str(target(node).get("reason")), 20)
-    command = str(target(node)["mend"]).rpartition("run: ")[2].split()
+    command = str(target(node)["fix"]).rpartition("run: ")[2].split()
     done = subprocess.run(
         [sys.executable, "-m", "rla_agent", *command[1:], "--yes"],
         env={**os.environ, "RLA_STATE_DIR": str(node.state), "HOME": str(node.folder)},
@@ -91,7 +91,7 @@ def test_a_changed_host_key_is_refused(master: Sshd, make_node: MakeNode) -> Non
     node.start()
     wait_until(lambda: blocked(node), 20)
     assert "has changed" in str(target(node)["reason"])
-    assert "ssh-keygen -R" in str(target(node)["mend"])
+    assert "ssh-keygen -R" in str(target(node)["fix"])
     assert tree(master.root) == {}
 
 
@@ -189,7 +189,7 @@ def test_only_trust_makes_the_remote_root(master: Sshd, make_node: MakeNode) -> 
     node.start()
     wait_until(lambda: blocked(node), 20)
     assert f"remote root {root} does not exist" in str(target(node)["reason"])
-    assert "rla-agent trust 127.0.0.1" in str(target(node)["mend"])
+    assert "rla-agent trust 127.0.0.1" in str(target(node)["fix"])
     login = resolve_login(load_config(node.config).remote_setting, node.state / "replicate")
     asked: list[str] = []
     refused = trust(login, str(root), node.state / "replicate", lambda text: bool(asked.append(text)))
@@ -295,7 +295,7 @@ def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd)
         entry for entry in replication_status(node.state)["parked"] if entry["path"].endswith("warn.txt")
     ]
     assert parked["reason"].startswith("moved on master")
-    assert "retry" in parked["mend"]
+    assert "retry" in parked["fix"]
     assert not (master.root / "log" / ITEM).exists()
     registry.ask_retry(node.state)
     wait_until((master.root / "log" / ITEM / "warn.txt").exists, 20)

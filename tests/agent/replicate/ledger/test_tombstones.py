@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
-from waiting import wait_until
+from support.replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
+from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import registry, replication_status

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from replication_lab import ITEM, random_bytes
+from support.replication_lab import ITEM, random_bytes
 
 from rla_agent.replicate import registry
 from rla_agent.replicate.backend.folder import FolderSession

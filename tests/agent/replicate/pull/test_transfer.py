@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_link import Proxy
-from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree
-from waiting import wait_until
+from support.faulty_link import Proxy
+from support.replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree
+from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import register, replication_status, settings
@@ -273,7 +273,7 @@ def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])
-def test_verify_finds_every_fault_and_mends_it(node: Node, master: Sshd, count: int) -> None:
+def test_verify_finds_every_fault_and_repairs_it(node: Node, master: Sshd, count: int) -> None:
     log = node.run(state="finished")
     (log / "progress.csv").write_text("a\n1\n")
     folder = node.item("results")
@@ -306,7 +306,7 @@ def test_verify_finds_every_fault_and_mends_it(node: Node, master: Sshd, count: 
     edited = master.root / "log" / ITEM / "progress.csv"
     edited.write_text("somebody's own work\n")
     verify_database(node.state, config, node.root, fix=True)
-    wait_until(lambda: _equal(node, master), 60, "the faults being mended")
+    wait_until(lambda: _equal(node, master), 60, "the faults being fixed")
     kept = list(master.root.rglob("*.kept-*"))
     names = {path.name.partition(".kept-")[0] for path in kept}
     other_size = {f"{number}.bin" for number in range(2, count, 3)}  # perhaps somebody's edit

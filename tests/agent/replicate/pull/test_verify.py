@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from replication_lab import ITEM
+from support.replication_lab import ITEM
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import RemoteStat

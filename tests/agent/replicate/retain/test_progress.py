@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hung_folder import hung, needs_hung_folder
+from support.hung_folder import hung, needs_hung_folder
 
 from rla_agent.replicate import register
 from rla_agent.replicate.agent_side import Replication

@@ -14,10 +14,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ports import free_port
-from prune_lab import STEPS, fill, make_settled, prune, wait_clean
-from replication_lab import ITEM, Node, Sshd, tree, wait_same
-from waiting import wait_until
+from support.ports import free_port
+from support.prune_lab import STEPS, fill, make_settled, prune, wait_clean
+from support.replication_lab import ITEM, Node, Sshd, tree, wait_same
+from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import replication_status
@@ -335,7 +335,7 @@ def test_results_when_named_and_more_kept_when_asked(sent: Node) -> None:
 
 
 def test_without_a_limit_it_asks_for_one(node: Node) -> None:
-    assert "say what may go" in prune(node).stderr
+    assert "say what may be deleted" in prune(node).stderr
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from replication_lab import ITEM
+from support.replication_lab import ITEM
 
 from rla_agent.command import prune as prune_command
 from rla_agent.replicate.retain.prune_note import is_pruned
@@ -32,11 +32,11 @@ def test_a_damaged_note_still_keeps_the_masters_copy(tmp_path: Path) -> None:
     [
         ({}, "no database is replicated"),
         ({"older_than": "1d", "kind": ["log"]}, "never pruned"),
-        ({"older_than": "soon"}, "is no age"),
-        ({"free": "much"}, "is no size"),
-        ({"max_bytes": "0"}, "--max 0 is no limit, give more than 0"),
-        ({"free": "0G"}, "--free 0G is no limit"),
-        ({"older_than": "0d"}, "--older-than 0d is no limit"),
+        ({"older_than": "soon"}, "is not an age"),
+        ({"free": "much"}, "is not a size"),
+        ({"max_bytes": "0"}, "--max 0 is not above 0"),
+        ({"free": "0G"}, "--free 0G is not above 0"),
+        ({"older_than": "0d"}, "--older-than 0d is not above 0"),
         ({"free": "1G", "data_root": Path("/tmp")}, "/tmp is not replicated"),
     ],
 )

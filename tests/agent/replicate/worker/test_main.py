@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hung_folder import hung, needs_hung_folder
-from replication_lab import Node, same_trees
-from waiting import wait_until
+from support.hung_folder import hung, needs_hung_folder
+from support.replication_lab import Node, same_trees
+from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, replication_status
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from replication_lab import Node, Sshd, same_trees
-from waiting import wait_until
+from support.replication_lab import Node, Sshd, same_trees
+from support.waiting import wait_until
 
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.report import attention, headline, shown_target
@@ -15,7 +15,7 @@ from rla_agent.replicate.worker.link import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health
 from rla_agent.service.doctor.doctor import Finding
 
-DOWN = Health(tries=1, reason="Connection refused", mend="is the master up?")
+DOWN = Health(tries=1, reason="Connection refused", fix="is the master up?")
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_the_agents_log_tells_of_an_outage_once_and_of_its_end(master: Sshd, nod
     wait_until(lambda: same_trees(node, master.root), 60)
     wait_until(lines, 20)
     assert [line.partition(": ")[2] for line in lines()] == [
-        f"replication to sftp://{node.remote['username']}@127.0.0.1:{master.port}{master.root} goes on"
+        f"replication to sftp://{node.remote['username']}@127.0.0.1:{master.port}{master.root} continues"
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replication_lab import random_bytes, tree
+from support.replication_lab import random_bytes, tree
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SourceChangedError

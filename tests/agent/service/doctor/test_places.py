@@ -1,4 +1,4 @@
-"""Each finding of `rla-agent doctor`: damage made, finding seen, mend applied, finding gone.
+"""Each finding of `rla-agent doctor`: damage made, finding seen, fix applied, finding gone.
 
 Here those about folders, sockets, the spool, the database and the data root.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import TIME_FACTOR
+from support.waiting import TIME_FACTOR
 
 from rla_agent.service.doctor.doctor import Finding, report
 from rla_agent.store.state import AgentDatabase
@@ -74,21 +74,21 @@ def test_config(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["state", "runtime"])
 def test_folder_open_to_others(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places, kind: str
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places, kind: str
 ) -> None:
     (places.state if kind == "state" else places.runtime).chmod(0o755)
     found = look()[f"{kind}-permissions"]
     assert "755" in found.what
-    mend(found)
+    fix(found)
     assert look() == {}
 
 
 def test_state_is_a_file(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
 ) -> None:
     shutil.rmtree(places.state)
     places.state.write_text("")
-    mend(look()["state-permissions"])
+    fix(look()["state-permissions"])
     assert "state-permissions" not in look()
     places.create()
 
@@ -100,12 +100,12 @@ def test_files_of_somebody_else(look: Callable[..., dict[str, Finding]], places:
     os.chown(places.log, 12345, 12345)
     found = look()["state-owner"]
     assert str(places.log) in found.what
-    subprocess.run(shlex.split(found.mend)[1:], check=True)  # without sudo
+    subprocess.run(shlex.split(found.fix)[1:], check=True)  # without sudo
     assert look() == {}
 
 
 def test_a_path_that_others_can_change(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path, places: Places
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path, places: Places
 ) -> None:
     """Their folder above the state; then a home of that kind, which is done without."""
     tmp_path.chmod(0o777)
@@ -113,12 +113,12 @@ def test_a_path_that_others_can_change(
     assert f"{tmp_path} can be written by everybody" in found.what
     with pytest.raises(PlaceError, match=f"chmod o-w {tmp_path}"):
         places.create()
-    mend(found)
+    fix(found)
     assert look() == {}
 
 
 def test_a_home_that_others_can_change(
-    mend: Callable[[Finding], None],
+    fix: Callable[[Finding], None],
     look: Callable[..., dict[str, Finding]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,12 +130,12 @@ def test_a_home_that_others_can_change(
     home.chmod(0o777)
     found = look()["state-elsewhere"]
     assert f"/var/tmp/rla-agent-{os.geteuid()}" in found.what
-    mend(found)
+    fix(found)
     assert "state-elsewhere" not in look()
 
 
 def test_an_interpreter_that_others_can_exchange(
-    mend: Callable[[Finding], None],
+    fix: Callable[[Finding], None],
     look: Callable[..., dict[str, Finding]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +148,7 @@ def test_an_interpreter_that_others_can_exchange(
         patch.setattr(sys, "executable", str(program))
         found = look()["interpreter-unsafe"]
         assert str(program) in found.what
-        mend(found)
+        fix(found)
         assert look() == {}
 
 
@@ -166,7 +166,7 @@ def test_a_stream_that_is_not_ours(
         pytest.skip("needs root to give a folder away")
     found = look()["spool-foreign"]
     assert str(stream) in found.what
-    subprocess.run(shlex.split(found.mend)[1:], check=True)  # without sudo
+    subprocess.run(shlex.split(found.fix)[1:], check=True)  # without sudo
     assert look() == {}
 
 
@@ -241,7 +241,7 @@ def test_a_missing_state_folder_below_somebody_elses(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "file" / "state"))
-    assert "RLA_STATE_DIR" in look()["state-permissions"].mend
+    assert "RLA_STATE_DIR" in look()["state-permissions"].fix
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "mine"))
     assert "state-permissions" not in look()
 
@@ -250,7 +250,7 @@ def test_socket_path_too_long(
     look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RLA_RUNTIME_DIR", str(tmp_path / ("x" * 110)))
-    assert "RLA_RUNTIME_DIR" in look()["socket-path"].mend
+    assert "RLA_RUNTIME_DIR" in look()["socket-path"].fix
     monkeypatch.setenv("RLA_RUNTIME_DIR", "/tmp/rla-short")
     assert "socket-path" not in look()
 
@@ -263,7 +263,7 @@ def test_socket_deleted_under_a_living_agent(
     assert look() == {}
     agent.send_signal(signal.SIGSTOP)
     agent.places.control_socket.unlink()
-    assert look()["socket-missing"].mend == "rla-agent restart"
+    assert look()["socket-missing"].fix == "rla-agent restart"
     agent.send_signal(signal.SIGCONT)
     wait_until(lambda: look() == {})
 
@@ -272,7 +272,7 @@ def test_socket_deleted_under_a_living_agent(
 def test_agent_that_hangs(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     agent.send_signal(signal.SIGSTOP)
     found = look()["agent-silent"]
-    assert f"kill -9 {agent.pid}" in found.mend
+    assert f"kill -9 {agent.pid}" in found.fix
     agent.restart()
     assert look() == {}
 
@@ -304,11 +304,11 @@ def test_rows_in_the_state_folder_of_another_host_name(
     (former.spool / "0123456789abcdef-1-00000000").mkdir(mode=0o700)
     found = look(places=own)["spool-elsewhere"]
     assert str(former.spool) in found.what
-    assert found.mend == f"rla-agent drain --spool {former.state}"
+    assert found.fix == f"rla-agent drain --spool {former.state}"
 
 
 def test_spool_damaged_and_full(
-    mend: Callable[[Finding], None],
+    fix: Callable[[Finding], None],
     places: Places,
     look: Callable[..., dict[str, Finding]],
     tmp_path: Path,
@@ -321,7 +321,7 @@ def test_spool_damaged_and_full(
     (tmp_path / "rla_config.yaml").write_text("AGENT:\n  spool_max_bytes: 16777216\n")
     found = look()
     assert {"spool-damaged", "spool-full"} <= set(found)
-    mend(found["spool-damaged"])
+    fix(found["spool-damaged"])
     assert look() == {}
 
 
@@ -330,11 +330,11 @@ def test_database(places: Places, look: Callable[..., dict[str, Finding]], new_a
     assert look() == {}
     with places.database.open("r+b") as file:
         file.write(b"not a database at all" * 100)
-    assert look()["database"].mend.startswith("rla-agent restart")
+    assert look()["database"].fix.startswith("rla-agent restart")
     new_agent().start()
     found = look()
     assert set(found) == {"database-aside"}
-    subprocess.run(found["database-aside"].mend.partition("; then: ")[2], shell=True, check=True)
+    subprocess.run(found["database-aside"].fix.partition("; then: ")[2], shell=True, check=True)
     assert look() == {}
 
 

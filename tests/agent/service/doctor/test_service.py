@@ -1,4 +1,4 @@
-"""Each finding of `rla-agent doctor`: damage made, finding seen, mend applied, finding gone.
+"""Each finding of `rla-agent doctor`: damage made, finding seen, fix applied, finding gone.
 
 Here those about the running agent, limits, units, the environment and alerts; and the command itself.
 """
@@ -37,15 +37,15 @@ def test_problems_of_the_agent(
 
 
 def test_problems_of_replication(look: Callable[..., dict[str, Finding]]) -> None:
-    found = look(replication=({"what": "held up: refused", "mend": "is it up?"},))["replication-problem"]
-    assert (found.level, found.what, found.mend) == ("warning", "held up: refused", "is it up?")
+    found = look(replication=({"what": "held up: refused", "fix": "is it up?"},))["replication-problem"]
+    assert (found.level, found.what, found.fix) == ("warning", "held up: refused", "is it up?")
     assert look() == {}  # with a master that is down: tests/agent/replicate/worker/test_offline.py
 
 
 def test_version_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     status = agent.status()
     status["agent"]["version"] = "0.0.1"
-    assert look(status=status)["version-agent"].mend == "rla-agent restart"
+    assert look(status=status)["version-agent"].fix == "rla-agent restart"
     assert look() == {}
 
 
@@ -64,7 +64,7 @@ def test_versions_of_libraries(
     old.mkdir(parents=True)
     (old / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(old.parent))
-    assert look()[finding].mend == f"pip install '{name}>={least}'"
+    assert look()[finding].fix == f"pip install '{name}>={least}'"
     (old / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {least}\n")
     assert look() == {}
     shutil.rmtree(old)
@@ -129,12 +129,12 @@ def test_shared_memory(places: Places, tmp_path: Path) -> None:
 
 
 def test_clock(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
 ) -> None:
     places.log.write_text("")
     os.utime(places.log, (time.time() + 3600, time.time() + 3600))
     found = look()["clock"]
-    mend(Finding("", "", "", found.mend.partition("; when the clock is right: ")[2]))
+    fix(Finding("", "", "", found.fix.partition("; when the clock is right: ")[2]))
     assert look() == {}
     assert look(now=1000.0)["clock"].level == "fault"
 
@@ -153,7 +153,7 @@ def user_unit(tmp_path: Path, system: Path, look: Callable[..., dict[str, Findin
 
 def test_unit_stale(user_unit: Path, look: Callable[..., dict[str, Finding]]) -> None:
     user_unit.write_text(user_unit.read_text().replace("WatchdogSec=30", "WatchdogSec=3"))
-    assert look()["unit-stale"].mend.startswith("rla-agent install-service")
+    assert look()["unit-stale"].fix.startswith("rla-agent install-service")
     install_user_unit(None)
     assert look() == {}
 
@@ -168,7 +168,7 @@ def test_unit_interpreter(user_unit: Path, look: Callable[..., dict[str, Finding
 def test_unit_linger(user_unit: Path, look: Callable[..., dict[str, Finding]], system: Path) -> None:
     (linger,) = (system / "var/lib/systemd/linger").iterdir()
     linger.unlink()
-    assert look()["unit-linger"].mend == f"loginctl enable-linger {linger.name}"
+    assert look()["unit-linger"].fix == f"loginctl enable-linger {linger.name}"
     linger.touch()
     assert look() == {}
     del user_unit
@@ -197,7 +197,7 @@ def test_unit_that_does_not_serve(agent: Any, look: Callable[..., dict[str, Find
     from rla_client.contract.agent_process import Unit
 
     unit = Unit("rla-agent.service", system=False)
-    assert look(unit=unit)["unit-not-serving"].mend == "rla-agent restart"
+    assert look(unit=unit)["unit-not-serving"].fix == "rla-agent restart"
     assert "unit-not-serving" not in look(unit=unit, holder={"pid": agent.pid, "service": "user"})
 
 
@@ -206,7 +206,7 @@ def test_remove_ipc(
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1234)  # logind spares root
     (system / "run/systemd/system").mkdir(parents=True)
-    assert "loginctl enable-linger" in look(user="alice")["remove-ipc"].mend
+    assert "loginctl enable-linger" in look(user="alice")["remove-ipc"].fix
     (system / "var/lib/systemd/linger/alice").touch()
     assert "remove-ipc" not in look(user="alice")
     assert "remove-ipc" in look(user="bob")
@@ -223,7 +223,7 @@ def test_password_of_the_service(
     remote = "SEND_LOG_FILE: true\nREMOTE_SETTING:\n  ftp_server: master\n  password_env: MASTER_PASSWORD\n"
     (tmp_path / "rla_config.yaml").write_text(remote)
     agent = new_agent().start()
-    assert "MASTER_PASSWORD" in look()["service-password"].mend
+    assert "MASTER_PASSWORD" in look()["service-password"].fix
     monkeypatch.setenv("MASTER_PASSWORD", "x")
     agent.restart()
     assert look() == {}
@@ -237,7 +237,7 @@ def test_a_buckets_variables_of_the_service(
     agent = new_agent().start()
     assert "service-bucket" not in look()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    assert "AWS_ACCESS_KEY_ID" in look()["service-bucket"].mend
+    assert "AWS_ACCESS_KEY_ID" in look()["service-bucket"].fix
     agent.restart()
     assert look() == {}
 
@@ -264,7 +264,7 @@ def test_ssh_agent_of_the_service(
 
 
 def test_credentials_file(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
 ) -> None:
     (tmp_path / "rla_config.yaml").write_text(
         "SEND_LOG_FILE: true\nREMOTE_SETTING:\n  ftp_server: master\n  credentials_file: secret\n"
@@ -272,7 +272,7 @@ def test_credentials_file(
     assert "No such file" in look()["credentials"].what
     (tmp_path / "secret").write_text("x")
     (tmp_path / "secret").chmod(0o644)
-    mend(look()["credentials"])
+    fix(look()["credentials"])
     assert look() == {}
 
 
@@ -280,7 +280,7 @@ def test_credentials_file(
 
 
 def test_alert_channels(
-    mend: Callable[[Finding], None],
+    fix: Callable[[Finding], None],
     agent: Any,
     look: Callable[..., dict[str, Finding]],
     tmp_path: Path,
@@ -292,7 +292,7 @@ def test_alert_channels(
     assert "No such file" in look()["alerts-secret"].what
     (tmp_path / "pw").write_text("x")
     (tmp_path / "pw").chmod(0o644)
-    mend(look()["alerts-secret"])
+    fix(look()["alerts-secret"])
     assert look() == {}
     monkeypatch.setenv("ONLY_HERE", "x")
     config.write_text(config.read_text().replace("credentials_file: pw", "password_env: ONLY_HERE"))
@@ -302,13 +302,13 @@ def test_alert_channels(
 
 
 def test_alert_commands(
-    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
+    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
 ) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text("AGENT: {alerts: {channels: {run: {kind: command, command: [./tell]}}}}\n")
     config.chmod(0o646)
     assert set(look()) == {"alerts-command", "alerts-unused"}
-    mend(look()["alerts-command"])
+    fix(look()["alerts-command"])
     (tmp_path / "tell").write_text("#!/bin/sh\n")
     (tmp_path / "tell").chmod(0o755)
     assert set(look()) == {"alerts-unused"}
@@ -329,7 +329,7 @@ def test_exit_codes_and_json(places: Places, system: Path, tmp_path: Path) -> No
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
-    assert {"name", "level", "what", "mend"} == set(findings[0])
+    assert {"name", "level", "what", "fix"} == set(findings[0])
     places.stopped_marker.unlink()
     notes = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert notes.returncode == (

@@ -1,0 +1,141 @@
+"""Making items out of the logs of other tools; `rla import` is the command.
+
+Runs appear in batches of `BATCH`, each run whole; what a killed import had not finished is finished, or
+swept, by the next command that changes the database (`changes`), and the next import goes on there.
+
+Each module reads one kind: `folders` TensorBoard's event folders, CSV files and garage's folders, the
+others the tool that they are named after. All yield `source.Found`; `source.write` makes the items.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from rla_client.contract.errors import ArgumentError, BrokenFileError
+from rla_client.contract.layout import LOG, check_table_name
+from rla_client.contract.spelling import unknown
+from rla_client.database.copies import publish
+from rla_client.database.imports import aim, folders, mlflow, sacred, trackio, wandb
+from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write
+
+BATCH = 100  # runs that appear together: they share the syncs and the journal entry
+Finder = Callable[[Path], Iterator[Look]]
+FINDERS: dict[str, Finder] = {
+    "tensorboard": folders.tensorboard,
+    "csv": folders.csv_files,
+    "garage": folders.garage,
+    "wandb": wandb.find,
+    "mlflow": mlflow.find,
+    "trackio": trackio.find,
+    "aim": aim.find,
+    "sacred": sacred.find,
+}
+
+
+def import_logs(  # noqa: PLR0913 - the options of the command
+    data_root: Path,
+    kind: str,
+    folder: Path,
+    table: str | None,
+    now: float,
+    *,
+    reruns: bool = False,
+    media: bool = True,
+) -> tuple[list[str], list[str], list[str]]:
+    """Import everything below a folder; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        kind: one of `FINDERS`.
+        folder: what to import, a folder or a file.
+        table: task table that gets the runs; None: that of their project, else `imported`.
+        now: Unix seconds.
+        reruns: also what `rla rerun` made.
+        media: also images, videos and other files.
+
+    Returns:
+        (runs made, runs that were there, problems), a run as `table/index`.
+
+    Raises:
+        ArgumentError: an unknown kind, or nothing of that kind below the folder.
+        MissingExtraError: the kind needs a library that is not installed.
+        OSError: the database cannot be written; what was made stays, and the next import goes on there.
+    """
+    if table is not None:
+        check_table_name(table)
+    if kind not in FINDERS:
+        raise unknown(kind, FINDERS, f"cannot import {kind!r}")
+    work = _Import(data_root, table, media)
+    looks = guarded(os.fspath(folder), FINDERS[kind](folder))
+    if kind == "garage" and not reruns:
+        looks = work.without_reruns(looks, folder)
+    while not work.ended:
+        publish(data_root, partial(work.stage, looks), now)
+    if not (work.made or work.there or work.problems):
+        message = f"nothing to import: no {kind} logs below {folder}"
+        raise ArgumentError(message)
+    return work.made, work.there, work.problems
+
+
+@dataclass(slots=True)
+class _Import:
+    """What one call of `import_logs` did so far; the rest: its arguments."""
+
+    data_root: Path
+    table: str | None
+    media: bool
+    made: list[str] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    ended: bool = False
+
+    def without_reruns(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
+        """The looks at what `rla rerun` has not made."""
+        for where, look in looks:
+            if folders.is_rerun(Path(where), folder):
+                self.problems.append(f"{where} repeats a run (rla rerun); --reruns imports it")
+            else:
+                yield where, look
+
+    def stage(self, looks: Iterator[Look], staging: Path) -> dict[str, str]:
+        """Write the next `BATCH` runs into a folder; returns where each item of them goes."""
+        moves: dict[str, str] = {}
+        staged: list[str] = []
+        for where, look in looks:
+            try:
+                found = look()
+                place = self.table or (table_name(found.table) if found.table else DEFAULT_TABLE)
+                run = f"{place}/{found.index}"
+                if run in staged or (self.data_root / LOG / run).exists():
+                    self.there.append(run)
+                    continue
+                source = found.read()
+            except UNREADABLE as error:
+                self.problems.append(_problem(where, error))
+                continue
+            name = str(len(staged))
+            try:
+                kinds = write(staging / name, source if self.media else replace(source, files=()))
+            except BrokenFileError as error:  # of what was to be copied; any other error ends the import
+                self.problems.append(str(error))
+                shutil.rmtree(staging / name)
+                continue
+            moves |= {f"{name}/{kind}": f"{kind}/{run}" for kind in kinds}
+            staged.append(run)
+            if len(staged) == BATCH:
+                break
+        else:
+            self.ended = True
+        self.made += staged
+        return moves
+
+
+def _problem(where: str, error: Exception) -> str:
+    if isinstance(error, BrokenFileError):
+        return str(error)
+    return f"{where} cannot be read: {type(error).__name__}: {error}"

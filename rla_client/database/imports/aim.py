@@ -1,0 +1,96 @@
+"""Aim repositories (`.aim`), read by aim itself, which has to be installed.
+
+aim writes into what it opens, so it opens a copy without links, in a temporary folder, and makes an index
+of all runs there first: its own lacks those that no `aim up` has seen. The experiment is the table. A
+metric is `<name>`, behind what its context says: `train/loss` of `subset=train`, `split=a/loss` of others.
+Images and other objects lie inside of aim's own files and are left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError, MissingExtraError
+from rla_client.database.imports.source import (
+    Found,
+    Look,
+    Point,
+    Source,
+    files_below,
+    run_name,
+    run_state,
+    table_of,
+)
+from rla_client.database.records import UNKNOWN
+
+REPOSITORY = ".aim"
+_SYSTEM = "__system_params"
+_MACHINE = "__system__"  # begins the names of samples of the machine
+
+
+def find(path: Path) -> Iterator[Look]:
+    """The runs of a repository: the folder that holds `.aim`, or that itself."""
+    folder = path if path.name == REPOSITORY else path / REPOSITORY
+    if not (folder / "meta" / "chunks").is_dir():
+        return
+    try:
+        import aim
+    except ModuleNotFoundError as error:
+        message = f"rla import aim needs {error.name}: pip install aim"
+        raise MissingExtraError(message, name=error.name) from error
+    if not hasattr(aim, "Repo"):
+        message = "rla import aim needs aim 3 or later: pip install aim"
+        raise ArgumentError(message)
+    with tempfile.TemporaryDirectory(prefix="rla-import-") as made:
+        copy = Path(made, REPOSITORY)
+        for file, name in files_below(folder):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy / name, follow_symlinks=False)
+        (copy / "locks").mkdir(exist_ok=True)
+        repository = aim.Repo(made)
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
+            repository._recreate_index()  # noqa: SLF001 - what `aim storage reindex` calls
+        for name in sorted(repository.list_all_runs()):
+            yield f"run {name} of {folder}", partial(_look, aim, repository, name)
+
+
+def _look(aim: Any, repository: Any, name: str) -> Found:  # noqa: ANN401 - a module and an object of it
+    run = aim.Run(name, repo=repository, read_only=True)
+    shown = run_name(run.name if str(run.name) != f"Run: {name}" else "", name)
+    return Found(shown, float(run.creation_time or 0.0), partial(_read, run, name), str(run.experiment or ""))
+
+
+def _read(run: Any, name: str) -> Source:  # noqa: ANN401
+    params = dict(run.meta_run_attrs_tree.collect())
+    system = params.pop(_SYSTEM, {})
+    metrics = (metric for metric in run.metrics() if not str(metric.name).startswith(_MACHINE))
+    points = [point for metric in metrics for point in _points(metric)]
+    ended = run.end_time
+    own = run_state(
+        "aim", name, "finished" if ended else UNKNOWN, opened=float(run.creation_time or 0.0),
+        closed=float(ended) if ended else None,
+    )  # fmt: skip
+    return Source(
+        *table_of(points),
+        params,
+        state=own,
+        environment=system if isinstance(system, dict) else {},
+        tags=[str(tag) for tag in run.tags],
+        note=str(run.description or ""),
+    )
+
+
+def _points(metric: Any) -> Iterator[Point]:  # noqa: ANN401
+    context = metric.context.to_dict()
+    above = [str(value) if key == "subset" else f"{key}={value}" for key, value in context.items()]
+    name = "/".join([*above, str(metric.name)])
+    steps, (values, _, times) = metric.data.items_list()
+    for step, value, when in zip(steps, values, times, strict=True):
+        yield name, int(step), float(when), value

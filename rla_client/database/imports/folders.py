@@ -1,0 +1,258 @@
+"""TensorBoard's event folders, CSV files and garage's folders, each a run.
+
+The index is made of the time of the source's first record and its path below the imported folder.
+
+Of garage's folders, variant.json holds the hyper-parameters; metadata.json (git, packages, machine)
+goes into the item's environment.json; secrets are hidden in both. What `rla rerun` made beside a run
+repeats it, and would count twice in every mean: it is passed over unless asked for.
+
+Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
+the item's, not its identity (id, streams, parent): the item is a copy, which nobody goes on in.
+What was still running when it was copied has the state `unknown`.
+
+Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
+`time-step` is the step of the event, or the source's own step column.
+
+Reading TensorBoard event files: scalars by tag, with step, wall time and value.
+
+A file is a series of records `length u64 | masked crc u32 | data | masked crc u32`; the data are
+Event messages. Reading stops at the first torn record, as TensorBoard does. Scalars are simple
+values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
+hyper-parameters; other summaries are passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.csv_lines import split_rows
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.extras import extra
+from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.database.imports.source import Found, Look, Source
+from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
+from rla_client.run.readers import MAX_RECORD_BYTES
+
+_HEAD = struct.Struct("<QI")
+_NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
+_TEXT = 7
+MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
+MAX_POINTS = 20_000_000  # of one run's event files, some 200 bytes each while they are put together
+STEP_COLUMNS = (
+    TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
+    "Step", "steps", "iteration", "Iteration", "epoch",
+)  # fmt: skip
+RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes: code/ and run/
+STATE_FIELDS = (  # of run.json
+    "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
+    "closed", "user", "host", "versions", "updated",
+)  # fmt: skip
+
+
+def tensorboard(folder: Path) -> Iterator[Look]:
+    """Each folder below that holds event files."""
+    for here, _, names in os.walk(folder):
+        if any(".tfevents." in name for name in names):
+            yield here, partial(_look, _read_tensorboard, Path(here), folder)
+
+
+def csv_files(folder: Path) -> Iterator[Look]:
+    """Each CSV file below."""
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*.csv")):
+        if path.is_file():
+            yield os.fspath(path), partial(_look, _read_csv, path, folder)
+
+
+def garage(folder: Path) -> Iterator[Look]:
+    """Each folder below with what garage's launcher writes."""
+    for path in sorted(folder.rglob("progress.csv")):
+        here = path.parent
+        if (here / "variant.json").exists() or (here / "metadata.json").exists():
+            yield os.fspath(here), partial(_look, _read_garage, here, folder)
+
+
+def _look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
+    """A run whose start only its rows tell: it is read at once."""
+    began, source = read(path)
+    name = path.name if path == folder else os.fspath(path.relative_to(folder))
+    return Found(name, began, lambda: source, secrets=source.params)
+
+
+def is_rerun(path: Path, folder: Path) -> bool:
+    """Whether a folder is the `run` of a `<run>-rerun` that `rla rerun` made beside `<run>`."""
+    above = path.parent
+    return path.name == "run" and above.name.endswith(RERUN_ENDING) and folder not in {path, above}
+
+
+def _read_tensorboard(path: Path) -> tuple[float, Source]:
+    table: dict[int, dict[str, str]] = {}
+    times: dict[int, float] = {}
+    params: dict[str, Any] = {}
+    tags: dict[str, None] = {}
+    began = float("inf")
+    files = event_files(path)
+    points = 0
+    for file in files:
+        for point in read_points(file):
+            points += 1
+            if points > MAX_POINTS:
+                raise BrokenFileError(os.fspath(path), f"more than {MAX_POINTS} points: import parts of it")
+            began = min(began, point.wall_time)
+            if not isinstance(point.value, float):
+                params |= point.value if isinstance(point.value, dict) else {point.tag: point.value}
+                continue
+            tags[point.tag] = None
+            table.setdefault(point.step, {})[point.tag] = repr(point.value)
+            times[point.step] = max(point.wall_time, times.get(point.step, 0.0))
+    if not table:
+        raise BrokenFileError(os.fspath(path), "no scalar in its event files")
+    names = sorted(tags.keys() - {TIME_STEP, TIMESTAMP})
+    columns = [*names, TIME_STEP, TIMESTAMP]
+    rows = [
+        [*(cells.get(name, "") for name in names), str(step), repr(times[step])]
+        for step, cells in sorted(table.items())
+    ]
+    return began, Source(columns, rows, params, files)
+
+
+def _read_csv(path: Path) -> tuple[float, Source]:
+    columns, rows = _table(path)
+    return path.stat().st_mtime, Source(*_with_steps(columns, rows), {})
+
+
+def _read_garage(path: Path) -> tuple[float, Source]:
+    columns, rows = _table(path / "progress.csv")
+    params, metadata = (read_json(path / name) or {} for name in ("variant.json", "metadata.json"))
+    around = metadata.pop("environment", {})
+    environment = {**around, **metadata} if isinstance(around, dict) else metadata
+    state = _state(path / RUN_FILE)
+    began = state.get("opened")
+    if not isinstance(began, int | float) or not 0 <= began < MAX_TIME:
+        began = min(entry.stat().st_mtime for entry in path.iterdir())
+    text = path / "debug.log"
+    events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
+    log = text if text.is_file() else None
+    return began, Source(*_with_steps(columns, rows), params, events, log, state, environment)
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """How the run of a run.json stood; empty without one.
+
+    Raises:
+        BrokenFileError: it is no JSON object.
+    """
+    found = read_json(path) or {}
+    state = {name: found[name] for name in STATE_FIELDS if name in found}
+    if state.get("state") in LIVE_STATES:
+        state |= {"state": UNKNOWN, "reason": "it was running when it was imported"}
+    return state
+
+
+def _table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a CSV; lines with `#` before the header (SB3's monitor) are passed over."""
+    with open_plain(path, links=True) as file:
+        size = written_bytes(file)
+        if size > MAX_CSV_BYTES:
+            raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
+        data = io.BytesIO(file.read(size).replace(b"\0", b"?"))
+    lines = list(io.TextIOWrapper(data, encoding="utf-8", errors="replace", newline=""))
+    while lines and lines[0].startswith("#"):
+        lines.pop(0)
+    rows = [row for row in split_rows("".join(lines)) if row]
+    if not rows:
+        raise BrokenFileError(os.fspath(path), "it is empty")
+    return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
+
+
+def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table with a column `time-step`: a copy of the source's step column, else the row's number."""
+    if TIME_STEP in columns:
+        return columns, rows
+    known = next((name for name in STEP_COLUMNS if name in columns), None)
+    place = columns.index(known) if known is not None else -1
+    steps = [row[place] if known is not None else str(number) for number, row in enumerate(rows)]
+    return [*columns, TIME_STEP], [[*row, step] for row, step in zip(rows, steps, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one tag: a number, text, or hyper-parameters."""
+
+    tag: str
+    step: int
+    wall_time: float
+    value: float | str | dict[str, Any]
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Event files directly in a folder, in the order in which they were begun."""
+    return sorted(path for path in folder.iterdir() if ".tfevents." in path.name and path.is_file())
+
+
+def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
+    """All scalar and text points of one file, up to the first torn record.
+
+    Raises:
+        BrokenFileError: it is a pipe, a device or a folder.
+        OSError: it cannot be opened.
+    """
+    with extra("tensorboard", "reading event files"):
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from tensorboardX.proto.event_pb2 import Event
+
+    with open_plain(path, links=True) as file:
+        while True:
+            head = file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return
+            length = _HEAD.unpack(head)[0]
+            if length > MAX_RECORD_BYTES:
+                return
+            data = file.read(length + 4)
+            if len(data) < length + 4:
+                return
+            event = Event()
+            try:
+                event.ParseFromString(data[:length])
+                points = [(value.tag, _value(value)) for value in event.summary.value]
+            except DecodeError:
+                return
+            for tag, found in points:
+                if found is not None:
+                    yield Point(tag, int(event.step), float(event.wall_time), found)
+
+
+def _value(value: Any) -> float | str | dict[str, Any] | None:  # noqa: ANN401 - a protobuf message
+    if value.metadata.plugin_data.plugin_name == "hparams":
+        return _hparams(value.metadata.plugin_data.content)
+    which = value.WhichOneof("value")
+    if which == "simple_value":
+        return float(value.simple_value)
+    if which != "tensor":
+        return None
+    tensor = value.tensor
+    if tensor.dtype == _TEXT and tensor.string_val:
+        return bytes(tensor.string_val[0]).decode("utf-8", "replace")
+    if tensor.dtype not in _NUMBERS:
+        return None
+    field, code = _NUMBERS[tensor.dtype]
+    numbers = list(getattr(tensor, field))
+    if not numbers and len(tensor.tensor_content) == struct.calcsize(code):
+        numbers = list(struct.unpack("<" + code, tensor.tensor_content))
+    return float(numbers[0]) if len(numbers) == 1 else None
+
+
+def _hparams(data: bytes) -> dict[str, Any]:
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    found = HParamsPluginData.FromString(data).session_start_info.hparams
+    return {name: getattr(value, value.WhichOneof("kind") or "string_value") for name, value in found.items()}

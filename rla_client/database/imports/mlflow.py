@@ -1,0 +1,164 @@
+"""MLflow: the file store (`mlruns`) and the SQLite store (`mlflow.db`).
+
+The file store has a folder for each run, `mlruns/<experiment>/<run>`: meta.yaml, `params/<name>`,
+`tags/<name>`, `metrics/<name>` with lines `<ms> <value> <step>`, `artifacts/`. The SQLite store has the
+same as tables. There infinite values were stored as the largest float by MLflow itself, and stay that.
+
+The experiment is the table. Tags are kept as `name=value`, all of them (those of MLflow's own, too) in
+environment.json; the description is the note. Artifacts are copied from `artifacts/` of the run's folder:
+of the SQLite store, where it lies in `mlruns` or `mlartifacts` beside the database. Deleted runs are left
+out.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain, read_small
+from rla_client.contract.layout import component_problem
+from rla_client.database.imports import sqlite
+from rla_client.database.imports.source import (
+    Found,
+    Look,
+    Point,
+    Source,
+    files_below,
+    guarded,
+    run_name,
+    run_state,
+    table_of,
+    typed,
+)
+from rla_client.database.records import UNKNOWN
+from rla_client.run.hyper_params import parse_yaml
+
+DATABASE = "mlflow.db"
+FOLDER = "mlruns"
+STATES = {
+    "FINISHED": "finished", "3": "finished", "FAILED": "failed", "4": "failed",
+    "KILLED": "killed", "5": "killed",
+}  # by name, or as the file store numbers them # fmt: skip
+_OWN = "mlflow."  # begins the names of MLflow's own tags
+
+
+def find(path: Path) -> Iterator[Look]:
+    """The runs of a database, or of a folder with `mlflow.db` or `mlruns`, or which is such."""
+    database = path if path.is_file() else path / DATABASE
+    if database.is_file():
+        yield from guarded(os.fspath(database), _find_stored(database))
+    folder = path / FOLDER if (path / FOLDER).is_dir() else path
+    titles: dict[Path, str] = {}
+    for meta in sorted(folder.glob("*/*/meta.yaml")) if folder.is_dir() else ():
+        about = meta.parent.parent
+        if about not in titles:
+            titles[about] = _title(about)
+        yield os.fspath(meta.parent), partial(_look, meta.parent, titles[about])
+
+
+def _title(experiment: Path) -> str:
+    try:
+        return str(_yaml(experiment / "meta.yaml").get("name") or experiment.name)
+    except (BrokenFileError, OSError):
+        return experiment.name
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        found = parse_yaml(read_small(path).decode("utf-8", "replace"))
+    except ValueError as error:
+        raise BrokenFileError(os.fspath(path), str(error)) from error
+    if not isinstance(found, dict):
+        raise BrokenFileError(os.fspath(path), "it holds no mapping")
+    return found
+
+
+def _found(run: Mapping[str, Any], table: str, read: partial[Source]) -> Found:
+    shown = run_name(run.get("run_name") or run.get("name"), run["run_uuid"])
+    return Found(shown, _ms(run.get("start_time")) or 0.0, read, table)
+
+
+def _ms(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+    return float(value) / 1000 if value not in {None, ""} else None
+
+
+def _source(
+    run: Mapping[str, Any],
+    points: Iterator[Point],
+    params: dict[str, str],
+    tags: dict[str, str],
+    files: Path | None,
+) -> Source:
+    state = STATES.get(str(run.get("status")), UNKNOWN)
+    own = run_state(
+        "mlflow", str(run["run_uuid"]), state,
+        opened=_ms(run.get("start_time")), closed=_ms(run.get("end_time")), user=run.get("user_id") or None,
+    )  # fmt: skip
+    return Source(
+        *table_of(points),
+        {name: typed(str(value)) for name, value in params.items()},
+        state=own,
+        environment={"tags": tags} if tags else {},
+        tags=[f"{name}={value}" for name, value in tags.items() if not name.startswith(_OWN)],
+        note=str(tags.get("mlflow.note.content") or ""),
+        files=files_below(files) if files is not None else (),
+    )
+
+
+def _look(folder: Path, table: str) -> Found:
+    run = _yaml(folder / "meta.yaml")
+    run.setdefault("run_uuid", run.get("run_id") or folder.name)
+    return _found(run, table, partial(_read, folder, run))
+
+
+def _read(folder: Path, run: Mapping[str, Any]) -> Source:
+    params = {name: _text(path) for path, name in files_below(folder / "params")}
+    tags = {name: _text(path) for path, name in files_below(folder / "tags")}
+    points = (point for path, name in files_below(folder / "metrics") for point in _points(path, name))
+    return _source(run, points, params, tags, folder / "artifacts")
+
+
+def _text(path: Path) -> str:
+    return read_small(path).decode("utf-8", "replace")
+
+
+def _points(path: Path, name: str) -> Iterator[Point]:
+    with open_plain(path) as file:
+        for line in file:
+            words = line.split()
+            if words:
+                step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
+                yield name, step, float(words[0]) / 1000, float(words[1])
+
+
+def _find_stored(path: Path) -> Iterator[Look]:
+    with sqlite.reading(path) as store:
+        titles = {row["experiment_id"]: str(row["name"]) for row in sqlite.rows(store, "experiments")}
+        for run in list(sqlite.rows(store, "runs", "lifecycle_stage", "active", "start_time, run_uuid")):
+            where = f"run {run['run_uuid']} of {path}"
+            read = partial(_read_stored, store, path.parent, run)
+            yield where, partial(_found, run, titles.get(run["experiment_id"], ""), read)
+
+
+def _read_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]) -> Source:
+    name = run["run_uuid"]
+    params, tags = (
+        {str(row["key"]): str(row["value"]) for row in sqlite.rows(store, table, "run_uuid", name)}
+        for table in ("params", "tags")
+    )
+    points = (
+        (
+            str(row["key"]), int(row["step"]), float(row["timestamp"]) / 1000,
+            float("nan") if row["is_nan"] else float(row["value"]),
+        )
+        for row in sqlite.rows(store, "metrics", "run_uuid", name, "key, step, timestamp, rowid")
+    )  # fmt: skip
+    parts = (str(run["experiment_id"]), str(name))
+    places = [Path(beside, above, *parts, "artifacts") for above in (FOLDER, "mlartifacts")]
+    safe = not any(map(component_problem, parts))
+    return _source(run, points, params, tags, next((one for one in places if safe and one.is_dir()), None))

@@ -1,0 +1,317 @@
+"""A run of another tool on its way into a database: what a reader gives, and how it becomes an item.
+
+A reader finds runs (`Found`, cheap) and reads one at a time (`Source`). A run's index is made of its start
+and of a name that holds the tool's own id of it, so whoever imports again finds the run there and leaves
+it; run.json keeps tool and id under `imported`.
+
+What is read may come from anybody. Names become a table, an index or a file only through `table_name`,
+`layout.make_info` and `files_below`; values become cells; nothing is unpickled, and no path that a foreign
+record names is opened. Files are copied from the run's own folder, links left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.code.secret_values import Secrets
+from rla_client.contract.bounded import MAX_VALUES, parse_json
+from rla_client.contract.csv_lines import write_rows
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.files import open_plain
+from rla_client.contract.layout import (
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    TIME_STEP,
+    TIMESTAMP,
+    RunIndex,
+    component_problem,
+    make_info,
+)
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.database.notes import FORMAT, MAX_TAG_CHARACTERS
+from rla_client.database.records import MAX_TIME, NOTE_FILE, PROGRESS_FILE, UNKNOWN
+
+ENVIRONMENT_FILE = "environment.json"
+DEFAULT_TABLE = "imported"
+MAX_TABLE_BYTES = 100
+MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+Point = tuple[str, int, float, Any]  # name, step, Unix seconds, value
+File = tuple[Path, str]  # where it lies; its path below the item
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The content of one run.
+
+    Attributes:
+        columns: of progress.csv.
+        rows: cells as text, may be read once.
+        params: hyper-parameters.
+        events: event files to copy, links left out.
+        text: text log to copy, unless it is a link.
+        state: content of the item's run.json; empty makes none.
+        environment: content of the item's environment.json; empty makes none.
+        tags: as the tool has them.
+        note: free text.
+        files: images, videos and other files for the item in `results`.
+    """
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    params: Mapping[str, Any]
+    events: Sequence[Path] = ()
+    text: Path | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+    note: str = ""
+    files: Sequence[File] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run that can be imported.
+
+    Attributes:
+        name: what tells it from others of the same start, for people.
+        began: its start, Unix seconds; what no calendar has counts as 0.
+        read: reads it.
+        table: the project or experiment that it belongs to, empty without one.
+        secrets: parameters whose secret values are hidden in the name.
+    """
+
+    name: str
+    began: float
+    read: Callable[[], Source]
+    table: str = ""
+    secrets: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def index(self) -> str:
+        """The index of the item, always the same for the same run."""
+        shown = Secrets.of(self.secrets).verbatim(self.name)
+        pairs = [("source", shown)] if shown not in {"", "."} else []
+        began = self.began if 0 <= self.began < MAX_TIME else 0.0
+        return RunIndex.make(datetime.fromtimestamp(began), "noip", make_info(pairs)).path  # noqa: DTZ006
+
+
+UNREADABLE = (DatabaseError, OSError, sqlite3.Error, ValueError, TypeError, KeyError, AttributeError,
+              OverflowError, RecursionError)  # what reading a foreign file may end in # fmt: skip
+Look = tuple[str, Callable[[], Found]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
+
+
+def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
+    """Looks at the runs of one place; where it cannot be read, a last one that says so."""
+
+    def fail(error: Exception) -> Found:
+        raise error
+
+    try:
+        yield from looks
+    except UNREADABLE as error:
+        yield where, partial(fail, error)
+
+
+def write(folder: Path, source: Source) -> tuple[str, ...]:
+    """Write the items of a run into a fresh folder, each under its kind.
+
+    Returns:
+        The kinds, in the order in which they are to appear: the log last.
+
+    Raises:
+        BrokenFileError: a file that was to be copied cannot be read.
+        OSError: no space and the like.
+    """
+    secrets = Secrets.of(source.params)
+    log = folder / LOG
+    for kind in (LOG, HYPARAMETER):
+        (folder / kind).mkdir(parents=True)
+        _write_json(folder / kind / f"{HYPARAM_FILE_NAME}.json", secrets.parameters(source.params), sort=True)
+    with (log / PROGRESS_FILE).open("w", encoding="utf-8", errors="replace", newline="") as file:
+        write_rows(file, [source.columns])
+        write_rows(file, source.rows)
+    if source.state:
+        _write_json(log / RUN_FILE, dict(source.state))
+    if source.environment:
+        _write_json(log / ENVIRONMENT_FILE, secrets.parameters(source.environment))
+    tags = [tag for tag in map(plain_tag, source.tags) if tag]
+    if tags or source.note:
+        note = secrets.text(source.note)
+        _write_json(log / NOTE_FILE, {"format": FORMAT, "tags": list(dict.fromkeys(tags)), "note": note})
+    if source.text is not None and not source.text.is_symlink():
+        _copy(source.text, log / "log.txt")
+    for path in (event for event in source.events if not event.is_symlink()):
+        _copy(path, log / "tb" / "events" / path.name)
+    for path, name in source.files:
+        _copy(path, folder / OTHER_RESULTS / name)
+    return (HYPARAMETER, *((OTHER_RESULTS,) if source.files else ()), LOG)
+
+
+def _write_json(path: Path, content: Mapping[Any, Any], *, sort: bool = False) -> None:
+    text = json.dumps(content, indent=1, sort_keys=sort, default=str)
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        old = open_plain(source)
+    except OSError as error:
+        raise BrokenFileError(os.fspath(source), error.strerror or str(error)) from error
+    with old, target.open("wb") as new:
+        shutil.copyfileobj(old, new, 1 << 20)
+        stamp = os.fstat(old.fileno()).st_mtime_ns
+    os.utime(target, ns=(stamp, stamp))
+
+
+def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
+    """Columns and rows: a row for each step, and further ones where a name has several values there.
+
+    Raises:
+        ValueError: more columns or cells than one file may have.
+    """
+    cells: dict[tuple[int, int], dict[str, str]] = {}
+    times: dict[tuple[int, int], float] = {}
+    seen: Counter[tuple[str, int]] = Counter()
+    names: set[str] = set()
+    for given, step, when, value in points:
+        text, name = cell(value), _CONTROL.sub("_", given)  # a header is one line
+        key = (step, seen[name, step])
+        seen[name, step] += 1
+        names.add(name)
+        cells.setdefault(key, {})[name] = text
+        times[key] = max(when, times.get(key, 0.0))
+    ordered = sorted(names)
+    if len(ordered) > MAX_KEYS_PER_ROW or len(ordered) * len(cells) > MAX_CELLS:
+        message = f"{len(ordered)} metrics in {len(cells)} rows are more than one progress.csv may have"
+        raise ValueError(message)
+    columns = [f"_{name}" if name in {TIME_STEP, TIMESTAMP} else name for name in ordered]
+    rows = (
+        [*(cells[key].get(name, "") for name in ordered), str(key[0]), repr(times[key])]
+        for key in sorted(cells)
+    )
+    return [*columns, TIME_STEP, TIMESTAMP], rows
+
+
+def cell(value: Any) -> str:  # noqa: ANN401 - any plain value
+    """A value as progress.csv has it: floats by repr, which gives the same bits back; lists as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=str)
+    return "" if value is None else repr(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values under dotted names; a file of wandb or trackio (`_type`) is its path."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if not isinstance(value, Mapping):
+            yield name, value
+        elif "_type" not in value:
+            yield from flat(value, f"{name}.")
+        else:
+            yield name, value.get("path") or value.get("file_path") or value
+
+
+def typed(text: str) -> Any:  # noqa: ANN401 - a plain value
+    """The number or truth value that a text is the spelling of, else the text: "0.1" but not "007"."""
+    known = {"True": True, "False": False, "None": None}
+    if text in known:
+        return known[text]
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if repr(value) == text:
+            return value
+    return text
+
+
+def run_state(tool: str, name: str, state: str, **told: object) -> dict[str, Any]:
+    """Content of run.json.
+
+    Args:
+        tool: where the run comes from.
+        name: its id there.
+        state: of the agent's states; `unknown` where the tool does not say how it ended.
+        **told: further fields: opened, closed, reason, exit_code, user, host. None is left out.
+    """
+    told = {key: value for key, value in told.items() if value is not None}
+    if state == UNKNOWN:
+        told.setdefault("reason", f"{tool} does not say how it ended")
+    return {"format": 1, "state": state, **told, "imported": {"from": tool, "id": name}}
+
+
+def table_name(text: str) -> str:
+    """A project's name as one folder below a kind."""
+    plain = re.sub(r"[\x00-\x20\x7f/\\]+", "_", text).lstrip(".").encode("utf-8", "replace")
+    name = plain[:MAX_TABLE_BYTES].decode("utf-8", "ignore")
+    return DEFAULT_TABLE if not name or component_problem(name) else name
+
+
+def run_name(title: object, name: object) -> str:
+    """What a run is called: its title as one word, and the id that the tool gave it."""
+    return ".".join(filter(None, ("-".join(str(title or "").split()), str(name)[:16])))
+
+
+def plain_tag(text: str) -> str:
+    """A tag as `rla tag` takes it; empty where nothing is left."""
+    words = "-".join(text.replace(",", " ").split())
+    return "".join(filter(str.isprintable, words))[:MAX_TAG_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def files_below(folder: Path, *, but: Sequence[str] = ()) -> list[File]:
+    """Plain files below a folder; links, pipes and names that no item may have are left out."""
+    found = []
+    for here, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(here, name)
+            below = os.fspath(path.relative_to(folder))
+            fits = not any(map(component_problem, below.split("/"))) and not name.startswith(".")
+            if fits and below not in but and path.is_file() and not path.is_symlink():
+                found.append((path, below))
+    return found
+
+
+def seconds_of(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+    """Unix seconds of a foreign time: a number, or ISO text (UTC where it names no zone); None without."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        when = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        value = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+    found = float(value)
+    return found if 0 <= found < MAX_TIME else None
+
+
+def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> dict[str, Any]:
+    """A JSON object out of a foreign record.
+
+    Raises:
+        BrokenFileError: it is none, or beyond all bounds.
+    """
+    try:
+        found = parse_json(data.encode() if isinstance(data, str) else data, max_values)
+    except ValueError as error:
+        raise BrokenFileError(os.fspath(path), f"no valid JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise BrokenFileError(os.fspath(path), "a record is no JSON object")
+    return found

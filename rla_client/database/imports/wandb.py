@@ -1,0 +1,254 @@
+"""Folders of wandb's offline (and online) runs: `offline-run-<time>-<id>/run-<id>.wandb`.
+
+That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
+| length u16 | type u8 | data`, where the types first, middle, last make up one record. A record is a
+protobuf message; what is needed of `wandb_internal.proto` is read here, so wandb need not be installed.
+Reading stops at the first torn record. History rows become rows (`_step` is the time-step, `_timestamp` its
+time), values of the summary that no row has are added to the last one, config, tags, notes and the exit
+code are kept, `files/` is copied to the results. Without an exit record the state is `unknown`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rla_client.contract.bounded import parse_json
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain
+from rla_client.database.imports.source import (
+    Found,
+    Look,
+    Point,
+    Source,
+    files_below,
+    flat,
+    run_name,
+    run_state,
+    table_of,
+)
+from rla_client.database.records import UNKNOWN
+
+_HEADER = b":W&B\xe1\xbe\x00"
+_BLOCK = 32 << 10
+_CHUNK = struct.Struct("<IHB")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_LARGE, _SHORT = (b"{", b"["), 100  # of JSON: what has to be parsed within bounds
+MAX_RECORD_BYTES = 64 << 20  # a row of 65,536 values has 3 MiB
+_HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT = 2, 3, 5, 17, 18  # fields of Record
+_RUN_ID, _PROJECT, _RUN_CONFIG, _GROUP, _JOB, _TITLE, _NOTES, _TAGS, _HOST, _START = (
+    1, 3, 4, 6, 7, 8, 9, 10, 13, 17,
+)  # of RunRecord # fmt: skip
+_KEPT_ELSEWHERE = ("output.log", "config.yaml", "requirements.txt", "wandb-summary.json")
+Message = Mapping[int, list[Any]]  # field number to its values: bytes, or numbers
+
+
+def find(folder: Path) -> Iterator[Look]:
+    """Each run below a folder, which may also be one .wandb file."""
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb")):
+        if path.is_file() and "latest-run" not in path.parts:
+            yield os.fspath(path), partial(_look, path)
+
+
+def _look(path: Path) -> Found:
+    for record in records(path):
+        if _RUN in record:
+            run = message(record[_RUN][0])
+            name, title = _text(run, _RUN_ID), _text(run, _TITLE)
+            began = message(run[_START][0]) if _START in run else {}
+            when = began.get(1, [0])[0] + began.get(2, [0])[0] / 1e9
+            return Found(run_name(title, name), when, partial(_read, path, when), _text(run, _PROJECT))
+    raise BrokenFileError(os.fspath(path), "it holds no run")
+
+
+def _read(path: Path, began: float) -> Source:
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    points: list[Point] = []
+    run: Message = {}
+    code: int | None = None
+    for record in records(path):
+        if _RUN in record:
+            run = message(record[_RUN][0])
+            for inner in run.get(_RUN_CONFIG, []):
+                _update(config, inner)
+        for inner in record.get(_CONFIG, []):
+            _update(config, inner)
+        for inner in record.get(_SUMMARY, []):
+            _update(summary, inner)
+        for inner in record.get(_HISTORY, []):
+            points += _row(message(inner))
+        for inner in record.get(_EXIT, []):
+            code = _signed(message(inner).get(1, [0])[0])
+    config.pop("_wandb", None)
+    summary.pop("_wandb", None)
+    logged = {name for name, *_ in points}
+    last = max((step for _, step, _, _ in points), default=0)
+    when = max((when for _, _, when, _ in points), default=began)
+    extra = ((name, value) for name, value in flat(summary) if name not in {*logged, "_step", "_timestamp"})
+    points += [(name, last, when, value) for name, value in extra]
+    name = _text(run, _RUN_ID)
+    state = UNKNOWN if code is None else "failed" if code else "finished"
+    files = path.parent / "files"
+    about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
+    log = files / "output.log"
+    return Source(
+        *table_of(points),
+        config,
+        text=log if log.is_file() else None,
+        state=run_state(
+            "wandb",
+            name,
+            state,
+            opened=began,
+            closed=when if points else None,
+            exit_code=code,
+            host=_text(run, _HOST),
+        ),
+        environment={key: value for key, value in about.items() if value},
+        tags=[tag.decode("utf-8", "replace") for tag in run.get(_TAGS, [])],
+        note=_text(run, _NOTES),
+        files=files_below(files, but=_KEPT_ELSEWHERE),
+    )
+
+
+def _row(history: Message) -> list[Point]:
+    values: dict[str, Any] = {}
+    for item in history.get(1, []):
+        _set(values, message(item))
+    step = values.pop("_step", None)
+    if step is None:
+        step = message(history[2][0]).get(1, [0])[0] if 2 in history else 0  # noqa: PLR2004 - HistoryStep
+    when = float(values.pop("_timestamp", 0.0))
+    return [(name, int(step), when, value) for name, value in flat(values)]
+
+
+def _update(target: dict[str, Any], data: bytes) -> None:
+    """A ConfigRecord or SummaryRecord: `update` and `remove`."""
+    change = message(data)
+    for item in change.get(1, []):
+        _set(target, message(item))
+    for item in change.get(2, []):
+        target.pop(_text(message(item), 1), None)
+
+
+def _set(target: dict[str, Any], item: Message) -> None:
+    names = [part.decode("utf-8", "replace") for part in item.get(2, item.get(1, []))]
+    if not names:
+        return
+    *above, name = names
+    for part in above:
+        below = target.setdefault(part, {})
+        target = below if isinstance(below, dict) else target.setdefault(f"{part}.", {})
+    target[name] = _item_value(item)
+
+
+def _item_value(item: Message) -> Any:  # noqa: ANN401 - any plain value
+    """Of value_json, or of the typed fields: boolean, integer, number, text, json."""
+    for number in (16, 8):
+        if number in item:
+            text = item[number][0]
+            return parse_json(text) if text[:1] in _LARGE or len(text) > _SHORT else json.loads(text)
+    if 4 in item:  # noqa: PLR2004
+        return bool(item[4][0])
+    if 5 in item:  # noqa: PLR2004
+        return _signed(item[5][0])
+    if 6 in item:  # noqa: PLR2004
+        return item[6][0]
+    return item[7][0].decode("utf-8", "replace") if 7 in item else None  # noqa: PLR2004
+
+
+def _text(found: Message, number: int) -> str:
+    value = found.get(number, [b""])[-1]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def records(path: Path) -> Iterator[Message]:
+    """The records of a .wandb file as messages, up to the first torn one.
+
+    Raises:
+        BrokenFileError: it is no such file, or a whole record is no message.
+    """
+    with open_plain(path) as file:
+        if file.read(len(_HEADER)) != _HEADER:
+            raise BrokenFileError(os.fspath(path), "it is not a log of wandb")
+        for data in _framed(file):
+            try:
+                yield message(data)
+            except (ValueError, IndexError, struct.error) as error:
+                raise BrokenFileError(os.fspath(path), "a record is no message of wandb's") from error
+
+
+def _framed(file: BinaryIO) -> Iterator[bytes]:
+    whole = bytearray()
+    while True:
+        left = _BLOCK - file.tell() % _BLOCK
+        if left < _CHUNK.size:
+            file.read(left)
+        head = file.read(_CHUNK.size)
+        if len(head) < _CHUNK.size:
+            return
+        check, length, kind = _CHUNK.unpack(head)
+        data = file.read(length)
+        if len(data) < length or not _WHOLE <= kind <= _LAST or zlib.crc32(head[6:] + data) != check:
+            return
+        if kind in {_WHOLE, _FIRST}:
+            whole.clear()
+        whole += data
+        if len(whole) > MAX_RECORD_BYTES:
+            return
+        if kind in {_WHOLE, _LAST}:
+            yield bytes(whole)
+
+
+def message(data: bytes) -> Message:
+    """A protobuf message by field numbers.
+
+    Raises:
+        ValueError, IndexError, struct.error: it is none.
+    """
+    found: defaultdict[int, list[Any]] = defaultdict(list)
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        value: int | float | bytes
+        match key & 7:
+            case 0:
+                value, at = _varint(data, at)
+            case 1:
+                value, at = struct.unpack_from("<d", data, at)[0], at + 8
+            case 2:
+                length, at = _varint(data, at)
+                value, at = data[at : at + length], at + length
+            case 5:
+                value, at = struct.unpack_from("<f", data, at)[0], at + 4
+            case _:
+                raise ValueError
+        if at > len(data):
+            raise ValueError
+        found[key >> 3].append(value)
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follow
+            return result, at
+        shift += 7
+        if shift > 63:  # noqa: PLR2004
+            raise ValueError

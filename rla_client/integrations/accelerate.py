@@ -1,0 +1,67 @@
+"""Accelerate: a tracker.
+
+accelerator = Accelerator(log_with=RLATracker("cartpole"))  # was: log_with="tensorboard"
+accelerator.init_trackers("cartpole", config=vars(args))
+accelerator.log({"loss": 0.5}, step=1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelerate.tracking import GeneralTracker, on_main_process
+
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.media.recorders import ImgRecorder
+from rla_client.shortcuts import ensure_run, write_row
+
+__all__ = ["RLATracker"]
+
+
+class RLATracker(GeneralTracker):
+    """A row for each `accelerator.log`, by the main process; the run ends with `end_training`.
+
+    Args:
+        task_table_name: table of a run that is opened here.
+        track: configuration that becomes part of such a run's index, e.g. `["seed"]`.
+    """
+
+    name = "rla"
+    requires_logging_directory = False
+
+    def __init__(self, task_table_name: str = "accelerate", track: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._table, self._track, self._owns, self._next = task_table_name, track, False, 0
+
+    @property
+    def tracker(self) -> ExpManager:
+        """`exp_manager`."""
+        return exp_manager
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Open a run unless one is open; the configuration becomes hyper-parameters."""
+        self._owns = ensure_run(self._table, values, self._track) or self._owns
+
+    @on_main_process
+    def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+        """Write a row; without a step, rows are counted."""
+        self._owns = ensure_run(self._table, {}) or self._owns
+        at = self._next if step is None else step
+        self._next = at + 1
+        write_row(values, at)
+
+    @on_main_process
+    def log_images(self, values: Mapping[str, Sequence[Any]], step: int | None = None, **_: Any) -> None:
+        """Have images encoded; a step that is given stands before their names."""
+        for name, images in values.items():
+            for number, image in enumerate(images):
+                file = f"{name}_{number}" if step is None else f"{step}-{name}_{number}"
+                ImgRecorder.save(file, image, add_timestamp=step is None)
+
+    @on_main_process
+    def finish(self) -> None:
+        """A run of its own ends."""
+        if self._owns:
+            exp_manager.close()

@@ -1,0 +1,70 @@
+"""dowel (garage's logger, the package): an output.
+
+    logger.add_output(RLAOutput("cartpole"))  # was: CsvOutput("progress.csv")
+
+`rla_client.launcher.dowel` has dowel's names without the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dowel
+
+from rla_client import logger
+from rla_client.run.recording import INFO
+from rla_client.run.tensorboard import tbx_writer
+from rla_client.shortcuts import ensure_run, write_row
+
+__all__ = ["RLAOutput"]
+
+
+class RLAOutput(dowel.LogOutput):
+    """Texts go to log.txt; what is tabular becomes a row at the next `dump_all`, or before the next table.
+
+    Args:
+        task_table_name: table of a run that is opened here.
+        parameters: hyper-parameters of it.
+    """
+
+    def __init__(self, task_table_name: str = "dowel", parameters: Mapping[str, Any] | None = None) -> None:
+        ensure_run(task_table_name, parameters or {})
+        self._row: dict[str, Any] = {}
+        self._histograms: dict[str, Any] = {}
+        self._next = 0
+
+    @property
+    def types_accepted(self) -> tuple[type, ...]:
+        """Texts and tables."""
+        return (str, dowel.TabularInput)
+
+    def record(self, data: Any, prefix: str = "") -> None:
+        """Take a text or a table."""
+        if isinstance(data, str):
+            logger.get_current().log(prefix + data, level=INFO, echo=False)
+            return
+        self.dump()
+        self._row = dict(data.as_primitive_dict)
+        self._histograms = {
+            key: value for key, value in data.as_dict.items() if isinstance(value, dowel.Histogram)
+        }
+        for key in (*self._row, *self._histograms):
+            data.mark(key)
+
+    def dump(self, step: int | None = None) -> None:
+        """Write the row; without a step, rows are counted."""
+        if not self._row and not self._histograms:
+            return
+        at = self._next if step is None else step
+        self._next = at + 1
+        write_row(self._row, at)
+        if self._histograms and "tensorboard" in logger.get_current().sinks:
+            for key, value in self._histograms.items():
+                tbx_writer(logger.get_current()).add_histogram(key, value, at)
+        self._row, self._histograms = {}, {}
+
+    def close(self) -> None:
+        """Write what waits. The run goes on."""
+        if hasattr(self, "_row"):  # dowel closes what could not be made, too
+            self.dump()

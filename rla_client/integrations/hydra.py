@@ -1,0 +1,79 @@
+"""Hydra: a job's configuration as hyper-parameters, what the command line overrides as the run's index.
+
+    @hydra.main(config_path="conf", config_name="config", version_base=None)
+    def train(cfg):
+        open_run(cfg)  # python train.py -m optimizer.lr=0.1,0.01 → …&optimizer.lr=0.1, …&optimizer.lr=0.01
+
+or without a changed line, by the configuration of Hydra:
+
+    hydra.callbacks.rla._target_: rla_client.integrations.hydra.RLACallback
+
+An OmegaConf that is not Hydra's is a `config` like any other: `rla_client.init("table", config=cfg)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.run.run import ending
+from rla_client.shortcuts import init, to_parameters
+
+__all__ = ["RLACallback", "open_run"]
+
+
+def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any) -> ExpManager:
+    """Open a run for a job of Hydra; in a multirun each job ends the run of the one before.
+
+    Hyper-parameters are the configuration, nested as it is (`rla ls` and `track` name them by dots, as
+    Hydra does), and below `hydra` the chosen config groups, the overrides and the job's folder.
+
+    Args:
+        cfg: what Hydra gives.
+        task_table_name: default the job's name, which is the script's.
+        **further: arguments of `rla_client.init`.
+
+    Returns:
+        `exp_manager`.
+    """
+    job = HydraConfig.get()
+    overrides = [str(override) for override in job.overrides.task]
+    groups = {name: choice for name, choice in job.runtime.choices.items() if not name.startswith("hydra")}
+    about = {**groups, "overrides": overrides, "output_dir": job.runtime.output_dir}
+    further.setdefault("track", _tracked(cfg, overrides, groups))
+    if exp_manager.run is not None:
+        exp_manager.close()
+    table = (task_table_name or job.job.name).replace("/", "-")
+    return init(table, config={**to_parameters(cfg), "hydra": about}, **further)
+
+
+def _tracked(cfg: DictConfig, overrides: list[str], groups: dict[str, str]) -> list[str]:
+    """The names of what was overridden: of values as they are, of config groups below `hydra`."""
+    found = OverridesParser.create().parse_overrides(overrides)
+    names = [override.key_or_group for override in found if not override.is_delete()]
+    values = [name for name in names if name not in groups and OmegaConf.select(cfg, name) is not None]
+    return values + [f"hydra.{name}" for name in names if name in groups]
+
+
+class RLACallback(Callback):
+    """A run for each job, open while it runs; failed where the job raised."""
+
+    def __init__(self, task_table_name: str | None = None) -> None:
+        self._table = task_table_name
+
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Open a run."""
+        cfg = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        open_run(cfg, self._table)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        """End it."""
+        del config
+        failed = job_return.status == JobStatus.FAILED
+        exp_manager.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001

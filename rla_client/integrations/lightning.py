@@ -1,0 +1,75 @@
+"""Lightning: a logger for its Trainer.
+
+    trainer = Trainer(logger=RLALogger("mnist", vars(args)))  # was: CSVLogger("logs", "mnist")
+
+Rows have Lightning's keys and steps. The module's `save_hyperparameters` become hyper-parameters, and
+Lightning's checkpoints lie in the run's checkpoint folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.shortcuts import ensure_run, to_parameters, write_row
+
+__all__ = ["RLALogger"]
+
+
+class RLALogger(Logger):
+    """Writes on rank 0 alone; the run begins with the Trainer's work and ends with the process.
+
+    Args:
+        task_table_name: table of a run that is opened here.
+        config: hyper-parameters that are known now, e.g. `vars(args)`.
+        track: those of them that become part of such a run's index, e.g. `["lr"]`.
+    """
+
+    name = "lightning"  # of the folder of checkpoints in the run's
+    version = ""  # none of its own: each run has its folder
+
+    def __init__(
+        self, task_table_name: str = "lightning", config: Any = None, track: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        self._table, self._config, self._track = task_table_name, to_parameters(config), track
+        self._opened, self._next = False, 0
+
+    @rank_zero_only
+    def _open(self) -> None:
+        if not self._opened:
+            ensure_run(self._table, self._config, self._track)
+            self._opened = True
+
+    @property
+    def experiment(self) -> ExpManager:
+        """`exp_manager`, on rank 0 with a run open."""
+        self._open()
+        return exp_manager
+
+    @property
+    def save_dir(self) -> str | None:
+        """The run's checkpoint folder; None on other ranks."""
+        return self.experiment.checkpoint_dir
+
+    @property
+    def log_dir(self) -> str | None:
+        """The run's log folder; None on other ranks."""
+        return self.experiment.log_dir
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any = None, *_: Any, **__: Any) -> None:
+        """Add hyper-parameters: a mapping, a Namespace, a dataclass."""
+        self.experiment.add_hyper_param(to_parameters(params))
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Write a row; without a step, rows are counted."""
+        self._open()
+        at = self._next if step is None else step
+        self._next = at + 1
+        write_row(metrics, at)

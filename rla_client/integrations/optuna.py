@@ -1,0 +1,62 @@
+"""Optuna: a callback that makes each trial a run.
+
+    study.optimize(objective, n_trials=100, callbacks=[RLACallback()])
+
+- The objective opens no run: each trial becomes one, in the table of the study's name, with its parameters
+  in the index and its value (and the values that it reported) as rows.
+- The objective opens one (`rla_client.init`): it gets the trial's number, parameters and value, and ends.
+- The script had a run open when it made the callback: each trial is a row of that, at its number.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from rla_client.manager import exp_manager
+from rla_client.shortcuts import ensure_run, write_row
+
+__all__ = ["RLACallback"]
+
+
+class RLACallback:
+    """Called by Optuna after each trial. A pruned trial is a finished run whose row says so.
+
+    Args:
+        task_table_name: table of the trials that have no run; default the study's name.
+    """
+
+    def __init__(self, task_table_name: str | None = None) -> None:
+        self._table = task_table_name
+        self._around = exp_manager.run
+        self._lock = threading.Lock()  # `n_jobs`
+
+    def __call__(self, study: Study, trial: FrozenTrial) -> None:
+        """Note a trial."""
+        values = trial.values or []
+        row: dict[str, Any] = {"trial": trial.number, "state": trial.state.name}
+        names = study.metric_names or (
+            ["value"] if len(values) == 1 else [f"value_{i}" for i in range(len(values))]
+        )
+        row |= dict(zip(names, values, strict=False))
+        with self._lock:
+            if exp_manager.run is not None and exp_manager.run is self._around:
+                row |= {f"params/{name}": value for name, value in trial.params.items()}
+                write_row(row, trial.number)
+            else:
+                self._note(study.study_name, trial, row)
+
+    def _note(self, study: str, trial: FrozenTrial, row: dict[str, Any]) -> None:
+        about = {"study": study, "trial": trial.number, **trial.user_attrs}
+        ensure_run(self._table or study.replace("/", "-"), {**trial.params, "optuna": about}, trial.params)
+        steps = sorted(trial.intermediate_values.items())
+        for step, value in steps:
+            write_row({"reported": value}, step)
+        write_row(row, steps[-1][0] if steps else exp_manager.get_timestep())
+        failed = trial.state == TrialState.FAIL
+        exp_manager.close(
+            "failed" if failed else "finished", f"trial {trial.number} failed" if failed else ""
+        )

@@ -1,0 +1,92 @@
+"""rsl_rl: a log writer that its runners make by name.
+
+    train_cfg["logger"] = {"class_name": "rla_client.integrations.rsl_rl:RLALogWriter"}
+
+The run's time-step is the iteration. The configuration becomes hyper-parameters, what the runner saves
+copies in the run: models among its checkpoints.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from rsl_rl.utils.log_writer import LogWriter
+
+from rla_client import logger
+from rla_client.contract.files import replacing
+from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+from rla_client.manager import exp_manager
+from rla_client.run.tensorboard import scalar_rows
+from rla_client.shortcuts import ensure_run, to_parameters
+from rla_client.stream.values import to_plain
+
+__all__ = ["RLALogWriter"]
+
+
+class RLALogWriter(LogWriter):
+    """Writes an iteration's scalars as one row, under the tags of rsl_rl.
+
+    Its two `…/time` scalars repeat others over seconds: they are left out, each row has its timestamp.
+
+    Args:
+        log_dir: rsl_rl's folder; the name of that above it is the default table.
+        task_table_name: table of a run of its own.
+        track: names of the configuration that become part of such a run's index, e.g. `["seed"]`.
+        save_models: copy the models that the runner saves to the run's checkpoints.
+    """
+
+    def __init__(
+        self,
+        log_dir: str,
+        task_table_name: str | None = None,
+        track: tuple[str, ...] = (),
+        save_models: bool = True,
+    ) -> None:
+        self._table = task_table_name or Path(log_dir).absolute().parent.name or "rsl_rl"
+        self._track, self._save_models = track, save_models
+        self._kept: set[Path] = set()
+        self._owns = False
+
+    def store_config(self, env_cfg: Any, train_cfg: dict[str, Any]) -> None:
+        """Open a run unless one is open; both configurations become hyper-parameters."""
+        env = env_cfg.to_dict() if hasattr(env_cfg, "to_dict") else to_parameters(env_cfg)
+        self._owns = ensure_run(self._table, {**train_cfg, "env": env}, self._track)
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int, *_: Any, **__: Any) -> None:
+        """Add a value to the iteration's row."""
+        rows = scalar_rows(logger.get_current())
+        if rows is not None and not tag.endswith("/time"):
+            rows.sets_clock = True
+            rows.add(tag, to_plain(scalar_value), global_step, time.time(), ())
+
+    def save_model(self, model_path: str, it: int) -> None:
+        """Copy a model to the run's checkpoints."""
+        del it
+        if self._save_models:
+            self._keep(CHECKPOINT, Path(model_path))
+
+    def save_file(self, path: str) -> None:
+        """Copy a file to the run's results."""
+        self._keep(OTHER_RESULTS, Path(path))
+
+    def save_video(self, video: Path, it: int) -> None:
+        """Copy a video to the run's results, once."""
+        del it
+        if video not in self._kept:
+            self._keep(OTHER_RESULTS, video)
+
+    def _keep(self, kind: str, path: Path) -> None:
+        if exp_manager.run is None or exp_manager.run.outbox is None:
+            return
+        self._kept.add(path)
+        with replacing(Path(exp_manager.folder_of(kind)) / path.name, durable=False) as partial:
+            shutil.copyfile(path, partial)
+
+    def stop(self) -> None:
+        """Write the last row; a run of its own ends."""
+        logger.get_current().write_scalars()
+        if self._owns:
+            exp_manager.close()

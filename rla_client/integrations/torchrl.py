@@ -1,0 +1,90 @@
+"""TorchRL: a logger for its recorders and trainers.
+
+logger = RLALogger("cartpole-ppo")  # was: CSVLogger("cartpole-ppo")
+logger.log_scalar("reward", 1.0, step=0)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from torchrl.record.loggers import Logger
+
+from rla_client import logger
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.media.recorders import VideoRecorder
+from rla_client.run.tensorboard import scalar_rows, tbx_writer
+from rla_client.shortcuts import ensure_run, to_parameters
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import to_plain
+
+__all__ = ["RLALogger"]
+
+
+class RLALogger(Logger):
+    """Scalars of one step make a row; the agent encodes videos; histograms and texts go to TensorBoard.
+
+    Args:
+        exp_name: table of a run that is opened here.
+        log_dir: without effect; afterwards it says where the run lies.
+        config: hyper-parameters.
+        track: those that become part of such a run's index.
+    """
+
+    def __init__(
+        self, exp_name: str, log_dir: str | None = None, *, config: Any = None, track: Sequence[str] = ()
+    ) -> None:
+        del log_dir
+        ensure_run(exp_name, to_parameters(config), track)
+        super().__init__(exp_name, str(exp_manager.log_dir or ""))
+
+    def _create_experiment(self) -> ExpManager:
+        return exp_manager
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Write the last row. The run goes on until the process ends."""
+        del timeout
+        logger.get_current().write_scalars()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Write the row that waits for more."""
+        self.shutdown(timeout)
+
+    def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
+        """Add a value to the row of a step; without one, of the clock's."""
+        rows = scalar_rows(logger.get_current())
+        if rows is not None:
+            rows.sets_clock = True
+            rows.add(name, to_plain(value), _step(step), time.time(), ())
+
+    def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
+        """Have a film encoded, shape ((N), T, C, H, W); of several the first."""
+        frames = video[0] if video.ndim == 5 else video  # noqa: PLR2004 - a batch of films
+        if _step(step) > time_step_holder.get_time():
+            time_step_holder.set_time(_step(step))  # part of the file's name
+        VideoRecorder.save(name, frames, fps=float(kwargs.get("fps") or 6))
+
+    def log_hparams(self, cfg: Any) -> None:
+        """Add hyper-parameters: a dict or an OmegaConf."""
+        exp_manager.add_hyper_param(to_parameters(cfg))
+
+    def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
+        """Send a histogram to TensorBoard; `step` and `bins` as with TorchRL's TensorboardLogger."""
+        if "tensorboard" in logger.get_current().sinks:
+            tbx_writer(logger.get_current()).add_histogram(
+                name, data, _step(kwargs.pop("step", None)), **kwargs
+            )
+
+    def log_str(self, name: str, value: str, step: int | None = None) -> None:
+        """Send a text to TensorBoard."""
+        if "tensorboard" in logger.get_current().sinks:
+            tbx_writer(logger.get_current()).add_text(name, value, _step(step))
+
+    def __repr__(self) -> str:
+        return f"RLALogger({self.exp_name!r}, {self.log_dir!r})"
+
+
+def _step(step: int | None) -> int:
+    return int(time_step_holder.get_time() if step is None else step)

@@ -1,0 +1,68 @@
+"""Hugging Face's Trainer: a callback.
+
+    trainer = Trainer(model, args, train_dataset=data, callbacks=[RLACallback()])
+
+Rows have the Trainer's logs under the names that its TensorBoard has (`train/loss`, `eval/loss`), at its
+global step. The arguments and the model's configuration become hyper-parameters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import rewrite_logs
+
+from rla_client.manager import exp_manager
+from rla_client.shortcuts import ensure_run, write_row
+
+__all__ = ["RLACallback"]
+CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
+
+
+class RLACallback(TrainerCallback):
+    """Rows, hyper-parameters, and where the checkpoints lie; on the main process alone.
+
+    The checkpoints stay where the Trainer writes them: with `output_dir=exp_manager.checkpoint_dir` they are
+    part of the run. Either way `exp_manager.get_custom_data("hf_checkpoints")` of the run names them.
+
+    Args:
+        task_table_name: table of a run that is opened here; default the name of `output_dir`.
+        track: arguments that become part of such a run's index, e.g. `["seed", "learning_rate"]`.
+    """
+
+    def __init__(self, task_table_name: str | None = None, track: Sequence[str] = ()) -> None:
+        self._table, self._track, self._owns = task_table_name, track, False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Open a run unless one is open."""
+        del control
+        if not state.is_world_process_zero:
+            return
+        parameters = args.to_sanitized_dict()
+        config = getattr(kwargs.get("model"), "config", None)
+        if config is not None:
+            parameters["model"] = config.to_dict() if hasattr(config, "to_dict") else config
+        if state.trial_params is not None:
+            parameters["trial"] = dict(state.trial_params)
+        table = self._table or os.path.basename(os.path.abspath(args.output_dir))
+        self._owns = ensure_run(table, parameters, self._track) or self._owns
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Write a row."""
+        del args, control, kwargs
+        if state.is_world_process_zero and logs:
+            write_row(rewrite_logs(logs), state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the folder of a checkpoint."""
+        del control, kwargs
+        if state.is_world_process_zero and exp_manager.run is not None:
+            folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+            exp_manager.add_custom_data(CHECKPOINTS, os.path.abspath(folder))
+            exp_manager.save_archive()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Nothing: `evaluate` may follow. The run ends with the process, or where the next `train` begins."""

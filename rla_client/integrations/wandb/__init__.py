@@ -1,0 +1,211 @@
+"""A module of wandb's shape: `import rla_client.integrations.wandb as wandb`.
+
+A script that logs to wandb logs here with this line changed: `wandb.log` makes rows, `config`
+hyper-parameters, `Image` and `Video` files in the run's results, `Artifact` and `save` copies of files,
+`alert` a message by the agent's channels. The project is the table; the run's name is tracked in its index.
+Nothing leaves the machine but by replication. Names that are not known here warn once and do nothing.
+
+Where it differs: a step that is behind becomes a row of its own, instead of nothing; changing a value of
+`config` is allowed; `define_metric(…, step_metric="global_step")` makes that the time-step of the rows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import os
+import secrets
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import RlaError
+from rla_client.contract.extras import extra
+
+with extra("tensorboard", "rla_client.integrations.wandb"):
+    from rla_client.integrations.wandb import data_types, session, showing
+from rla_client.contract.layout import LOG
+from rla_client.contract.version import __version__
+from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
+from rla_client.integrations.wandb.session import Run
+from rla_client.manager import exp_manager
+from rla_client.run.current import info, warn
+from rla_client.run.item import Item
+from rla_client.run.run import MODE_VARIABLE
+from rla_client.shortcuts import default_data_root, ensure_run, script_name
+from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    from rla_client.resume.find import FoundRun
+
+__all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
+
+_RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
+_WITHOUT_MEANING = frozenset({
+    "dir", "magic", "config_exclude_keys", "config_include_keys", "anonymous", "allow_val_change",
+    "resume_from", "fork_from", "save_code", "settings", "force", "tensorboard",
+})  # fmt: skip
+AlertLevel = enum.Enum("AlertLevel", {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"})  # all are told alike
+_OF_THE_RUN = frozenset({
+    "config", "summary", "log", "define_metric", "watch", "unwatch", "save", "alert", "log_artifact",
+    "log_model", "log_code",
+})  # fmt: skip
+
+
+def init(  # noqa: PLR0913, PLR0917 - wandb's signature
+    entity: str | None = None, project: str | None = None, dir: Any = None, id: str | None = None,  # noqa: A002
+    name: str | None = None, notes: str | None = None, tags: Sequence[str] | str | None = None,
+    config: Any = None, *, resume: Any = None, mode: str | None = None, group: str | None = None,
+    job_type: str | None = None, sync_tensorboard: bool = False, monitor_gym: bool = False,
+    reinit: Any = None, **further: Any,
+) -> Run:  # fmt: skip
+    """Open a run in the table `project` (default: the script's name), or take part in the one that is open.
+
+    `name` is tracked in the run's index; `tags` and `notes` are those of `rla tag` and `rla note`; `config`
+    (a mapping, Namespace, dataclass, YAML file), `group` and `job_type` are hyper-parameters. With `resume`
+    (allow, must, auto, True) the newest run of this `id` goes on in an item of its own: with the earlier
+    one's configuration, its steps after the earlier one's last. `mode="disabled"` stores nothing; `reinit`
+    finishes the run that is open first. What torch's and tensorboardX's SummaryWriters write is part of the
+    run with `sync_tensorboard`, films of gymnasium's RecordVideo with `monitor_gym`. wandb's variables
+    ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES, _RUN_GROUP) are the defaults. Other
+    arguments of wandb's are without effect.
+
+    Raises:
+        UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
+    """
+    del dir
+    former = session.current
+    if former is not None and former.pid == os.getpid() and exp_manager.run is not None:
+        if reinit in {None, False, "return_previous", "default"}:
+            former.config.update(config)
+            return former
+        former.finish()
+    for unknown in further.keys() - _WITHOUT_MEANING:
+        data_types.tell_unknown(f"init({unknown}=…)")
+    environment = os.environ.get
+    parameters = session.parameters_of(config)
+    name = name or environment("WANDB_NAME")
+    about = {"name": name, "group": group or environment("WANDB_RUN_GROUP"), "job_type": job_type}
+    told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
+    _set_mode(mode)
+    table = data_types.safe_name(project or environment("WANDB_PROJECT") or script_name())
+    known = id or environment("WANDB_RUN_ID") or None
+    resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
+    earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+    if earlier is not None:
+        parameters = {**_config_of(earlier.hyper_param), **parameters}
+        told["resumed_from"] = earlier.item.index.path
+    try:
+        tracked = [key for key in ("name", "run_name") if name and key in told]
+        ensure_run(table, {**parameters, **told}, tracked, joins=False, run_id=known, resume="never")
+    except (RlaError, OSError) as error:
+        raise UsageError(str(error)) from error
+    if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):
+        time_step_holder.set_time(step)
+    tags = [tags] if isinstance(tags, str) else tags
+    tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
+    options = {**about, "entity": entity, "tags": tags, "notes": notes or environment("WANDB_NOTES")}
+    opened = session.current = Run(name, project or table, {**options, "resumed": earlier is not None})
+    dict.update(opened.config, parameters)
+    opened.note()
+    atexit.register(opened.leave)
+    for wanted, forward in (
+        (sync_tensorboard, showing.forward_tensorboard),
+        (monitor_gym, showing.forward_films),
+    ):
+        if wanted:
+            forward(lambda: session.current is not None)
+    return opened
+
+
+def _set_mode(mode: str | None) -> None:
+    mode = mode or os.environ.get("WANDB_MODE")
+    if os.environ.get("WANDB_DISABLED", "").lower() in {"true", "1"}:
+        mode = "disabled"
+    if mode == "disabled" and not os.environ.get(MODE_VARIABLE):
+        os.environ[MODE_VARIABLE], session.disables = "disabled", True
+
+
+def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
+    """The newest run of an id.
+
+    Raises:
+        UsageError: there is none, and there must be.
+    """
+    from rla_client.resume import find  # noqa: PLC0415 - rarely needed
+
+    root = default_data_root()
+    for index in find.newest_first(root / LOG / table, run_id) if run_id is not None else ():
+        item = Item(os.path.abspath(root), table, index, index.opened)
+        if find.read_run_file(item).get("run_key") == run_id:
+            return find.read_run(item)
+    if must:
+        raise UsageError(f"resume='must', but table {table!r} of {root} has no run {run_id!r}")
+    return None
+
+
+def _config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What `init` was given as config, of all that an earlier run keeps."""
+    ours = {key if f"run_{key}" not in parameters else f"run_{key}" for key in ("name", "group", "job_type")}
+    return {key: value for key, value in parameters.items() if key not in ours | {"resumed_from"}}
+
+
+def _required() -> Run:
+    if session.current is None:
+        raise UsageError("You must call wandb.init() before this")
+    return session.current
+
+
+def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
+    if session.current is not None:
+        session.current.finish(exit_code, quiet)
+
+
+def _restore(name: str, *_: Any, **__: Any) -> Any:
+    path = Path(_required().dir, name)
+    return path.open() if path.is_file() else None
+
+
+class _Errors:
+    """wandb.errors: those that are not known here are `Error`."""
+
+    UsageError = UsageError
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Error
+
+
+def _nothing(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _says(say: Callable[[str], None]) -> Any:
+    return lambda text="", *_, **__: say(text)
+
+
+_NAMES: dict[str, Any] = {
+    **{kind: getattr(data_types, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
+    **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
+    **dict.fromkeys(("finish", "join"), _finish),
+    "termlog": _says(info),
+    **dict.fromkeys(("termwarn", "termerror"), _says(warn)),
+    "restore": _restore,
+    "CommError": Error,
+    "errors": _Errors(),
+    "Settings": types.SimpleNamespace,  # kept, and without effect
+    "util": types.SimpleNamespace(generate_id=lambda length=8: secrets.token_hex(length)[:length]),
+    "sdk": types.SimpleNamespace(wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "run":
+        return session.current
+    if name in _NAMES:
+        return _NAMES[name]
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(_required(), name) if name in _OF_THE_RUN else Unknown(name)

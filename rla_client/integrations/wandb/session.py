@@ -1,0 +1,422 @@
+"""The open run: its config and summary, rows, files, words and end."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from rla_client import logger
+from rla_client.contract.layout import LOG, OTHER_RESULTS
+from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
+from rla_client.integrations.wandb.showing import row_value, show, watcher
+from rla_client.manager import exp_manager
+from rla_client.run.current import warn
+from rla_client.run.run import MODE_VARIABLE, ending
+from rla_client.run.tensorboard import scalar_rows
+from rla_client.shortcuts import opened_here, to_parameters
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import plain_hyper_param
+
+RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
+ALERT_WAIT_S = 60.0  # between two alerts of one title
+current: Run | None = None  # wandb.run
+disables: bool = False  # `RLA_MODE` was set by `init`
+
+
+class _Items(dict[str, Any]):
+    """A dict whose items are attributes, too, and that is told of what is set."""
+
+    def update(self, *args: Any, **further: Any) -> None:
+        """Set several."""
+        dict.update(self, *args, **further)
+        self.changed(dict(*args, **further))
+
+    def changed(self, values: dict[str, Any]) -> None:
+        """Several were set."""
+        raise NotImplementedError
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    __setattr__ = __setitem__
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(f"there is no {key!r}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a plain dict
+        return dict, (dict(self),)
+
+
+class Config(_Items):
+    """The run's hyper-parameters; what is set is written at once."""
+
+    def update(self, d: Any = None, allow_val_change: Any = None, **further: Any) -> None:  # type: ignore[override]
+        """Set several: a mapping, a Namespace, a dataclass, a YAML file."""
+        del allow_val_change
+        super().update({**parameters_of(d), **further})
+
+    update_locked = merge_locked = update
+
+    def setdefaults(self, d: Any) -> None:
+        """Set those that are not there."""
+        self.update({key: value for key, value in parameters_of(d).items() if key not in self})
+
+    def changed(self, values: dict[str, Any]) -> None:
+        """Write them."""
+        if values and exp_manager.run is not None:
+            exp_manager.add_hyper_param(values)
+
+    def persist(self) -> None:
+        """Nothing: what is set is written at once."""
+
+    as_dict = dict.copy
+
+
+def parameters_of(config: Any) -> dict[str, Any]:
+    """Hyper-parameters as scripts give them to wandb: YAML files and absl's flags, too."""
+    if isinstance(config, str | os.PathLike):
+        import yaml  # noqa: PLC0415 - rarely needed
+
+        found = yaml.safe_load(Path(config).read_text(encoding="utf-8")) or {}
+        return {
+            key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
+            for key, entry in found.items()
+        }
+    return to_parameters(config.flag_values_dict() if hasattr(config, "flag_values_dict") else config)
+
+
+class Summary(_Items):
+    """The last value of each metric, or what `define_metric` says, and what the script sets.
+
+    Kept in `summary.json` beside the rows: when the script sets something, and when the run ends.
+    """
+
+    def changed(self, values: dict[str, Any]) -> None:
+        """Write the file."""
+        del values
+        if exp_manager.run is not None:
+            text = json.dumps(plain_hyper_param(dict(self)), indent=1, default=str)
+            exp_manager.run.file(LOG, "summary.json", text.encode("utf-8", "backslashreplace"))
+
+
+# from the entry so far, the new value and the mean of all; other words give the last value
+_SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
+    "min": lambda before, value, _: min(before, value),
+    "max": lambda before, value, _: max(before, value),
+    "mean": lambda _, __, mean: mean,
+    "first": lambda before, _, __: before,
+}
+
+
+class _Metric:
+    """What `define_metric` says of the names that fit a glob."""
+
+    def __init__(
+        self, name: str = "", step_metric: str | None = None, summary: str = "", goal: str | None = None
+    ) -> None:
+        self.name, self.step_metric = name, step_metric
+        best = "max" if goal == "maximize" else "min"
+        words = {word.strip() for word in summary.split(",") if word.strip()}
+        self.words = {best if word == "best" else word for word in words}
+        self._seen: dict[str, tuple[int, float]] = {}  # count and sum
+
+    def summarise(self, key: str, value: Any, summary: dict[str, Any]) -> None:
+        """Take a value into the summary."""
+        if not self.words or "last" in self.words:
+            dict.__setitem__(summary, key, value)
+        if not self.words or not isinstance(value, int | float) or "none" in self.words:
+            return
+        count, total = self._seen.get(key, (0, 0.0))
+        count, total = self._seen[key] = count + 1, total + value
+        for word in self.words:
+            name, function = f"{key}.{word}", _SUMMARIES.get(word)
+            before = summary.get(name, value)
+            now = value if function is None else function(before, value, total / count)
+            dict.__setitem__(summary, name, now)
+
+
+_PLAIN = _Metric()
+
+
+class Run(Lenient):
+    """The open run; see wandb. Tags and notes that are set are written at once, as `rla tag` does.
+
+    A name that is set late is a hyper-parameter and not part of the index.
+    """
+
+    name: str
+    tags: tuple[str, ...]
+    notes: str | None
+
+    def __init__(self, name: str | None, project: str, options: Mapping[str, Any]) -> None:
+        opening = None if exp_manager.run is None else exp_manager.run.opening
+        identity = exp_manager.run_id or (opening.run if opening is not None else secrets.token_hex(4))
+        held = {key: options.get(key) or "" for key in ("entity", "group", "job_type")}
+        held |= {"id": identity, "name": name or identity, "notes": options.get("notes")}
+        vars(self).update(held, tags=tuple(options.get("tags") or ()), sweep_id=None)
+        self.config, self.summary, self.project = Config(), Summary(), project
+        self.start_time, self.pid = time.time(), os.getpid()
+        self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
+        self.resumed = bool(options.get("resumed"))
+        self.step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
+        self._metrics: list[_Metric] = []
+        self._last: dict[str, Any] = {}
+        self._alerted: dict[str, float] = {}
+        self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
+        self._hooks: list[Any] = []
+        self._finished = False
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        super().__setattr__(key, tuple(value) if key == "tags" else value)
+        if key == "name":
+            exp_manager.add_hyper_param({"run_name" if "name" in self.config else "name": str(value)})
+        elif key in {"tags", "notes"}:
+            self.note()
+
+    def note(self) -> None:
+        """Write tags and note."""
+        if self.disabled or exp_manager.log_dir is None or not (self.tags or self.notes):
+            return
+        from rla_client.database.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
+
+        plain = ["-".join(str(tag).replace(",", " ").split())[:80] for tag in self.tags]
+        root = Path(str(exp_manager.data_root))
+        change_note(root, self.path, add=[tag for tag in plain if tag], note=self.notes)
+
+    @property
+    def dir(self) -> str:
+        """A folder of the run for the script's own files."""
+        folder = Path(exp_manager.folder_of(OTHER_RESULTS)) / "files"
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    @property
+    def url(self) -> str:
+        """Where the run lies."""
+        return Path(exp_manager.log_dir or ".").absolute().as_uri()
+
+    @property
+    def path(self) -> str:
+        """Table and index."""
+        return os.path.relpath(exp_manager.log_dir or ".", os.path.join(str(exp_manager.data_root), LOG))
+
+    def get_url(self) -> str:
+        """Where the run lies."""
+        return self.url
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def log(
+        self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any
+    ) -> None:
+        """Add values to the row of a step.
+
+        Args:
+            data: name to number, text, array (a histogram), media, or a list of media; nested dicts become
+                `group.name`.
+            step: without one, the next. A row with a given step is written when another step comes, and
+                after a second at the latest.
+            commit: write the row now; by default where no step is given.
+
+        Raises:
+            TypeError: `data` is no mapping from text.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError("wandb.log must be passed a dictionary")
+        if any(not isinstance(key, str) for key in data):
+            raise TypeError("Key values passed to `wandb.log` must be strings.")
+        if self._finished:
+            raise UsageError("the run is finished: call wandb.init() again")
+        at = self.step if step is None else int(step)
+        commit = step is None if commit is None else commit
+        flat = dict(_flat(data, ""))
+        values = {key: plain for key, value in flat.items() if (plain := row_value(value)) is not None}
+        self._last.update(values)
+        x = self._time_step(values, at)
+        self._write(values, x, commit=commit)
+        for key, value in flat.items():
+            if key not in values and value is not None:
+                try:
+                    show(key, value, x)
+                except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training goes on
+                    warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
+        self.step = max(self.step, at) + commit
+
+    def _write(self, values: dict[str, Any], x: float, *, commit: bool) -> None:
+        if x > time_step_holder.get_time():
+            time_step_holder.set_time(x)
+        if self._metrics:
+            for key, value in values.items():
+                self._metric(key).summarise(key, value, self.summary)
+        else:
+            dict.update(self.summary, values)
+        rows = scalar_rows(logger.get_current())
+        if rows is not None:
+            if values:
+                rows.add_all(values, x, time.time(), ())
+            if commit:
+                rows.write()
+
+    def _time_step(self, values: Mapping[str, Any], at: int) -> float:
+        """The step metric's value, where all metrics have the same one and it is known."""
+        if not self._metrics:
+            return at
+        steps = {metric.step_metric for metric in self._metrics}
+        wanted = {self._metric(key).step_metric for key in values if key not in steps}
+        found = self._last.get(wanted.pop() or "") if len(wanted) == 1 else None
+        return found if isinstance(found, int | float) and math.isfinite(found) else at
+
+    def _metric(self, key: str) -> _Metric:
+        return next((one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)), _PLAIN)
+
+    def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> _Metric:
+        """Say what a metric, or those of a glob, are drawn over, and what of them the summary keeps.
+
+        Args:
+            name: of a metric, or a glob.
+            step_metric: the metric whose value becomes the time-step of its rows.
+            **further: `summary`: min, max, mean, best, first, last, separated by commas, each an entry
+                `<name>.<word>`; `goal`: minimize or maximize, for `best`.
+        """
+        named = getattr(step_metric, "name", step_metric)
+        metric = _Metric(name, named, further.get("summary") or "", further.get("goal"))
+        self._metrics.append(metric)
+        return metric
+
+    def watch(
+        self,
+        models: Any,
+        criterion: Any = None,
+        log: str | None = "gradients",
+        log_freq: int = 1000,
+        **_: Any,
+    ) -> None:
+        """Histograms of modules' gradients, parameters, or `all`, each `log_freq` backward passes."""
+        del criterion
+        modules = list(models) if isinstance(models, list | tuple) else [models]
+        for number, module in enumerate(modules):
+            place = f"_{number}" if len(modules) > 1 else ""
+            for name, parameter in module.named_parameters():
+                if parameter.requires_grad:
+                    hook = watcher(f"{place}/{name}", parameter, log, max(1, log_freq))
+                    self._hooks.append(parameter.register_hook(hook))
+
+    def unwatch(self, models: Any = None) -> None:
+        """Watch none any more."""
+        del models
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    # -- files --------------------------------------------------------------------------------
+
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
+        """Copy files to the run now and, where they have changed, once more at its end; the copies' paths."""
+        del policy
+        if glob_str is None or self.disabled:
+            return []
+        pattern = os.fspath(glob_str)
+        above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
+        base, copies = Path(os.path.abspath(base_path or above)), []
+        for path in map(Path, map(os.path.abspath, sorted(glob.glob(pattern, recursive=True)))):
+            if path.is_file():
+                below = path.relative_to(base) if path.is_relative_to(base) else PurePath(path.name)
+                copies.append(str(Path(self.dir) / below))
+                self._save(path, Path(copies[-1]))
+        return copies
+
+    def _save(self, path: Path, target: Path) -> None:
+        changed = path.stat().st_mtime
+        if path != target and self._saved.get((path, target)) != changed:
+            put(target, path)
+            self._saved[path, target] = changed
+
+    def log_artifact(self, artifact_or_path: Any, name: str = "", type: str = "", **_: Any) -> Artifact:  # noqa: A002
+        """Copy an artifact's files, a file or a folder to the run."""
+        artifact = artifact_or_path
+        if not isinstance(artifact, Artifact):
+            path = Path(artifact_or_path)
+            artifact = Artifact(name or f"run-{self.id}-{path.name}", type or "unspecified")
+            (artifact.add_dir if path.is_dir() else artifact.add_file)(path)
+        if not self.disabled:
+            artifact.store(self.id)
+        return artifact
+
+    def log_model(self, path: str | os.PathLike[str], name: str | None = None, **_: Any) -> Artifact:
+        """Copy a model's file or folder to the run's checkpoints."""
+        return self.log_artifact(path, name or PurePath(path).name, "model")
+
+    def log_code(self, *_: Any, **__: Any) -> None:
+        """Nothing: each run keeps its code."""
+
+    # -- words and end ------------------------------------------------------------------------
+
+    def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = ALERT_WAIT_S) -> None:
+        """Tell somebody, by the agent's channels; not again within `wait_duration` seconds."""
+        del level
+        wait = wait_duration.total_seconds() if hasattr(wait_duration, "total_seconds") else wait_duration
+        now = time.monotonic()
+        if now - self._alerted.get(title, -math.inf) >= (ALERT_WAIT_S if wait is None else float(wait)):
+            self._alerted[title] = now
+            exp_manager.alert(title, text)
+
+    def finish(self, exit_code: Any = None, quiet: bool | None = None) -> None:
+        """End the run; `failed` with an exit code other than 0."""
+        del quiet
+        self._end("failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else "")
+
+    def _end(self, state: str, reason: str) -> None:
+        global current, disables  # noqa: PLW0603 - wandb.run
+        if self._finished:
+            return
+        self.leave()
+        if opened_here() or self.disabled:
+            exp_manager.close(state, reason)
+        current = None if current is self else current
+        if disables:
+            disables = False
+            os.environ.pop(MODE_VARIABLE, None)
+
+    def leave(self) -> None:
+        """Write what is written at the end."""
+        if self._finished:
+            return
+        self._finished = True
+        self.unwatch()
+        for path, target in list(self._saved):
+            try:
+                self._save(path, target)
+            except OSError as error:
+                warn(f"{path} was not copied again: {error}")
+        logger.get_current().write_scalars()
+        if self.summary:
+            self.summary.changed({})
+
+    def __enter__(self) -> Run:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, SystemExit):
+            self.finish(getattr(error, "code", None))
+        else:
+            self._end(*ending(error))
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"_{name}" if name in RESERVED else name, value

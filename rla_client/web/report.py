@@ -1,0 +1,250 @@
+"""`rla report`: the page of runs in one file, which a browser opens without a server and without a network.
+
+The file is the page itself (`bundle`), the answers that it would ask a server for (runs, columns, curves,
+pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote
+is in the data alone.
+
+It has at most `MAX_BYTES`: curves have as many points as fit, then the last metrics are left out, and of
+pictures the last one of each name, the newest runs first, as far as there is room.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.files import write_atomic
+from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
+from rla_client.database.metrics import CLOCKS
+from rla_client.database.rows import FIELDS
+from rla_client.database.views import read_views
+from rla_client.web import detail, media, table
+from rla_client.web.bundle import STATIC, bundle
+from rla_client.web.curves import curves, table_path
+from rla_client.web.files import SHOWN, item_file
+from rla_client.web.site import Entry, Site, live, path_of
+
+MAX_BYTES = 2_000_000
+CURVE_BYTES = 1_300_000  # of all panels, before they are packed
+PICTURE_BYTES = 400_000  # of all pictures
+MAX_PICTURE_BYTES = 150_000
+RUNS = 50
+MAX_PANELS = 100
+WIDTHS = (16, 500)  # points of a curve are twice as many
+_LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')  # by the page, from its server
+_OF_RUNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})  # not one value a run
+
+
+def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """A stored view with some settings of one's own instead of its.
+
+    Raises:
+        ArgumentError: there is no such view.
+    """
+    views = read_views(site.databases[0].data_root)
+    if name is not None and name not in views:
+        known = f"; there are {', '.join(views)}" if views else "; `rla web` stores them (Views…)"
+        message = f"there is no view {name!r}{known}"
+        raise ArgumentError(message)
+    stored = parse_qs(views[name]) if name is not None else {}
+    return {**stored, **{key: list(values) for key, values in asked.items() if values}}
+
+
+def make_report(
+    site: Site,
+    view: Mapping[str, Sequence[str]],
+    limit: int = RUNS,
+    *,
+    metrics: Sequence[str] | None = None,
+    refresh_s: float | None = None,
+) -> bytes:
+    """The file.
+
+    Args:
+        site: whose runs.
+        view: settings of the page as its address has them: name → values.
+        limit: how many runs, the newest ones.
+        metrics: to draw; None: all, at most `MAX_PANELS`.
+        refresh_s: a browser that shows it loads it again after so long.
+
+    Raises:
+        ArgumentError: no run is in the view, or a setting is not as it should be.
+    """
+    site.look(wait=True)
+    entries = _entries(site, view)[-limit:]
+    if not entries:
+        message = "no run fits: a report needs one at least"
+        raise ArgumentError(message)
+    data = _data(site, entries)
+    drawn = [name for name in metrics or data["metrics"] if name not in CLOCKS][:MAX_PANELS]
+    data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
+    wanted = dict(view) | {"where": [], "show": [str(len(entries))]}
+    width = WIDTHS[1]
+    while True:
+        data["curves"] = {name: _curve(site, entries, view, name, width) for name in drawn}
+        size = sum(map(len, data["curves"].values()))
+        found = _page(data, wanted, refresh_s) if size <= CURVE_BYTES or width == WIDTHS[0] else b""
+        if found and len(found) <= MAX_BYTES:
+            return found
+        if width == WIDTHS[0]:
+            drawn = drawn[: len(drawn) * 3 // 4]
+            data["metrics"] = {name: data["metrics"][name] for name in drawn}
+        width = max(WIDTHS[0], int(width * min(0.9 * CURVE_BYTES / max(size, 1), 0.7)))
+
+
+def write_report(
+    path: Path,
+    site: Site,
+    view: Mapping[str, Sequence[str]],
+    *,
+    limit: int = RUNS,
+    follow_s: float | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Write the file; with `follow_s` again whenever something is new, which is looked for that often."""
+    before: object = None
+    while True:
+        now = (site.look(wait=True), [_stat(site, entry) for entry in live(site.entries())])
+        if now != before:
+            content = make_report(site, view, limit, refresh_s=follow_s)
+            write_atomic(path, content)
+            say(f"{path}: {len(content) / 1e6:.2f} MB")
+        before = now
+        if follow_s is None:
+            return
+        time.sleep(follow_s)
+
+
+def _stat(site: Site, entry: Entry) -> object:
+    with suppress(OSError):
+        found = os.stat(table_path(site, entry))
+        return found.st_ino, found.st_size
+    return None
+
+
+def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[Entry]:
+    """Runs of a view, oldest first."""
+    where, chosen = next(iter(view.get("where", ())), ""), set(view.get("run", ()))
+    found = site.chosen(table.fitting(site, where)) if where else site.entries()
+    found = [entry for entry in found if not chosen or path_of(entry) in chosen]
+    return sorted(found, key=lambda entry: entry.record.opened)
+
+
+def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Answers to what the page asks, but for the curves."""
+    numbers = [entry.number for entry in entries]
+    told = table.rows(site, 0)
+    places = [told["number"].index(number) for number in numbers]
+    hyper = list(dict.fromkeys(name for entry in entries for name in entry.record.hyper.flat()))
+    metrics = table.metric_names(entries)
+    names = [*FIELDS, *hyper, *metrics][: table.MAX_COLUMNS]
+    values = table.column_values(site, names, numbers)["values"]
+    pictures: dict[str, str] = {}
+    return {
+        "boot": site.boot,
+        "runs": {
+            name: found if name in _OF_RUNS else [found[place] for place in places]
+            for name, found in told.items()
+        },
+        "names": {
+            "fields": list(FIELDS),
+            "hyper": [name for name in hyper if name in names],
+            "metrics": [name for name in metrics if name in names],
+            "values": {},
+        },
+        "columns": dict(zip(names, values, strict=True)),
+        "metrics": metrics,
+        "run": {path_of(entry): detail.overview(site, {"run": path_of(entry)}) for entry in entries},
+        "environment": {path_of(entry): _environment(site, entry) for entry in entries},
+        "media": {path_of(entry): _media(site, entry, pictures) for entry in reversed(entries)},
+        "pictures": pictures,
+    }
+
+
+def _environment(site: Site, entry: Entry) -> dict[str, Any]:
+    """Of the environment what is short."""
+    found = detail.environment(site, {"run": path_of(entry)})
+    told = found["environment"]
+    short = {name: value for name, value in told.items() if name not in {"packages", "environment"}}
+    return {**found, "environment": short, "diff": {"lines": [], "count": 0, "state": found["diff"]["state"]}}
+
+
+def _media(site: Site, entry: Entry, pictures: dict[str, str]) -> dict[str, Any]:
+    """Pictures of a run, the last one of each name; they are put into `pictures` by path."""
+    run = path_of(entry)
+    found = media.media(site, {"run": run})
+    groups = []
+    for group in found["groups"]:
+        step, path = group["files"][-1]
+        room = PICTURE_BYTES - sum(map(len, pictures.values()))
+        if group["kind"] != "image":
+            continue
+        with suppress(OSError, DatabaseError), item_file(site, entry, OTHER_RESULTS, path) as file:
+            content = file.read(min(MAX_PICTURE_BYTES, max(room, 0)) + 1)
+            if len(content) <= min(MAX_PICTURE_BYTES, room):
+                kind = SHOWN[os.path.splitext(path)[1].lower()]
+                pictures[f"{run}/{path}"] = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+                groups.append({**group, "count": 1, "files": [[step, path]]})
+    return {**found, "groups": groups, "names": len(groups), "others": [], "other_count": 0}
+
+
+def _curve(
+    site: Site, entries: Sequence[Entry], view: Mapping[str, Sequence[str]], metric: str, width: int
+) -> str:
+    """Answer of a panel, as text."""
+
+    def one(name: str, default: str = "") -> str:
+        return next(iter(view.get(name, ())), default)
+
+    try:
+        smooth = float(one("smooth", "0"))
+    except ValueError as error:
+        message = f"smooth must be a number, not {one('smooth')!r}"
+        raise ArgumentError(message) from error
+    group = [name.strip() for name in one("group").split(",") if name.strip()]
+    asked = {
+        "runs": [entry.number for entry in entries],
+        "metric": metric,
+        "x": one("x", TIME_STEP),
+        "width": width,
+        "log": one("logx") == "1",
+        "smooth": smooth,
+        "group": group or None,
+        "band": one("band", "ci"),
+    }
+    return base64.b64encode(bytes(curves(site, asked).body)).decode()
+
+
+def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s: float | None) -> bytes:
+    """The page's own file with all that it needs inside."""
+    script = bundle()
+    style = "".join((STATIC / name).read_text() for name in ("vendor/uPlot.min.css", "style.css"))
+    packed = gzip.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"), mtime=0)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    again = "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s:.0f}">\n'
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n{again}<style>{style}</style>\n'
+    text = _LOADED.sub("", (STATIC / "index.html").read_text())
+    text = text.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{head}')
+    query = html.escape(f"#/runs?{urlencode(view, doseq=True)}")
+    text = text.replace("<html lang", f'<html data-view="{query}" lang')
+    body = f'<script type="application/json" id="data">{base64.b64encode(packed).decode()}</script>\n'
+    return text.replace("</body>", f"{body}<script>{script}</script>\n</body>").encode()
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.database import foreign
+from rla_client.database import open as open_database
+from rla_client.database.changes import changing
+from rla_client.database.imports import import_logs
+
+
+def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
+    with changing(root, 1000.0):
+        return import_logs(root, kind, folder, "new", 1000.0)
+
+
+def write_events(folder: Path, values: dict[str, list[float]]) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        for tag, series in values.items():
+            for step, value in enumerate(series):
+                writer.add_scalar(tag, value, step * 10)
+        writer.add_text("hyperparameters", "lr 0.1")
+
+
+def test_tensorboard_every_value(root: Path, tmp_path: Path) -> None:
+    values = {"loss": [0.5 * step for step in range(50)], "a/b": [float("nan"), 2.0, -3.25]}
+    write_events(tmp_path / "runs" / "one", values)
+    write_events(tmp_path / "runs" / "deep" / "two", {"x": [1.0]})
+    made, there, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), there, problems) == (2, [], [])
+    run = next(run for run in open_database(root) if "one" in run.index)
+    frame = run.scalars().set_index("time-step")
+    assert frame["loss"].tolist() == values["loss"]
+    assert [repr(value) for value in frame["a/b"].tolist()[:3]] == ["nan", "2.0", "-3.25"]
+    assert list(frame.index) == [step * 10 for step in range(50)]
+    assert len(list((root / "log" / "new" / run.index / "tb" / "events").iterdir())) == 1
+    assert run_import(root, "tensorboard", tmp_path / "runs") == ([], made, [])
+
+
+def test_what_is_too_large_is_named_and_the_rest_imported(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "MAX_CSV_BYTES", 1 << 20)
+    monkeypatch.setattr(foreign, "MAX_POINTS", 5)
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "large.csv").write_text("a\n" + "1\n" * (1 << 19))
+    (tmp_path / "csv" / "small.csv").write_text("a\n1\n")
+    made, _, problems = run_import(root, "csv", tmp_path / "csv")
+    assert (len(made), len(problems), "larger than 1 MiB" in problems[0]) == (1, 1, True)
+    write_events(tmp_path / "tb" / "many", {"loss": [1.0] * 6})
+    write_events(tmp_path / "tb" / "few", {"loss": [1.0] * 4})  # and a text
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "tb")
+    assert (len(made), len(problems), "more than 5 points" in problems[0]) == (1, 1, True)
+
+
+def test_tensorboard_of_torch(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "t")) as writer:
+        for step in range(5):
+            writer.add_scalar("new style", step * 0.25, step, new_style=True)
+            writer.add_scalar("double", step / 3, step, double_precision=True, new_style=True)
+    run_import(root, "tensorboard", tmp_path / "t")
+    frame = open_database(root).find("@last").scalars()
+    assert frame["new style"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert frame["double"].tolist() == [step / 3 for step in range(5)]
+
+
+def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> None:
+    write_events(tmp_path / "t", {"loss": [1.0, 2.0, 3.0]})
+    (path,) = (tmp_path / "t").iterdir()
+    with path.open("rb+") as file:
+        file.truncate(path.stat().st_size - 60)
+    run_import(root, "tensorboard", tmp_path / "t")
+    assert open_database(root).find("@last").scalars()["loss"].tolist()[:2] == [1.0, 2.0]
+
+
+def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n1.25,10,0.5\n2,20,1.5')
+    (tmp_path / "c" / "progress.csv").write_text('time/total_timesteps,note\n100,"a, b"\n200,c\n')
+    (tmp_path / "c" / "empty.csv").write_text("")
+    made, _, problems = run_import(root, "csv", tmp_path / "c")
+    assert len(made) == 2
+    assert "empty.csv" in problems[0]
+    monitor, progress = (
+        next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress")
+    )
+    assert monitor.scalars()["r"].tolist() == [1.25, 2.0]
+    assert monitor.scalars()["time-step"].tolist() == [0, 1]
+    assert progress.scalars()["time-step"].tolist() == [100, 200]
+    with (Path(progress.folder("log")) / "progress.csv").open() as file:
+        assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
+
+
+def test_garage(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "local" / "experiment" / "my_run"
+    folder.mkdir(parents=True)
+    (folder / "progress.csv").write_text(
+        "Iteration,TotalEnvSteps,Evaluation/AverageReturn\n0,2000,12.5\n1,4000,13\n"
+    )
+    (folder / "variant.json").write_text(json.dumps({"seed": 3, "lr": 0.01}))
+    (folder / "metadata.json").write_text(
+        json.dumps({"githash": "abc", "environment": {"packages": {"numpy": "2"}}})
+    )
+    os.utime(folder / "variant.json", (1e9, 1e9))
+    run_import(root, "garage", tmp_path / "data")
+    run = open_database(root).find("@last")
+    assert run.hyper_param.seed == 3
+    assert run.hyper_param.flat() == {"seed": 3, "lr": 0.01}  # not the packages of metadata.json
+    around = json.loads(Path(run.folder("log"), "environment.json").read_text())
+    assert around == {"packages": {"numpy": "2"}, "githash": "abc"}
+    assert run.record.opened == pytest.approx(1e9)
+    assert run.scalars()["time-step"].tolist() == [2000, 4000]
+    assert run.scalars()["Evaluation/AverageReturn"].tolist() == [12.5, 13]
+
+
+def test_secrets_of_an_older_launcher_are_not_imported(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "experiment" / "my_run_api_key=key-8841-xyz"
+    folder.mkdir(parents=True)
+    (folder / "progress.csv").write_text("TotalEnvSteps,x\n1,2\n")
+    (folder / "variant.json").write_text('{"api_key": "key-8841-xyz", "login": {"password": 1234}, "lr": 1}')
+    launch = {"arguments": ["--api-key", "key-8841-xyz", "--lr", "1"]}
+    (folder / "metadata.json").write_text(json.dumps({"launch": launch}))
+    assert len(run_import(root, "garage", folder.parent)[0]) == 1
+    run = open_database(root).find("@last")
+    assert run.hyper_param == {"api_key": "<hidden>", "login": {"password": "<hidden>"}, "lr": 1}
+    assert "api_key=<hidden>" in run.index
+    for path in root.rglob("*"):
+        assert "key-8841" not in path.name
+        assert not path.is_file() or b"key-8841" not in path.read_bytes(), path
+
+
+def test_a_folder_that_dowel_wrote(root: Path) -> None:
+    """Outputs of dowel 0.0.4, garage's logger: CsvOutput and TextOutput, beside what its launcher writes."""
+    folder = Path(__file__).parent / "data" / "garage"
+    assert len(run_import(root, "garage", folder)[0]) == 1
+    run = open_database(root).find("@last")
+    with (folder / "my_run" / "progress.csv").open() as file:
+        original = list(csv.DictReader(file))
+    frame = run.scalars()
+    assert len(frame) == len(original) == 4
+    for name in original[0]:
+        assert list(map(repr, frame[name].tolist())) == [repr(float(row[name])) for row in original]
+    assert frame["time-step"].tolist() == frame["TotalEnvSteps"].tolist() == [2000, 4000, 6000, 8000]
+    assert run.hyper_param["hidden_sizes"] == [32, 32]
+    assert "metadata" not in run.hyper_param
+    assert json.loads(Path(run.folder("log"), "environment.json").read_text())["githash"] == "abc-dirty"
+    text = (folder / "my_run" / "debug.log").read_text()
+    assert Path(run.folder("log"), "log.txt").read_text() == text
+
+
+def write_launched(folder: Path, state: str) -> Path:
+    """A folder as our own launcher leaves it, beside what the agent wrote."""
+    log = folder / "search_seed=3"
+    (log / "tb" / "events").mkdir(parents=True)
+    (log / "progress.csv").write_text("loss,time-step,timestamp\n0.5,1,1010.0\n0.25,2,1020.0\n")
+    (log / "variant.json").write_text('{"seed": 3}')
+    (log / "tb" / "events" / "events.out.tfevents.1.box").write_bytes(b"")
+    about = {"format": 1, "run_id": "ab", "state": state, "reason": "why", "exit_code": 3, "host": "box"}
+    about |= {"opened": 1000.0, "last_row": 1020.0, "closed": 1060.0, "updated": 1060.0}
+    about |= {"streams": ["ab-1"], "parent": {"run": "x"}, "table": "", "index": "", "time_step": 2}
+    (log / "run.json").write_text(json.dumps(about))
+    return log
+
+
+def test_the_state_of_our_own_launchers_runs_is_kept(root: Path, tmp_path: Path) -> None:
+    log = write_launched(tmp_path / "data", "failed")
+    assert len(run_import(root, "garage", tmp_path / "data")[0]) == 1
+    run = open_database(root).find("@last")
+    assert (run.state, run.record.host, run.record.opened, run.record.duration_s) == (
+        "failed",
+        "box",
+        1000,
+        60,
+    )
+    about = json.loads(Path(run.folder("log"), "run.json").read_text())
+    assert (about["reason"], about["exit_code"]) == ("why", 3)
+    assert not {"run_id", "streams", "parent", "table"} & set(about)  # a copy that nobody goes on in
+    assert len(list(Path(run.folder("log"), "tb", "events").iterdir())) == 1
+    (log / "progress.csv").touch()
+    assert run_import(root, "garage", tmp_path / "data") == ([], [f"new/{run.index}"], [])
+
+
+def test_what_was_running_is_unknown_and_can_be_removed(root: Path, tmp_path: Path) -> None:
+    write_launched(tmp_path / "data", "running")
+    run_import(root, "garage", tmp_path / "data")
+    run = open_database(root).find("@last")
+    assert run.state == "unknown"
+    assert not run.record.is_live(1061.0)
+
+
+def test_a_broken_run_file_is_told_and_imports_nothing(root: Path, tmp_path: Path) -> None:
+    (write_launched(tmp_path / "data", "failed") / "run.json").write_text('{"state": ')
+    made, _, (problem,) = run_import(root, "garage", tmp_path / "data")
+    assert made == []
+    assert "run.json" in problem
+
+
+def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import numpy as np
+    from torch.utils.tensorboard import SummaryWriter
+
+    values = {
+        f"group/{name}": [math.sin(step * name) * 10.0**name for step in range(200)] for name in range(1, 6)
+    }
+    with SummaryWriter(str(tmp_path / "t" / "run 1")) as writer:
+        for tag, series in values.items():
+            for step, value in enumerate(series):
+                writer.add_scalar(tag, value, step * 7, walltime=1e9 + step)
+        writer.add_scalars("both", {"a": 1.0, "b": 2.0}, 0)  # folders of their own below
+        writer.add_histogram("h", np.array([1.0, 2.0, 3.0]), 0)
+        writer.add_hparams({"lr": 0.1}, {"final": 0.5}, run_name="tuned")
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "t")
+    assert (len(made), problems) == (4, [])
+    frame = max((run.scalars() for run in open_database(root)), key=len).set_index("time-step")
+    for tag, series in values.items():
+        assert frame[tag].dropna().tolist() == [struct.unpack("f", struct.pack("f", v))[0] for v in series]
+        assert list(frame[tag].dropna().index) == [step * 7 for step in range(200)]
+    assert frame["timestamp"].tolist()[1:3] == [1e9 + 1, 1e9 + 2]
+    assert {"lr": 0.1} in [dict(run.hyper_param) for run in open_database(root)]
+
+
+def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no garage logs"):
+        run_import(root, "garage", tmp_path)
+    with pytest.raises(ArgumentError, match="there are: tensorboard"):
+        run_import(root, "neptune", tmp_path)
+
+
+def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path) -> None:
+    for name in ("search", "search-rerun/run"):
+        log = tmp_path / "data" / name
+        log.mkdir(parents=True)
+        (log / "progress.csv").write_text("loss,time-step\n0.5,1\n")
+        (log / "variant.json").write_text('{"seed": 3}')
+    made, _, (told,) = run_import(root, "garage", tmp_path / "data")
+    assert len(made) == 1
+    assert "--reruns" in told
+    with changing(root, 1000.0):
+        made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+    assert (len(made), len(there)) == (1, 1)

@@ -1,0 +1,159 @@
+"""What somebody else's logs may hold, and an import that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from support.waiting import wait_until
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.database import open as open_database
+from rla_client.database.changes import changing
+from rla_client.database.imports import import_logs
+
+Result = tuple[list[str], list[str], list[str]]
+
+
+def run_import(root: Path, kind: str, path: Path) -> Result:
+    with changing(root, 1000.0):
+        return import_logs(root, kind, path, None, 1000.0)
+
+
+def sacred_run(folder: Path, name: str = "walk", **metrics: list[object]) -> Path:
+    folder.mkdir(parents=True)
+    begun = f"2026-11-25T03:59:12.{len(list(folder.parent.iterdir())):06}"
+    about = {"status": "COMPLETED", "start_time": begun, "experiment": {"name": name}}
+    (folder / "run.json").write_text(json.dumps(about))
+    (folder / "config.json").write_text('{"lr": 0.1}')
+    series = {
+        key: {"steps": [*range(len(values))], "timestamps": [begun] * len(values), "values": values}
+        for key, values in metrics.items()
+    }
+    (folder / "metrics.json").write_text(json.dumps(series))
+    return folder
+
+
+def test_evil_names_stay_inside(root: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(["../../up", ".rla", "/etc", "a\nb\0c", "..", "2026", "x" * 500, "\ud800"]):
+        sacred_run(tmp_path / "s" / str(number), name, **{'=1+1,"\n': [1.5], "timestamp": [2]})
+    made, _, problems = run_import(root, "sacred", tmp_path / "s")
+    assert (len(made), problems) == (8, [])
+    assert len(list(open_database(root))) == 8
+    assert {path.name for path in root.iterdir()} == {".rla", "log", "hyperparameter"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["s", root.name])
+    assert list(open_database(root).find("@last").scalars().columns)[:2] == ['=1+1,"_', "_timestamp"]
+
+
+def test_links_pipes_and_broken_files(root: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("do not copy")
+    good = sacred_run(tmp_path / "s" / "1", loss=[float("nan"), float("inf"), -0.0, 10**300, 1e-320])
+    for name in ("link.png", "cout.txt"):
+        (good / name).symlink_to(secret)
+    os.mkfifo(good / "pipe")
+    (good / "picture.png").write_bytes(b"png")
+    sacred_run(tmp_path / "s" / "2", loss=[1]).joinpath("metrics.json").write_text('{"loss": {"steps": [1]}}')
+    sacred_run(tmp_path / "s" / "3", loss=[1]).joinpath("config.json").write_text("[" * 100_000)
+    made, _, problems = run_import(root, "sacred", tmp_path / "s")
+    assert len(made) == 1
+    assert ["metrics.json" in problems[0], "config.json" in problems[1]] == [True, True]
+    run = open_database(root).find("@last")
+    assert [path.name for path in Path(run.folder("results")).iterdir()] == ["picture.png"]
+    assert all(b"do not copy" not in path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert list(map(repr, run.scalars()["loss"].tolist())) == ["nan", "inf", "-0.0", "1e+300", "1e-320"]
+
+
+def test_databases_that_are_none_or_programs(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"not a database")
+    with sqlite3.connect(tmp_path / "b.db") as store:
+        store.execute("CREATE TABLE configs (run_id, run_name, config, created_at)")
+        store.execute(
+            "CREATE VIEW metrics AS WITH RECURSIVE r AS (SELECT 1 UNION ALL SELECT 1 FROM r) SELECT * FROM r"
+        )
+    with sqlite3.connect(tmp_path / "c.db") as store:
+        store.execute("CREATE TABLE configs (run_id, run_name, config, created_at)")
+        store.execute("CREATE TABLE metrics (id, run_id, timestamp, run_name, step, metrics)")
+        store.execute(
+            "INSERT INTO configs VALUES ('../..', '../../..', '{\"lr\": 1}', '2026-11-25T00:00:00Z')"
+        )
+        store.execute("INSERT INTO metrics VALUES (1, '../..', 'never', 'x', 1, '{}')")
+        store.execute("INSERT INTO configs VALUES ('r2', 'r', '{\"lr\": 2}', '2026-11-25T00:00:00Z')")
+    before = sorted(tmp_path.iterdir())
+    made, _, problems = run_import(root, "trackio", tmp_path)
+    assert len(made) == 1
+    assert [name in text for name, text in zip(("a.db", "b.db", "c.db"), problems, strict=True)] == [True] * 3
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def framed(*records: bytes) -> bytes:
+    return b":W&B\xe1\xbe\x00" + b"".join(
+        struct.pack("<IHB", zlib.crc32(b"\x01" + one), len(one), 1) + one for one in records
+    )
+
+
+def test_a_torn_log_of_wandb(root: Path, tmp_path: Path) -> None:
+    def field(number: int, data: bytes) -> bytes:
+        key = number << 3 | 2
+        return (bytes([key]) if key < 128 else bytes([key & 127 | 128, key >> 7])) + bytes([len(data)]) + data
+
+    run = field(17, field(1, b"ab12") + field(3, b"walk"))
+
+    def item(name: bytes, value: int) -> bytes:
+        return field(1, field(2, name) + field(16, b"%d" % value))
+
+    rows = [field(2, item(b"loss", step) + item(b"_step", step)) for step in range(3)]
+    (tmp_path / "run-ab12.wandb").write_bytes(framed(run, *rows)[:-2])
+    (tmp_path / "run-x.wandb").write_bytes(framed(b"\xff\xff\xff"))
+    made, _, (problem,) = run_import(root, "wandb", tmp_path)
+    assert len(made) == 1
+    assert "run-x.wandb" in problem
+    found = open_database(root).find("@last")
+    assert (found.state, found.scalars()["loss"].tolist()) == ("unknown", [0, 1])
+
+
+def test_killed_at_any_moment_it_goes_on(root: Path, tmp_path: Path) -> None:
+    for number in range(250):
+        sacred_run(tmp_path / "s" / str(number), loss=[0.5 * step for step in range(20)])
+    command = [
+        sys.executable,
+        "-m",
+        "rla_client.cli.app",
+        "import",
+        "sacred",
+        str(tmp_path / "s"),
+        "-d",
+        str(root),
+    ]
+    for wanted in ("copies", "log"):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as importing:
+            wait_until(
+                lambda wanted=wanted: (
+                    any((root / ("log/walk" if wanted == "log" else ".rla/copies")).glob("*"))
+                    or importing.poll() is not None
+                )
+            )
+            importing.send_signal(signal.SIGKILL)
+        for log in (root / "log").glob(
+            "walk/*/*/*/*"
+        ):  # whoever has a log has all of it, before any recovery
+            assert len((log / "progress.csv").read_text().splitlines()) == 21
+            assert (root / "hyperparameter" / log.relative_to(root / "log") / "parameter.json").exists()
+    made, there, problems = run_import(root, "sacred", tmp_path / "s")
+    assert (len(made) + len(there), problems) == (250, [])
+    assert len(list(open_database(root))) == 250
+    assert list((root / ".rla" / "copies").iterdir()) == []
+
+
+def test_nothing_there_is_said(root: Path, tmp_path: Path) -> None:
+    for kind in ("wandb", "mlflow", "trackio", "aim", "sacred"):
+        with pytest.raises(ArgumentError, match=f"no {kind} logs"):
+            run_import(root, kind, tmp_path)

@@ -1,0 +1,151 @@
+"""Runs that the real tools wrote in this test run: `make test-imports` installs them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_client.database import open as open_database
+from rla_client.database.changes import changing
+from rla_client.database.imports import import_logs
+
+pytestmark = pytest.mark.slow
+VALUES = [math.sin(step) / 3 for step in range(10)]
+CONFIG = {"lr": 0.1, "seed": 3, "api_key": "key-8841-xyz-0042"}
+
+
+def imported(root: Path, kind: str, path: Path, count: int = 1) -> Any:
+    """The first of the runs; imports twice, which doubles nothing."""
+    with changing(root, 1000.0):
+        made, there, problems = import_logs(root, kind, path, None, 1000.0)
+        assert (len(made), there, problems) == (count, [], [])
+        assert import_logs(root, kind, path, None, 1000.0) == ([], made, [])
+    return min(open_database(root), key=lambda run: run.index)
+
+
+def check(run: Any, state: str, table: str = "walk") -> None:
+    assert (run.table, run.state) == (table, state)
+    frame = run.scalars().set_index("time-step")
+    (name,) = (name for name in frame.columns if name.endswith("loss"))
+    assert frame[name].dropna().tolist() == VALUES
+    assert run.hyper_param.get("lr", run.hyper_param.get("hparams", {}).get("lr")) == 0.1
+    for path in Path(run.folder("log")).rglob("*"):
+        assert not path.is_file() or b"key-8841" not in path.read_bytes(), path
+
+
+def test_wandb(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("PIL")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for number in range(2):
+        run = wandb.init(
+            project="walk", name="a run", config=CONFIG, tags=["base line"], notes="why", dir=str(tmp_path)
+        )
+        for step, value in enumerate(VALUES):
+            run.log({"loss": value, "deep": {"x": step}, "odd": math.inf if step else math.nan})
+        run.log({"image": wandb.Image(np.zeros((4, 4, 3), dtype=np.uint8))})
+        run.summary["best"] = 0.5
+        run.finish(exit_code=number * 3)
+    found = imported(root, "wandb", tmp_path, 2)
+    check(found, "finished")
+    assert (found.record.tags, found.record.note) == (("base-line",), "why")
+    frame = found.scalars()
+    assert frame["deep.x"].dropna().tolist() == list(range(10))
+    assert list(map(repr, frame["odd"].dropna())) == ["inf"] * 9
+    assert frame["best"].dropna().tolist() == [0.5]
+    assert [path.suffix for path in Path(found.folder("results")).rglob("*.png")] == [".png"]
+    failed = max(open_database(root), key=lambda run: run.index)
+    assert (failed.state, failed.record.told["exit_code"]) == ("failed", 3)
+
+
+@pytest.mark.parametrize("store", ["mlruns", "mlflow.db"])
+def test_mlflow(store: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    prefix = "sqlite:///" if store.endswith(".db") else "file://"
+    mlflow.set_tracking_uri(f"{prefix}{folder / store}")
+    mlflow.set_experiment("walk")
+    with mlflow.start_run(run_name="a run", tags={"team": "rl core"}, description="why"):
+        mlflow.log_params(CONFIG)
+        for step, value in enumerate(VALUES):
+            mlflow.log_metrics({"train/loss": value}, step=step)
+        mlflow.log_metric("odd", math.nan, step=3)
+        mlflow.log_metric("same", 1.0, step=0)
+        mlflow.log_metric("same", 2.0, step=0)
+        mlflow.log_text("hello", "notes/x.txt")
+    found = imported(root, "mlflow", folder)
+    check(found, "finished")
+    assert (found.record.tags, found.record.note) == (("team=rl-core",), "why")
+    assert found.scalars()["same"].dropna().tolist() == [1.0, 2.0]
+    assert Path(found.folder("results"), "notes", "x.txt").read_text() == "hello"
+
+
+def test_trackio_and_what_it_exports(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "t"))
+    trackio = pytest.importorskip("trackio")
+    pytest.importorskip("pyarrow")
+    trackio.init(project="walk", name="a-run", config=CONFIG)
+    for step, value in enumerate(VALUES):
+        trackio.log({"loss": value, "odd": math.inf, "step": step})
+    trackio.finish()
+    check(imported(root, "trackio", tmp_path / "t"), "unknown")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    SQLiteStorage.export_for_static_space("walk", tmp_path / "walk")
+    other = tmp_path / "other"
+    other.mkdir()
+    found = imported(other, "trackio", tmp_path / "walk" / "metrics.parquet")
+    check(found, "unknown")
+    assert set(found.scalars()["odd"]) == {math.inf}
+
+
+def test_aim(root: Path, tmp_path: Path) -> None:
+    aim = pytest.importorskip("aim")
+    if not hasattr(aim, "Run"):
+        pytest.skip("aim has no Run")
+    run = aim.Run(repo=str(tmp_path), experiment="walk", system_tracking_interval=None)
+    run["hparams"] = CONFIG
+    run.description = "why"
+    run.add_tag("base line")
+    for step, value in enumerate(VALUES):
+        run.track(value, name="loss", step=step, context={"subset": "train"})
+    run.close()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / ".aim").rglob("*")}
+    found = imported(root, "aim", tmp_path)
+    check(found, "finished")
+    assert (found.record.tags, found.record.note) == (("base-line",), "why")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / ".aim").rglob("*")} == before
+
+
+def test_sacred(root: Path, tmp_path: Path) -> None:
+    sacred = pytest.importorskip("sacred")
+    from sacred.observers import FileStorageObserver
+
+    experiment = sacred.Experiment("walk", save_git_info=False, interactive=True)
+    experiment.observers.append(FileStorageObserver(tmp_path / "s"))
+    experiment.add_config(CONFIG)
+    (tmp_path / "art.txt").write_text("x")
+
+    @experiment.main
+    def main(_run: Any) -> None:
+        for step, value in enumerate(VALUES):
+            _run.log_scalar("loss", value, step)
+        _run.add_artifact(str(tmp_path / "art.txt"))
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError):
+        experiment.run(options={"--comment": "why"})
+    found = imported(root, "sacred", tmp_path / "s")
+    check(found, "failed")
+    assert found.record.told["reason"] == "RuntimeError: boom"
+    assert (found.record.note, Path(found.folder("results"), "art.txt").read_text()) == ("why", "x")
+    about = json.loads(Path(found.folder("log"), "run.json").read_text())
+    assert about["imported"] == {"from": "sacred", "id": "1"}

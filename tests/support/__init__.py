@@ -1,0 +1,1 @@
+"""What tests of several suites share: labs that start real programs, writers of runs, waiting."""
