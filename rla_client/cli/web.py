@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rla_client.cli.options import LOOK, Where, open_database, say
+from rla_client.cli.options import LOOK, AsJson, Where, open_database, print_done, say
 from rla_client.contract.command_line import examples
 from rla_client.contract.extras import extra
 
@@ -93,6 +93,7 @@ def report(
         bool, typer.Option("--follow", "-f", help="Write it again whenever something is new, until Ctrl-C.")
     ] = False,
     every: Annotated[float, typer.Option(min=1, help="Seconds between two looks of --follow.")] = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Write the page of runs as one file that a browser opens without a server, 2 MB at most."""
     roots = [open_database(root).data_root for root in (data_root or (None,))]
@@ -102,5 +103,11 @@ def report(
     own = {"where": where, "group": group, "smooth": None if smooth is None else f"{smooth:g}"}
     site = Site(roots)
     shown = view_of(site, view, {name: [value] for name, value in own.items() if value})
+
+    def written(size: int) -> None:
+        facts = {"file": str(out), "bytes": size}
+        print_done(facts, f"{out}: {size / 1e6:.2f} MB", as_json=as_json)
+        sys.stdout.flush()
+
     with suppress(KeyboardInterrupt):
-        write_report(out, site, shown, limit=limit, follow_s=every if follow else None, say=_say_now)
+        write_report(out, site, shown, limit=limit, follow_s=every if follow else None, written=written)

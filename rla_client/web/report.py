@@ -111,16 +111,16 @@ def write_report(
     *,
     limit: int = RUNS,
     follow_s: float | None = None,
-    say: Callable[[str], None] = print,
+    written: Callable[[int], None],
 ) -> None:
-    """Write the file; with `follow_s` again whenever something is new, which is looked for that often."""
+    """Write the file, tell its bytes; with `follow_s` again whenever something is new: seconds between looks."""
     before: object = None
     while True:
         now = (site.look(wait=True), [_stat(site, entry) for entry in live(site.entries())])
         if now != before:
             content = make_report(site, view, limit, refresh_s=follow_s)
             write_atomic(path, content)
-            say(f"{path}: {len(content) / 1e6:.2f} MB")
+            written(len(content))
         before = now
         if follow_s is None:
             return

@@ -77,10 +77,13 @@ def test_what_is_taken_out(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Pa
     assert {name: told[name] for name in ("file", "metrics", "runs", "curves")} == {
         "file": str(picture), "metrics": ["return"], "runs": 2, "curves": 1,
     }  # fmt: skip
+    page = tmp_path / "a.html"
+    told = json.loads(rla("report", str(page), *where).stdout)
+    assert told == {"file": str(page), "bytes": page.stat().st_size}
     told = json.loads(rla("export", str(rows), *where).stdout)
     assert told == {"file": str(rows), "rows": 2, "runs": 2}
     told = json.loads(rla("import", "csv", str(rows), *where).stdout)
-    assert (told["table"], told["runs"]) == ("imported", 1)
+    assert (told["tables"], told["runs"]) == ({"imported": 1}, 1)
     told = json.loads(rla("init", str(tmp_path), "--json").stdout)
     assert (tmp_path / "rla_config.yaml").is_file()
     assert told["done"][0] == f"wrote {tmp_path / 'rla_config.yaml'}"

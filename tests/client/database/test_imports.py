@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database import foreign
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
-from rla_client.database.imports import import_logs
+from rla_client.database.imports import folders, import_logs
 
 
 def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
@@ -49,8 +48,8 @@ def test_tensorboard_every_value(root: Path, tmp_path: Path) -> None:
 def test_what_is_too_large_is_named_and_the_rest_imported(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "MAX_CSV_BYTES", 1 << 20)
-    monkeypatch.setattr(foreign, "MAX_POINTS", 5)
+    monkeypatch.setattr(folders, "MAX_CSV_BYTES", 1 << 20)
+    monkeypatch.setattr(folders, "MAX_POINTS", 5)
     (tmp_path / "csv").mkdir()
     (tmp_path / "csv" / "large.csv").write_text("a\n" + "1\n" * (1 << 19))
     (tmp_path / "csv" / "small.csv").write_text("a\n1\n")

@@ -110,6 +110,10 @@ def test_the_panels_of_hyper_parameters(page_server: Serve, root: Path, page: Pa
 def test_a_part_of_a_scatter_selects_its_runs(page_server: Serve, root: Path, page: Page) -> None:
     write_search(root)
     view = View(page, page_server(root), "target=score&tab=parameters")
+    page.wait_for_selector(
+        "#panels table.list tbody tr"
+    )  # what matters most comes last, and sorts the panels
+    view.shown("scatter seed", 24)
     view.shown("scatter lr", 24)
     view.drag("scatter lr", 0.6, 1.0)
     page.wait_for_function("() => window.rla.chosen.size === 12")
