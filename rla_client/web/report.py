@@ -113,7 +113,7 @@ def write_report(
     follow_s: float | None = None,
     written: Callable[[int], None],
 ) -> None:
-    """Write the file, tell its bytes; with `follow_s` again whenever something is new: seconds between looks."""
+    """Write the file, tell its bytes; with `follow_s` whenever something is new: seconds between looks."""
     before: object = None
     while True:
         now = (site.look(wait=True), [_stat(site, entry) for entry in live(site.entries())])
