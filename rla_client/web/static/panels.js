@@ -114,7 +114,7 @@ class Panel {
     this.said.textContent = head.curves.length ? [head.said, lacking].filter(Boolean).join("; ") : "none of these runs has numbers for it";
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
-      width: this.box.clientWidth, height: HEIGHT, x: head.x, sync: this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
+      width: this.box.clientWidth, height: HEIGHT, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
       ...(head.options ?? { logX, logY, range }),
     }, curves, this.base, head.kind === "bands");
     if (head.options) { fill(this.legend); return; }
