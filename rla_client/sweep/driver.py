@@ -27,6 +27,7 @@ LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
 MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
 TAIL_BYTES = 4096
+FRAME = " \t│┃║╭╮╰╯─━"  # around errors that rich and typer print
 STOP, LEAVE = "stop", "leave"
 _log = logging.getLogger(__name__)
 
@@ -240,7 +241,7 @@ class Driver:
             what, said = f"killed by {signal.Signals(number).name}", ended.reason
         else:
             what = f"exit status {status}"
-            said = ended.reason or self._tail(run).strip().rpartition("\n")[2].strip()
+            said = ended.reason or self._last_words(run)
         return "killed" if number in KILLS else "failed", f"{what}: {said}" if said else what
 
     def _finished_in_database(self, run: RunState) -> bool:
@@ -252,13 +253,16 @@ class Driver:
         items = self._journal.items(run)
         return bool(items) and results.settled(items[-1]) != FINISHED
 
-    def _tail(self, run: RunState) -> str:
+    def _last_words(self, run: RunState) -> str:
+        """The last line of the output that has a letter or a digit, without the frame of a box around it."""
         try:
             with open(self._journal.path(run, "txt"), "rb") as file:
                 file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
-                return file.read().decode(errors="replace")
+                text = file.read().decode(errors="replace")
         except OSError:
             return ""
+        lines = (line.strip(FRAME) for line in reversed(text.splitlines()))
+        return next((line for line in lines if any(map(str.isalnum, line))), "")
 
     def _tell(self, trial: int) -> None:
         """Tell a learning sampler what came of a trial once all its runs are over: their mean."""

@@ -62,6 +62,12 @@ def test_a_failed_run_is_started_again_and_tells_why(lab: Lab) -> None:
     assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 6, 6]
 
 
+def test_the_reason_of_a_program_that_prints_boxes(lab: Lab) -> None:
+    lab.shell("echo '╭─ Error ─╮\n│ no such option: --lr │\n╰─────────╯\n '; exit 2", parameters={"lr": [1]})
+    lab.run(code=1)
+    assert lab.journal().runs[1].reason == "exit status 2: no such option: --lr"
+
+
 def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
     lab.shell("echo try >>tries; kill -9 $$", parameters={"lr": [1]})
     told = lab.run(code=1)
