@@ -129,7 +129,7 @@ def _likely(records: list[Record]) -> list[str]:
     Raises:
         DatabaseError: the runs have none.
     """
-    from rla_client.database.groups import likely_of
+    from rla_client.database.records import likely_of
 
     found = likely_of(records)
     if found is None:

@@ -207,9 +207,9 @@ def _check_group(columns: str | None, sort: str) -> None:
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
     from rla_client.database.choosing import full_metrics, full_names
-    from rla_client.database.groups import group_runs, likely_of
+    from rla_client.database.groups import group_runs
     from rla_client.database.metrics import mean_and_interval
-    from rla_client.database.records import clock
+    from rla_client.database.records import clock, likely_of
 
     if not records and not any(form):
         say("no runs match")

@@ -21,12 +21,6 @@ from rla_client.database.scanning import parameter_or_metric
 SEED = "seed"
 
 
-def likely_of(records: Sequence[Record]) -> str | None:
-    """The likely metric of several runs, oldest first; None where none has rows with numbers."""
-    counts = Counter(record.likely for record in reversed(records) if record.likely)
-    return counts.most_common(1)[0][0] if counts else None  # of equals the first counted, the newest
-
-
 @dataclass(slots=True)
 class Group:
     """Runs that have the same values of some parameters.

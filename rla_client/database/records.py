@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -131,6 +132,12 @@ class Record:
     def is_live(self, now: float) -> bool:
         """Whether somebody writes it, as far as its files say."""
         return self.shown_state(now) in LIVE_STATES
+
+
+def likely_of(records: Sequence[Record]) -> str | None:
+    """The likely metric of several runs, oldest first; None where none has rows with numbers."""
+    counts = Counter(record.likely for record in reversed(records) if record.likely)
+    return counts.most_common(1)[0][0] if counts else None  # of equals the first counted, the newest
 
 
 def short_name(index: str) -> str:

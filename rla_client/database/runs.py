@@ -22,7 +22,7 @@ from rla_client.contract.textformat import duration_text
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
-from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.records import PROGRESS_FILE, Record, clock, likely_of
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.run.hyper_params import wrap
@@ -245,8 +245,6 @@ class Database:
 
         pairs = self._pairs(self.records(limit=SHOWN_RUNS) if runs is None else runs)
         if metrics is None:
-            from rla_client.database.groups import likely_of
-
             wanted = set(pairs)
             metrics = likely_of([one for one in self.records() if self._name(one) in wanted]) or []
         names = [metrics] if isinstance(metrics, str) else list(metrics)

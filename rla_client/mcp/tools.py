@@ -17,10 +17,10 @@ from rla_client.contract.run_file import run_file
 from rla_client.contract.textformat import duration_text
 from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import code_differences, differing_keys, run_differences
-from rla_client.database.groups import group_runs, likely_of
+from rla_client.database.groups import group_runs
 from rla_client.database.log_end import last_lines, log_path
 from rla_client.database.metrics import mean_and_interval
-from rla_client.database.records import clock
+from rla_client.database.records import clock, likely_of
 from rla_client.database.rows import RowView
 from rla_client.database.run_history import changes_text, resumed_with, traceback_end
 from rla_client.database.seeds import group_name, judge, less_is_better, told

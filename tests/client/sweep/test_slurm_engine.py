@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,12 @@ pytestmark = [pytest.mark.scale, pytest.mark.slow, pytest.mark.root]
 
 
 @pytest.fixture
-def training(slurm_lab: SlurmLab, lab: Lab) -> Lab:
+def training(slurm_lab: SlurmLab, lab: Lab) -> Iterator[Lab]:
     """Twelve runs, which wait in their middle until the gate is open."""
     (lab.folder / "train.py").write_text(TRAINING)
     lab.train(LRS, resources={"cpus": 1, "memory": "100MiB"})
-    return lab
+    yield lab
+    lab.kill_all(agents=True)  # the trainings have started one
 
 
 @pytest.fixture
