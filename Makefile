@@ -80,7 +80,7 @@ test-integrations: $(STAMP)  ## adapters, each with its library from PyPI: at mo
 
 test-imports: $(STAMP)  ## `rla import` of runs that wandb, MLflow, trackio, Aim and sacred write, installed beside
 	test -x .venv-import/bin/python || $(PYTHON) -m venv .venv-import
-	.venv-import/bin/python -m pip install -qq -e '.[read,parquet]' pytest pytest-timeout wandb mlflow trackio aim sacred pillow
+	.venv-import/bin/python -m pip install -qq -e '.[read,parquet]' pytest pytest-timeout hypothesis wandb mlflow trackio aim sacred pillow
 	.venv-import/bin/python -m pytest tests/client/database/test_imports_tools.py $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out

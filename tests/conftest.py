@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 from support.marked import MARKER_VARIABLE, processes_of
 from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
@@ -31,6 +32,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # without it, `ray.init` joins a cluster that another test has on this machine
 os.environ["RAY_ADDRESS"] = "local"
+
+# how long an example takes depends on what else the machine does
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 ENDING_S = 3.0
 RLA_VARIABLES = (
