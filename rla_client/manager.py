@@ -377,7 +377,7 @@ class ExpManager:
 
     def add_summary_to_logger(
         self,
-        summary: Any,  # noqa: ANN401 - a tensorflow object, or bytes
+        summary: object,
         name: str = "",
         simple_val: bool = False,
         freq: int = 20,
@@ -394,7 +394,7 @@ class ExpManager:
         return table_summary(input_dict, name)
 
     @staticmethod
-    def add_graph(sess: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - a tensorflow or torch object
+    def add_graph(sess: object, *args: object, **kwargs: object) -> None:
         """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
 
         Raises:

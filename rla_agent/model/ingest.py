@@ -282,7 +282,7 @@ def _job(raw: Any) -> Job:  # noqa: ANN401
     return Job(str(kind), fields if isinstance(fields, dict) else _refuse())
 
 
-def _opening(raw: Any) -> OpeningFrame:  # noqa: ANN401
+def _opening(raw: object) -> OpeningFrame:
     return OpeningFrame(raw if isinstance(raw, dict) else _refuse())
 
 

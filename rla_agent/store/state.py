@@ -304,6 +304,6 @@ def _run_plain(data: Any) -> dict[str, Any]:  # noqa: ANN401
         return {}
 
 
-def _blob(fields: Any) -> bytes:  # noqa: ANN401
+def _blob(fields: object) -> bytes:
     """The fields of a job; nothing that can be read where the row makes no sense: the job is dropped."""
     return fields if isinstance(fields, bytes) else b""

@@ -106,7 +106,7 @@ class _Reader(pickle.Unpickler):
         self._file = file
         self._top = top
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) == ("collections", "OrderedDict"):
             return dict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):

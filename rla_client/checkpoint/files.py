@@ -128,7 +128,7 @@ def load_file(
     return torch.load(path, map_location=map_location, weights_only=False)
 
 
-def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> Any:  # noqa: ANN401
+def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> object:
     """Rebuild the content of a save of this very process whose file is not there yet.
 
     Args:

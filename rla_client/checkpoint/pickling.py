@@ -101,7 +101,7 @@ class _Pickler(pickle.Pickler):
         if names.array is not None:
             self.dispatch_table[names.array] = self._reduce_array
 
-    def persistent_id(self, obj: Any) -> Any:  # noqa: ANN401 - called with everything
+    def persistent_id(self, obj: object) -> object:
         if type(obj) is Reference:
             return obj.identity
         if isinstance(obj, self._typed):
@@ -133,7 +133,7 @@ class _Pickler(pickle.Pickler):
             (self._table.names.rebuild_parameter, (data, parameter.requires_grad, OrderedDict()))
         )
 
-    def _reduce_array(self, array: Any) -> Any:  # noqa: ANN401
+    def _reduce_array(self, array: object) -> Any:  # noqa: ANN401
         arguments = array_arguments(array, self._table)
         if arguments is None:
             return self._keep(array.__reduce_ex__(PICKLE_PROTOCOL))
@@ -142,7 +142,7 @@ class _Pickler(pickle.Pickler):
     def _reduce_array_bytes(self, data: _ArrayBytes) -> Any:  # noqa: ANN401
         return self._table.names.rebuild_tensor, data.arguments
 
-    def _keep(self, thing: Any) -> Any:  # noqa: ANN401
+    def _keep(self, thing: object) -> object:
         self._alive.append(thing)
         return thing
 
@@ -393,7 +393,7 @@ class _Emitter:
         self.out.append(self._empty_ordered() + b"tR")
         self._remember(parameter)
 
-    def _array(self, array: Any) -> None:  # noqa: ANN401
+    def _array(self, array: object) -> None:
         if self._known(array):
             return
         arguments = array_arguments(array, self._table)

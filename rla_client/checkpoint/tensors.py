@@ -114,7 +114,7 @@ def torch_names() -> TorchNames:
     )
 
 
-def _by_dtype(torch: Any, names: dict[str, str]) -> dict[Any, Any]:  # noqa: ANN401
+def _by_dtype(torch: object, names: dict[str, str]) -> dict[Any, Any]:
     return {getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()}
 
 
@@ -152,7 +152,7 @@ class Table:
         location = "cpu" if on_cpu else self.names.location_tag(storage)
         return Reference(("storage", kind, str(number), location, nbytes // itemsize))
 
-    def note(self, address: int, nbytes: int, kind: Any, owner: Any, *, on_cpu: bool = True) -> int:  # noqa: ANN401
+    def note(self, address: int, nbytes: int, kind: object, owner: object, *, on_cpu: bool = True) -> int:
         """Key of the storage at an address; empty ones share nothing.
 
         Raises:

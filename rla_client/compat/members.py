@@ -86,7 +86,7 @@ def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def call(*args: object, **kwargs: object) -> Any:  # noqa: ANN401
             for older, newer in aliases.items():
                 if older in kwargs:
                     warnings.warn(f"{older} is the older name of {newer}", DeprecationWarning, stacklevel=2)
@@ -98,7 +98,7 @@ def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[
     return decorate
 
 
-def time_used_wrap(name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def time_used_wrap(name: str, func: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401
     """Call `func`, record its seconds as `time_used/<name>` and write the row; returns its result."""
     started = time.perf_counter()
     result = func(*args, **kwargs)

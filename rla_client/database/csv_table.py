@@ -212,7 +212,7 @@ def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     }
 
 
-def _may_hold_text(cells: Any) -> bool:  # noqa: ANN401 - array or list of cells
+def _may_hold_text(cells: object) -> bool:
     return getattr(getattr(cells, "dtype", None), "kind", "O") not in "fiub"
 
 

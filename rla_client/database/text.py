@@ -204,6 +204,6 @@ def bytes_text(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def plain(value: object) -> Any:  # noqa: ANN401
     """Time-steps that are whole as ints, for people."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -66,7 +66,7 @@ class Pieces:
             self.size += view.nbytes
         return view.nbytes
 
-    def stand_in(self, storage: Any) -> Any:  # noqa: ANN401 - a torch storage
+    def stand_in(self, storage: Any) -> object:  # noqa: ANN401 - a torch storage
         """A buffer to pickle in the place of a device's storage: memory that nobody touches."""
         import numpy as np  # noqa: PLC0415
 
@@ -192,21 +192,21 @@ def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_gr
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
-def rebuild_parameter(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+def rebuild_parameter(storage: object, dtype: object, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
     """Named by snapshots: a parameter, likewise."""
     import torch  # noqa: PLC0415
 
     return torch.nn.Parameter(rebuild_tensor(storage, dtype, place, False), requires_grad)
 
 
-def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
+def rebuild_typed_storage(storage: object, dtype: object) -> Any:  # noqa: ANN401
     """Named by snapshots: torch's typed view of a storage."""
     import torch  # noqa: PLC0415
 
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
-def resolve_main(name: str, file: str, value: bytes) -> Any:  # noqa: ANN401
+def resolve_main(name: str, file: str, value: bytes) -> object:
     """Named by snapshots: a class or function of the launcher, its own if that file runs here."""
     main = sys.modules.get("__main__")
     if _main_file(main) == file:
@@ -220,7 +220,7 @@ def _main_file(main: object) -> str:
     return os.path.realpath(getattr(main, "__file__", None) or "")
 
 
-def _find_in(main: object, name: str) -> Any:  # noqa: ANN401 - class or function
+def _find_in(main: object, name: str) -> object:
     found = main
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -238,13 +238,13 @@ def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, pieces: Pieces, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, pieces: Pieces, **options: object) -> None:
         super().__init__(pieces, **options)
         self._pieces = pieces
         self._torch = sys.modules.get("torch")
         self.kept: list[Any] = []  # alive until the end: the memo goes by identity
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401
+    def reducer_override(self, obj: object) -> object:
         if isinstance(obj, (type, types.FunctionType)):
             by_name = _reduce_main(obj)
             if by_name is not None:

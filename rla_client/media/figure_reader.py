@@ -214,7 +214,7 @@ class RefusedError(pickle.UnpicklingError):
     """A figure holds something that is not read from a pickle. The text says what."""
 
 
-def bound_method(owner: Any, name: str) -> Any:  # noqa: ANN401
+def bound_method(owner: object, name: str) -> object:
     """Named by figures: a method of METHODS, of the owner's class and not of its attributes.
 
     Raises:
@@ -398,7 +398,7 @@ class FigureUnpickler(pickle._Unpickler):  # noqa: SLF001 - the C one would call
     stack: list[Any]
     append: Callable[[Any], None]
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in the base class
+    def find_class(self, module: str, name: str) -> object:
         """Resolve a global of the pickle."""
         if module in OWN_NAMES and name == "bound_method":
             return _Callable(module, name, bound_method)

@@ -305,7 +305,7 @@ def warn_full(kind: str) -> None:
     warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
 
 
-def write_within(room: int, descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+def write_within(room: int, descriptor: int, data: object) -> None:
     """Write a buffer whole where `room`, the bytes that may be left after it, is not negative.
 
     Raises:

@@ -69,7 +69,7 @@ def _jobs(parts: Iterable[Any], to: int) -> list[tuple[int, int, int]]:
     return jobs
 
 
-def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL image
+def image_pixels(image: object) -> Pixels:
     """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
 
     Raises:
@@ -79,7 +79,7 @@ def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL i
     return Pixels((1, *array.shape), array.dtype.name, (array[None],))
 
 
-def video_pixels(frames: Any) -> Pixels:  # noqa: ANN401 - array, tensor or sequence of either
+def video_pixels(frames: object) -> Pixels:
     """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
 
     Raises:

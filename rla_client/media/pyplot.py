@@ -42,7 +42,7 @@ class _Manager(FigureManagerBase):
         return self._canvas
 
     @canvas.setter
-    def canvas(self, value: Any) -> None:  # noqa: ANN401
+    def canvas(self, value: object) -> None:
         self._canvas = value
 
 

@@ -49,7 +49,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     key_to_legend_fn: Callable[..., str] = default_key_to_legend,
     split_by_metrics: bool = True,
     save_name: str | None = None,
-    **style: Any,  # noqa: ANN401 - fields of Style
+    **style: object,
 ) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
     """Load runs, group them, and plot their metrics.
 

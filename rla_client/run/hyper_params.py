@@ -72,7 +72,7 @@ def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def wrap(value: Any) -> Any:  # noqa: ANN401
+def wrap(value: object) -> Any:  # noqa: ANN401
     """Plain data with every dict as `HyperParams`."""
     if isinstance(value, Mapping):
         return HyperParams({str(key): wrap(item) for key, item in value.items()})
@@ -105,7 +105,7 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     return None
 
 
-def _parse_yaml_bytes(data: bytes) -> Any:  # noqa: ANN401
+def _parse_yaml_bytes(data: bytes) -> object:
     return parse_yaml(data.decode("utf-8", "replace"))
 
 
@@ -136,7 +136,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
     return flat
 
 
-def _parse_full_yaml(text: str) -> Any:  # noqa: ANN401
+def _parse_full_yaml(text: str) -> object:
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -252,7 +252,7 @@ def tracked(index: str) -> list[tuple[str, Any]]:
     return [(key, scalar(value)) for key, _, value in pairs]
 
 
-def scalar(text: str) -> Any:  # noqa: ANN401
+def scalar(text: str) -> object:
     """Text of a value as the value that `str` made it from, where that is a number, bool or None."""
     if text in {"True", "False", "None"}:
         return {"True": True, "False": False, "None": None}[text]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
@@ -18,7 +17,7 @@ def open_plain_run(
     folder: str,
     sinks: tuple[str, ...],
     callback: Callable[[Row], object] | None,
-    comm: Any,  # noqa: ANN401
+    comm: object,
     suffix: str,
     names: dict[str, str],
 ) -> Run:

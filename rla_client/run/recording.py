@@ -68,7 +68,7 @@ class Logger:
         outbox: Outbox | None = None,
         *,
         callback: Callable[[Row], object] | None = None,
-        comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+        comm: object = None,
         join: Callable[[threading.RLock], Outbox | None] | None = None,
     ) -> None:
         self._folder = folder

@@ -294,7 +294,7 @@ def open_run(
     settings: AgentConfig,
     *,
     callback: Callable[[Row], object] | None = None,
-    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+    comm: object = None,
 ) -> Run:
     """Open the stream of a described run whose folders exist."""
     places = find_places()

@@ -62,26 +62,26 @@ class Placeholder(metaclass=_Named):
     state: dict[Any, Any]
     items: list[Any]
 
-    def __new__(cls, *args: Any, **_keywords: Any) -> Placeholder:  # noqa: ANN401, PYI034 - no Self in 3.10
+    def __new__(cls, *args: object, **_keywords: object) -> Placeholder:  # noqa: PYI034 - no Self in 3.10
         """Keep the arguments; `__init__` is not called for all opcodes."""
         made = super().__new__(cls)
         made.args, made.state, made.items = args, {}, []
         return made
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:  # noqa: ANN401
+    def __init__(self, *args: object, **keywords: object) -> None:
         """Nothing: `__new__` has kept what there is."""
 
-    def __setstate__(self, state: Any) -> None:  # noqa: ANN401
+    def __setstate__(self, state: object) -> None:
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 self.state.update(part)
             elif part is not None:
                 self.state[""] = state
 
-    def __setitem__(self, key: Any, value: Any) -> None:  # noqa: ANN401
+    def __setitem__(self, key: object, value: object) -> None:
         self.items.append((key, value))
 
-    def append(self, value: Any) -> None:  # noqa: ANN401
+    def append(self, value: object) -> None:
         """As the opcodes call it."""
         self.items.append(value)
 
@@ -111,7 +111,7 @@ class _Reader(pickle.Unpickler):
             self._classes[full] = _Named("Placeholder", (Placeholder,), {"name": full})  # type: ignore[assignment]
         return self._classes[full]
 
-    def persistent_load(self, identity: Any) -> Placeholder:  # noqa: ANN401
+    def persistent_load(self, identity: object) -> Placeholder:
         return self.find_class("pickle", "persistent_id")(identity)
 
 
@@ -170,7 +170,7 @@ def _check_opcodes(data: bytes) -> None:
             raise ValueError(message)
 
 
-def _as_bytes(raw: Any) -> Any:  # noqa: ANN401
+def _as_bytes(raw: object) -> Any:  # noqa: ANN401
     """Bytes as Python 2 wrote them (text), or as Python 3 does below protocol 3 (`_codecs.encode`)."""
     if isinstance(raw, Placeholder) and raw.name in {"_codecs.encode", "__builtin__.bytes"}:
         raw = raw.args[0] if raw.args else ""
@@ -218,7 +218,7 @@ _PLAIN: dict[str, Callable[[Placeholder], Any]] = {
 }
 
 
-def to_plain(value: Any) -> Any:  # noqa: ANN401
+def to_plain(value: object) -> Any:  # noqa: ANN401
     """Turn what `read_pickle` gave into JSON-like data; unknown objects become their description.
 
     Raises:
@@ -227,7 +227,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401
     return _plain(value, MAX_PLAIN_DEPTH, [MAX_PLAIN_NODES])
 
 
-def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401, PLR0911 - one case a line
+def _plain(value: object, depth: int, budget: list[int]) -> object:  # noqa: PLR0911 - one case a line
     budget[0] -= 1
     if budget[0] < 0:
         message = f"more than {MAX_PLAIN_NODES} values"

@@ -81,7 +81,7 @@ def _guarded(part: Part, name: str, read: Any) -> Any:  # noqa: ANN401
         raise BrokenFileError(f"{part.name}/{name}.parquet", f"no valid Parquet ({error})") from error
 
 
-def _checked(file: Any, part: Part, name: str) -> pq.ParquetFile:  # noqa: ANN401
+def _checked(file: object, part: Part, name: str) -> pq.ParquetFile:
     """A Parquet file whose columns and sizes are as we write them.
 
     Raises:

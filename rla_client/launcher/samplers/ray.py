@@ -69,7 +69,7 @@ class RaySampler(RemoteSampler):
         return answers
 
     @staticmethod
-    def _result(reference: Any) -> tuple[str | None, Any]:  # noqa: ANN401
+    def _result(reference: object) -> tuple[str | None, Any]:
         ray = _ray()
         try:
             problem, answer = ray.get(reference)

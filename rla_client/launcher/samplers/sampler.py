@@ -51,7 +51,7 @@ class Sampler(ABC):
         worker_factory: WorkerFactory,
         agents: object,
         envs: object,
-        **sampler_args: Any,  # noqa: ANN401
+        **sampler_args: object,
     ) -> Sampler:
         """Garage's way to make one."""
         return cls(agents, envs, worker_factory=worker_factory, **sampler_args)

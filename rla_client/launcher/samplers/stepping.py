@@ -55,7 +55,7 @@ def step_env(env: Any, action: Any) -> tuple[Any, float, bool, bool, dict[str, A
     return observation, float(reward), bool(done) and not cut, cut, info
 
 
-def _reset_seeded(env: Any, seed: int) -> Any:  # noqa: ANN401
+def _reset_seeded(env: Any, seed: int) -> object:  # noqa: ANN401
     if _reset_takes_seed(env):
         return env.reset(seed=seed)
     if not _seed_otherwise(env, seed) and type(env) not in _warned:
