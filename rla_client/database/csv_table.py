@@ -358,7 +358,7 @@ def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[in
     return {place: frame[place].to_numpy() for place in places}
 
 
-def _as_floats(cells: Any) -> NDArray[np.float64]:  # noqa: ANN401 - array or list of cells
+def _as_floats(cells: NDArray[Any] | list[Any]) -> NDArray[np.float64]:
     import numpy as np
 
     if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiub":

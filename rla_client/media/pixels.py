@@ -17,6 +17,8 @@ from rla_client.contract.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
 CHANNELS = (1, 3, 4)
 TYPES = frozenset({
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
@@ -126,7 +128,7 @@ def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _frame(array: Any) -> Any:  # noqa: ANN401 - an array
+def _frame(array: NDArray[Any]) -> NDArray[Any]:
     """One frame as (H, W, C)."""
     if array.ndim == 2:  # noqa: PLR2004 - (H, W)
         array = array[..., None]
@@ -136,7 +138,7 @@ def _frame(array: Any) -> Any:  # noqa: ANN401 - an array
     return array
 
 
-def _check(array: Any) -> None:  # noqa: ANN401 - an array
+def _check(array: NDArray[Any]) -> None:
     if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in array.shape:  # noqa: PLR2004
         raise ArgumentError(
             f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "

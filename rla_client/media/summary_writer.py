@@ -28,7 +28,7 @@ import time
 import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
@@ -37,6 +37,9 @@ from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 with extra("tensorboard", "SummaryWriter"):
     import numpy as np
@@ -389,7 +392,12 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
     def get_logdir(self) -> str:
         return self._logdir
 
-    def add_summary(self, summary: Any, global_step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+    def add_summary(
+        self,
+        summary: Any,  # noqa: ANN401 - a protobuf message of any build
+        global_step: SupportsInt | None = None,
+        walltime: float | None = None,
+    ) -> None:
         if not isinstance(summary, Summary):  # of another protobuf build, as torch's
             summary = _summary(summary)
         if self.prefix:
@@ -397,11 +405,11 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
                 value.tag = self.prefix + value.tag
         self.add_event(Event(summary=summary), global_step, walltime)
 
-    def add_event(self, event: Event, step: object = None, walltime: float | None = None) -> None:
+    def add_event(self, event: Event, step: SupportsInt | None = None, walltime: float | None = None) -> None:
         event.step, event.wall_time = self.time_of(step, walltime)
         self.emit(event.SerializeToString(), event.wall_time, event.step)
 
-    def time_of(self, step: object, walltime: float | None) -> tuple[int, float]:
+    def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
         """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
@@ -409,7 +417,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
             step = self._default_metadata.get("global_step")
         return self.step_or_default(step), time.time() if walltime is None else float(walltime)
 
-    def step_or_default(self, step: Any) -> int:  # noqa: ANN401 - an int of any library
+    def step_or_default(self, step: SupportsInt | None) -> int:
         return int(self.get_step() if step is None else step)
 
     def flush(self) -> None:
@@ -526,13 +534,13 @@ def _array(values: Any) -> Any:  # noqa: ANN401
     return values
 
 
-def _as_uint8(frames: Any) -> Any:  # noqa: ANN401 - float array in 0…1, shape (T, H, W, C)
+def _as_uint8(frames: NDArray[Any]) -> NDArray[np.uint8]:
     if frames.dtype == np.uint8:
         return frames
     return (frames.clip(0, 1) * 255).astype(np.uint8)
 
 
-def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 array, shape (T, H, W, C)
+def _gif(frames: NDArray[np.uint8], fps: float) -> Summary.Image:
     from PIL import Image  # noqa: PLC0415
 
     count, height, width, channels = frames.shape
@@ -547,7 +555,7 @@ def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 arra
     return Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
 
 
-def _wav(sound: Any, sample_rate: int) -> Summary.Audio:  # noqa: ANN401
+def _wav(sound: NDArray[Any], sample_rate: int) -> Summary.Audio:
     if sound.ndim == 1:
         sound = sound[:, None]
     elif sound.ndim == 2 and sound.shape[0] <= 2 < sound.shape[1]:  # noqa: PLR2004 - (channels, frames)
