@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.run.readers import read_csv, read_json, read_tb
+    from rla_client.run.recording import Comm
 
 # fmt: off
 __all__ = [
@@ -200,7 +201,7 @@ def set_level(level: int) -> None:
 def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - baselines' name
     format_strs: Iterable[str] | None = None,
-    comm: object = None,
+    comm: Comm | None = None,
     framework: str | None = None,
     log_callback_fn: Callable[[Row], object] | None = None,
     log_suffix: str = "",
@@ -243,7 +244,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
 def scoped_configure(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002
     format_strs: Iterable[str] | None = None,
-    comm: object = None,
+    comm: Comm | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
     """`configure` for the length of a block; the former logger comes back also after an error."""
@@ -283,7 +284,7 @@ def get_dir() -> str | None:
     return _current.folder
 
 
-def set_comm(comm: object) -> None:
+def set_comm(comm: Comm | None) -> None:
     """Average values over the ranks of an MPI communicator at each dump; rank 0 writes."""
     _current.comm = comm
 

@@ -18,7 +18,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
@@ -89,7 +89,7 @@ class ExpManager:
         self._setup = RunSetup()
         self._data = RunData(self._setup)
 
-    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:  # noqa: ANN401 - object's
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
         return "exp_manager" if self is exp_manager else super().__reduce_ex__(protocol)
 

@@ -152,7 +152,7 @@ class _OwnUnpickler(pickle.Unpickler):
         self._loaded: dict[str, Any] = {}
         self._dtypes = {kind: dtype for dtype, kind in torch_names().typed_classes.items()}
 
-    def persistent_load(self, pid: Any) -> torch.TypedStorage:  # noqa: ANN401
+    def persistent_load(self, pid: tuple[Any, ...]) -> torch.TypedStorage:
         torch = torch_module()
         _, kind, key, location, count = pid
         dtype = self._dtypes.get(kind, torch.uint8)

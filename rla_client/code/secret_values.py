@@ -295,7 +295,7 @@ class Secrets:
             return list(arguments)
         return [self.verbatim(argument) for argument in hide_in_command(arguments)]
 
-    def value(self, name: str, value: object) -> Any:  # noqa: ANN401 - any parameter
+    def value(self, name: str, value: object) -> object:
         """A parameter as it may be shown: itself, or plain data with its secrets hidden."""
         if not self.hides:
             return value

@@ -89,7 +89,7 @@ class _Scanned(dict[str, Any]):
         self._row = row
         self._now = now
 
-    def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401
+    def get(self, name: str, default: object = None) -> object:
         """As `RowView.get`."""
         if name in _FIELDS:
             return RowView(record_of(self._row), self._now).get(name, default)

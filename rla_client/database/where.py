@@ -202,7 +202,7 @@ def _alike(left: object, right: object) -> tuple[Any, Any]:
     return left, right
 
 
-def _number_of(text: str, other: float) -> Any:  # noqa: ANN401
+def _number_of(text: str, other: float) -> float:
     return text == "True" if isinstance(other, bool) and text in {"True", "False"} else float(text)
 
 

@@ -15,7 +15,7 @@ import re
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import partial
@@ -98,7 +98,7 @@ def _attributes(value: object) -> dict[str, Any]:
     return found | own if isinstance(own, dict) and type(value) is not ModuleType else found
 
 
-def _names(slots: Any) -> tuple[str, ...]:  # noqa: ANN401 - one name, or several
+def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 

@@ -150,7 +150,7 @@ class LocalRunner:
             raise NotSetupError("call setup(algo, env) or restore(from_dir) first")
         return self._setup_args
 
-    def _policy(self) -> Any:  # noqa: ANN401
+    def _policy(self) -> object:
         policy = getattr(self._algo, "exploration_policy", None)
         policy = policy if policy is not None else getattr(self._algo, "policy", None)
         if policy is None:
@@ -531,7 +531,7 @@ def log_performance(
 
 
 def obtain_evaluation_episodes(
-    policy: Any,  # noqa: ANN401 - the user's own
+    policy: object,
     env: object,
     max_episode_length: int | None = MAX_EVALUATED_STEPS,
     num_eps: int = 100,
@@ -559,7 +559,7 @@ class _ByMean:
     def __init__(self, policy: Any) -> None:  # noqa: ANN401
         self._policy = policy
 
-    def get_action(self, observation: Any) -> object:  # noqa: ANN401
+    def get_action(self, observation: object) -> object:
         answer = getattr(self._policy, "get_action", self._policy)(observation)
         if isinstance(answer, tuple) and isinstance(answer[-1], dict) and "mean" in answer[-1]:
             return answer[-1]["mean"], answer[-1]

@@ -238,7 +238,7 @@ def _find_in(main: object, name: str) -> object:
     return found
 
 
-def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+def _reduce_main(obj: type | types.FunctionType) -> tuple[Any, ...] | None:
     if getattr(obj, "__module__", None) != "__main__":
         return None
     main = sys.modules.get("__main__")

@@ -186,7 +186,7 @@ class _Call:
         self._stored = True
         self._secrets = Secrets()
 
-    def run(self) -> Any:  # noqa: ANN401 - what the function returns
+    def run(self) -> object:
         """Run it, or pass it over when another call is wanted."""
         name = self._function.__qualname__
         nested = current_outputs() is not None

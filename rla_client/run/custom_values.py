@@ -186,7 +186,7 @@ def join_arrays(value: object, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN40
     return {key: join_arrays(entry, arrays) for key, entry in value.items()}
 
 
-def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     found = arrays.get(value[ARRAY_KEY])
     if value.get("kind") != "numpy" or found is None:
         return found

@@ -14,13 +14,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.bounded import MAX_DIGITS, check_yaml, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
 from rla_client.contract.spelling import hint
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
 _BACKUP_LINE = re.compile(r"key: (.*?), value: (.*)")
@@ -155,7 +158,7 @@ def _parse_full_yaml(text: str) -> object:
         raise ValueError(str(error).replace("\n", " ")) from error
 
 
-def _whole_number(loader: Any, node: Any) -> int:  # noqa: ANN401 - pyyaml's signature
+def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     if len(str(node.value)) > MAX_DIGITS:
         message = f"a number of {len(node.value)} digits"
         raise ValueError(message)

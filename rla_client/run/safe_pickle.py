@@ -18,7 +18,7 @@ import os
 import pickle
 import pickletools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -87,7 +87,7 @@ class Placeholder(metaclass=_Named):
 
     add = append
 
-    def extend(self, values: Any) -> None:  # noqa: ANN401
+    def extend(self, values: Iterable[object]) -> None:
         """As the opcodes call it."""
         self.items.extend(values)
 
@@ -130,7 +130,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - any pick
         raise BrokenFileError(os.fspath(path), f"no whole pickle ({error})") from error
 
 
-def parse_pickle(data: bytes) -> Any:  # noqa: ANN401
+def parse_pickle(data: bytes) -> object:
     """The value of a pickle; see `read_pickle`.
 
     Raises:
@@ -177,21 +177,21 @@ def _as_bytes(raw: object) -> Any:  # noqa: ANN401
     return raw.encode("latin-1") if isinstance(raw, str) else raw
 
 
-def _date(made: Placeholder) -> Any:  # noqa: ANN401
+def _date(made: Placeholder) -> datetime:
     raw = made.args[0]
     raw = _as_bytes(raw)
     year, month, day, hour, minute, second = struct.unpack(">HBBBBB", raw[:7])
     return datetime(year, month & 0x7F, day, hour, minute, second, int.from_bytes(raw[7:10], "big"))  # noqa: DTZ001
 
 
-def _numpy_scalar(made: Placeholder) -> Any:  # noqa: ANN401
+def _numpy_scalar(made: Placeholder) -> object:
     dtype, raw = made.args
     order = ">" if dtype.state.get("", (0, "<"))[1] == ">" else "<"
     raw = _as_bytes(raw)
     return struct.unpack(order + _NUMPY_FORMATS[dtype.args[0].lstrip("<>=|")], raw)[0]
 
 
-def _numpy_array(made: Placeholder) -> Any:  # noqa: ANN401
+def _numpy_array(made: Placeholder) -> object:
     """Nested lists of an array's numbers, from the state (version, shape, dtype, fortran, bytes)."""
     _, shape, dtype, fortran, raw = made.state[""]
     raw = _as_bytes(raw)

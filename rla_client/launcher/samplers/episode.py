@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from rla_client.launcher.episode_batch import EpisodeBatch, StepType, stack, stack_infos
-from rla_client.launcher.samplers.stepping import reset_env, step_env
+from rla_client.launcher.samplers.stepping import Env, reset_env, step_env
 
 
 class Episode:
     """An episode in the making; `take` hands over the steps since the last `take`."""
 
-    def __init__(self, env: object, seed: int | None, limit: int | None) -> None:
+    def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
         self._env = env
         self._limit = limit
         self._steps = 0
