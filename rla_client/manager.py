@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import tensorboardX
+    from typing_extensions import Self
 
     from rla_client.config.schema import Config
     from rla_client.resume.find import FoundRun
@@ -254,7 +255,7 @@ class ExpManager:
         return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
 
     @classmethod
-    def of_run(cls, found: FoundRun) -> Any:  # noqa: ANN401 - a manager of this class
+    def of_run(cls, found: FoundRun) -> Self:
         """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
         history.load_into(loaded._data, found)
