@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
@@ -358,7 +359,7 @@ class Gpu:
         return GpuReading() if self._library is None else read_gpus(self._library)
 
 
-def open_nvml() -> Any:  # noqa: ANN401 - an optional module
+def open_nvml() -> ModuleType | None:
     """nvidia-ml-py, ready for use; None where it is not installed or finds no driver."""
     try:
         import pynvml  # noqa: PLC0415 - only where there is a GPU
@@ -370,10 +371,11 @@ def open_nvml() -> Any:  # noqa: ANN401 - an optional module
     except pynvml.NVMLError as error:
         _log.info("no GPU readings: %s", error)
         return None
-    return pynvml
+    ready: ModuleType = pynvml
+    return ready
 
 
-def read_gpus(nvml: Any) -> GpuReading:  # noqa: ANN401 - a module
+def read_gpus(nvml: ModuleType) -> GpuReading:
     """Use and memory of each GPU; what one does not tell (MIG, an old one) is left out."""
     gpus: list[tuple[float | None, dict[int, int]]] = []
     with suppress(nvml.NVMLError):

@@ -197,13 +197,13 @@ class ExperimentLoader:
 
 
 def fork_log_file_fn(
-    task_name: Any = None,  # noqa: ANN401
-    record_date: Any = None,  # noqa: ANN401
-    root: Any = None,  # noqa: ANN401
+    task_name: object = None,
+    record_date: object = None,
+    root: object = None,
     hp_to_overwrite: Iterable[str] | None = None,
     sync_timestep: bool = False,
     sync_hyper_param: bool = False,
-    **other_names: Any,  # noqa: ANN401
+    **other_names: object,
 ) -> None:
     """Fork the log files of a run, `(task_name, record_date, root)` or `(root, task_name, record_date)`.
 
@@ -226,12 +226,12 @@ def fork_log_file_fn(
 
 
 def update_hyper_parameters_fn(
-    task_name: Any = None,  # noqa: ANN401
-    record_date: Any = None,  # noqa: ANN401
-    root: Any = None,  # noqa: ANN401
+    task_name: object = None,
+    record_date: object = None,
+    root: object = None,
     hp_to_overwrite: Iterable[str] | None = None,
     sync_timestep: bool = False,
-    **other_names: Any,  # noqa: ANN401
+    **other_names: object,
 ) -> argparse.Namespace:
     """Hyper-parameters of an earlier run over the current ones, which become the current ones.
 
@@ -252,7 +252,7 @@ def update_hyper_parameters_fn(
     return merged
 
 
-def _loader_of(first: Any, second: Any, third: Any, other_names: dict[str, Any]) -> ExperimentLoader:  # noqa: ANN401
+def _loader_of(first: object, second: object, third: object, other_names: dict[str, Any]) -> ExperimentLoader:
     """A loader of the run that the arguments name, in whichever order and by whichever names."""
     for other in other_names:
         if other not in _OTHER_NAMES:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.run.readers import read_csv, read_json, read_tb
+    from rla_client.run.recording import Comm
 
 # fmt: off
 __all__ = [
@@ -76,7 +77,7 @@ def set_current(logger: Logger | None) -> Logger:
 # -- values ------------------------------------------------------------------------------------
 
 
-def record_tabular(key: str, val: Any, exclude: Exclude = None, freq: float | None = None) -> None:  # noqa: ANN401
+def record_tabular(key: str, val: object, exclude: Exclude = None, freq: float | None = None) -> None:
     """Set a value of the next row; recording a key twice keeps the last.
 
     Args:
@@ -114,14 +115,14 @@ def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str =
         record_tabular(f"{prefix_name}{key}", value)
 
 
-def logkv_mean(key: str, val: Any, exclude: Exclude = None) -> None:  # noqa: ANN401
+def logkv_mean(key: str, val: object, exclude: Exclude = None) -> None:
     """Like `record_tabular`, but values since the last dump are averaged."""
     _current.record_mean(key, val, exclude)
 
 
 def ma_record_tabular(
     key: str,
-    val: Any,  # noqa: ANN401
+    val: object,
     record_len: int,
     ignore_nan: bool = False,
     exclude: Exclude = None,
@@ -200,7 +201,7 @@ def set_level(level: int) -> None:
 def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - baselines' name
     format_strs: Iterable[str] | None = None,
-    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+    comm: Comm | None = None,
     framework: str | None = None,
     log_callback_fn: Callable[[Row], object] | None = None,
     log_suffix: str = "",
@@ -243,7 +244,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
 def scoped_configure(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002
     format_strs: Iterable[str] | None = None,
-    comm: Any = None,  # noqa: ANN401
+    comm: Comm | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
     """`configure` for the length of a block; the former logger comes back also after an error."""
@@ -283,7 +284,7 @@ def get_dir() -> str | None:
     return _current.folder
 
 
-def set_comm(comm: Any) -> None:  # noqa: ANN401 - mpi4py is no dependency
+def set_comm(comm: Comm | None) -> None:
     """Average values over the ranks of an MPI communicator at each dump; rank 0 writes."""
     _current.comm = comm
 
@@ -356,7 +357,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
     return tbx_writer(_current)
 
 
-def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes
+def log_from_tf_summary(summary: object) -> None:
     """Send a TensorFlow Summary (an object or its bytes) to TensorBoard; its scalars become rows too.
 
     Raises:

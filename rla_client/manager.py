@@ -18,7 +18,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import tensorboardX
+    from typing_extensions import Self
 
     from rla_client.config.schema import Config
     from rla_client.resume.find import FoundRun
@@ -89,7 +90,7 @@ class ExpManager:
         self._setup = RunSetup()
         self._data = RunData(self._setup)
 
-    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:  # noqa: ANN401 - object's
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
         return "exp_manager" if self is exp_manager else super().__reduce_ex__(protocol)
 
@@ -254,7 +255,7 @@ class ExpManager:
         return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
 
     @classmethod
-    def of_run(cls, found: FoundRun) -> Any:  # noqa: ANN401 - a manager of this class
+    def of_run(cls, found: FoundRun) -> Self:
         """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
         history.load_into(loaded._data, found)
@@ -377,7 +378,7 @@ class ExpManager:
 
     def add_summary_to_logger(
         self,
-        summary: Any,  # noqa: ANN401 - a tensorflow object, or bytes
+        summary: object,
         name: str = "",
         simple_val: bool = False,
         freq: int = 20,
@@ -394,7 +395,7 @@ class ExpManager:
         return table_summary(input_dict, name)
 
     @staticmethod
-    def add_graph(sess: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - a tensorflow or torch object
+    def add_graph(sess: object, *args: object, **kwargs: object) -> None:
         """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
 
         Raises:

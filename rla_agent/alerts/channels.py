@@ -221,7 +221,7 @@ def _reason(error: Exception) -> str:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirected POST would arrive as a GET without its body."""
 
-    def redirect_request(self, *_arguments: Any, **_more: Any) -> None:  # noqa: ANN401 - urllib's
+    def redirect_request(self, *_arguments: object, **_more: object) -> None:
         """Follow none."""
 
 
@@ -433,7 +433,7 @@ def body(kind: str, alerts: Sequence[Plain]) -> bytes:
     return json.dumps(_finite(shaped), allow_nan=False).encode()
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - plain data
+def _finite(value: object) -> object:
     """The same with NaN and infinities as text: JSON has none, and servers refuse the message."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)

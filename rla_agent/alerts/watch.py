@@ -127,7 +127,7 @@ class Watch:
                     }
                     self.firings.append(Firing(batch.number, record.end, tracked.rule_id, fields))
 
-    def _tell(self, number: int, record: Record, data: Any) -> None:  # noqa: ANN401 - a client's
+    def _tell(self, number: int, record: Record, data: object) -> None:
         if not isinstance(data, dict) or len(self.firings) >= MAX_WAITING:
             return
         message: dict[str, Any] = {

@@ -25,7 +25,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -222,7 +222,7 @@ class Child:
         for thread in self._threads:
             thread.start()
 
-    def wait(self, look: Any) -> Ending:  # noqa: ANN401 - a callable without arguments
+    def wait(self, look: Callable[[], object]) -> Ending:
         """Pass signals on until the command ends, calling `look` each LOOK_S."""
         next_look = time.monotonic() + LOOK_S
         while True:

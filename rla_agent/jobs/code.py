@@ -26,7 +26,7 @@ import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
@@ -222,7 +222,7 @@ def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
     return index
 
 
-def _index_entry(entry: Any) -> tuple[str, int]:  # noqa: ANN401 - plain data of any shape
+def _index_entry(entry: object) -> tuple[str, int]:
     match entry:
         case [str() as name, int() as size] if 0 <= size <= MAX_FILE_BYTES:
             return name, size

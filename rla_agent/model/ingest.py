@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from rla_client.contract.errors import RemoteProtocolError, UnknownVersionError
 from rla_client.contract.protocol import (
@@ -282,11 +282,11 @@ def _job(raw: Any) -> Job:  # noqa: ANN401
     return Job(str(kind), fields if isinstance(fields, dict) else _refuse())
 
 
-def _opening(raw: Any) -> OpeningFrame:  # noqa: ANN401
+def _opening(raw: object) -> OpeningFrame:
     return OpeningFrame(raw if isinstance(raw, dict) else _refuse())
 
 
-def _refuse() -> Any:  # noqa: ANN401
+def _refuse() -> NoReturn:
     message = "wrong type"
     raise TypeError(message)
 
@@ -315,7 +315,7 @@ class RowWatch(Protocol):
     def take(self, batch: Batch) -> None:
         """Look at the rows of a batch."""
 
-    def state(self) -> Any:  # noqa: ANN401 - plain data
+    def state(self) -> object:
         """What a restart must know, as plain data; it is stored with the stream's position."""
 
     def restore(self, state: object) -> None:

@@ -188,7 +188,7 @@ def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _escaped(cell: Any) -> Any:  # noqa: ANN401 - a cell
+def _escaped(cell: object) -> object:
     return cell.replace(NUL, "\\x00") if isinstance(cell, str) else cell
 
 

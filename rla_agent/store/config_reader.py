@@ -311,6 +311,6 @@ def _foreign(config: str) -> str:
     return "" if problem is None else str(problem)
 
 
-def _raise_passing(error: Any) -> None:  # noqa: ANN401 - whatever caused a ConfigError
+def _raise_passing(error: object) -> None:
     if isinstance(error, OSError) and error.errno in _PASSING:
         raise error

@@ -292,7 +292,7 @@ def _output_row(row: tuple[Any, ...]) -> OutputRow:
     return OutputRow(name, path, numbers[0], numbers[1], Position(numbers[2], numbers[3]), content, intent)
 
 
-def _run_plain(data: Any) -> dict[str, Any]:  # noqa: ANN401
+def _run_plain(data: str | bytes) -> dict[str, Any]:
     """A run of agent.db; empty where the row makes no sense: its streams begin a new record."""
     try:
         with making_sense("a run in agent.db"):
@@ -304,6 +304,6 @@ def _run_plain(data: Any) -> dict[str, Any]:  # noqa: ANN401
         return {}
 
 
-def _blob(fields: Any) -> bytes:  # noqa: ANN401
+def _blob(fields: object) -> bytes:
     """The fields of a job; nothing that can be read where the row makes no sense: the job is dropped."""
     return fields if isinstance(fields, bytes) else b""

@@ -14,14 +14,17 @@ import pickle
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rla_client.checkpoint.pickling import geometry, text, whole
 from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
 from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TYPES = {storage: name for name, storage in NUMPY_STORAGE_CLASSES.items()}
 _DAMAGE = (
@@ -33,7 +36,7 @@ _DAMAGE = (
 )  # of zipfile; the last: encrypted
 
 
-def normal(array: Any) -> Any:  # noqa: ANN401 - a numpy array
+def normal(array: NDArray[Any]) -> NDArray[Any]:
     """An array of native byte order and of a type that torch has, else of the nearest such.
 
     Unsigned numbers of more than 8 bits become signed ones of the same bits.
@@ -68,7 +71,7 @@ def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _tensor(number: int, array: Any) -> bytes:  # noqa: ANN401
+def _tensor(number: int, array: NDArray[Any]) -> bytes:
     """Opcodes that rebuild one tensor of storage `number`."""
     strides = tuple(step // array.itemsize for step in array.strides) if array.size else _strides(array.shape)
     storage = (
@@ -106,7 +109,7 @@ class _Reader(pickle.Unpickler):
         self._file = file
         self._top = top
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) == ("collections", "OrderedDict"):
             return dict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -115,12 +118,14 @@ class _Reader(pickle.Unpickler):
             return np.dtype(_TYPES[name])
         raise pickle.UnpicklingError(f"{module}.{name} is not read without torch")
 
-    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+    def persistent_load(self, pid: Any) -> NDArray[Any]:  # noqa: ANN401
         _, dtype, key, _, _ = pid
         return np.frombuffer(bytearray(self._file.read(f"{self._top}/data/{int(key)}")), dtype)
 
 
-def _rebuild(storage: Any, offset: int, shape: Any, strides: Any, *_: object) -> Any:  # noqa: ANN401
+def _rebuild(
+    storage: NDArray[Any], offset: int, shape: Sequence[int], strides: Sequence[int], *_: object
+) -> NDArray[Any]:
     if any(side < 0 for side in (offset, *shape, *strides)):
         raise pickle.UnpicklingError("a tensor of negative size")
     last = offset + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))

@@ -13,10 +13,13 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.tensors import Storage, torch_module
 from rla_client.stream.arena import Arena, before_unmap
+
+if TYPE_CHECKING:
+    import torch
 
 PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
 CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a storage is cut in two
@@ -152,7 +155,7 @@ def _shares(jobs: Sequence[_Job], share_bytes: int) -> list[list[_Job]]:
     return [share for share in shares if share]
 
 
-def _start_copy_from_device(owner: Any, nbytes: int, to: int) -> None:  # noqa: ANN401
+def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -> None:
     """Queue one copy over the bus; the caller waits for the device's stream once for all of them."""
     torch = torch_module()
     target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)

@@ -31,12 +31,15 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.tensors import torch_module, torch_names
 from rla_client.contract import paths
 from rla_client.contract.errors import NoCheckpointError, UntrustedCheckpointError
 from rla_client.contract.retention import FETCHED_MARK, noted_names, read_stamp
+
+if TYPE_CHECKING:
+    import torch
 
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
 
@@ -128,7 +131,7 @@ def load_file(
     return torch.load(path, map_location=map_location, weights_only=False)
 
 
-def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> Any:  # noqa: ANN401
+def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> object:
     """Rebuild the content of a save of this very process whose file is not there yet.
 
     Args:
@@ -149,7 +152,7 @@ class _OwnUnpickler(pickle.Unpickler):
         self._loaded: dict[str, Any] = {}
         self._dtypes = {kind: dtype for dtype, kind in torch_names().typed_classes.items()}
 
-    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+    def persistent_load(self, pid: tuple[Any, ...]) -> torch.TypedStorage:
         torch = torch_module()
         _, kind, key, location, count = pid
         dtype = self._dtypes.get(kind, torch.uint8)

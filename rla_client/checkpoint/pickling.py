@@ -38,10 +38,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rla_client.checkpoint.tensors import Reference, Storage, Table, array_arguments, is_plain
 from rla_client.contract.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
 
 PROTOCOL = b"\x80\x02"
 FIRST_OBJECT = 256
@@ -56,6 +60,7 @@ _REBUILD, _STORAGE, _CPU, _ORDERED, _PARAMETER, _AS_ARRAY = range(200, 206)
 _FIRST_KIND = 210  # storage classes, in the order they are met; there are a dozen
 _NO_HOOKS = b"h%c)RtR" % _ORDERED
 PICKLE_PROTOCOL = 2
+_Thing = TypeVar("_Thing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class _Pickler(pickle.Pickler):
         if names.array is not None:
             self.dispatch_table[names.array] = self._reduce_array
 
-    def persistent_id(self, obj: Any) -> Any:  # noqa: ANN401 - called with everything
+    def persistent_id(self, obj: object) -> object:
         if type(obj) is Reference:
             return obj.identity
         if isinstance(obj, self._typed):
@@ -114,35 +119,37 @@ class _Pickler(pickle.Pickler):
             return self._table.refer(obj, self._table.names.byte_storage, 1).identity
         return None
 
-    def _reduce_tensor(self, tensor: Any) -> Any:  # noqa: ANN401
+    def _reduce_tensor(self, tensor: torch.Tensor) -> str | tuple[Any, ...]:
         names = self._table.names
         kind = names.storage_classes.get(tensor.dtype)
         if kind is None or not is_plain(tensor, names):
-            return self._keep(tensor.__reduce_ex__(PICKLE_PROTOCOL))
+            reduced: str | tuple[Any, ...] = tensor.__reduce_ex__(PICKLE_PROTOCOL)
+            return self._keep(reduced)
         reference = self._table.refer(tensor.untyped_storage(), kind, tensor.itemsize)
         shape, stride = tuple(tensor.shape), tensor.stride()
         arguments: tuple[Any, ...]
         arguments = (reference, tensor.storage_offset(), shape, stride, tensor.requires_grad, OrderedDict())
         return names.rebuild_tensor, arguments
 
-    def _reduce_parameter(self, parameter: Any) -> Any:  # noqa: ANN401
+    def _reduce_parameter(self, parameter: torch.nn.Parameter) -> str | tuple[Any, ...]:
         if parameter.__dict__:
-            return self._keep(parameter.__reduce_ex__(PICKLE_PROTOCOL))
+            reduced: str | tuple[Any, ...] = parameter.__reduce_ex__(PICKLE_PROTOCOL)
+            return self._keep(reduced)
         data = parameter.data
         return self._keep(
             (self._table.names.rebuild_parameter, (data, parameter.requires_grad, OrderedDict()))
         )
 
-    def _reduce_array(self, array: Any) -> Any:  # noqa: ANN401
+    def _reduce_array(self, array: NDArray[Any]) -> str | tuple[Any, ...]:
         arguments = array_arguments(array, self._table)
         if arguments is None:
             return self._keep(array.__reduce_ex__(PICKLE_PROTOCOL))
         return self._table.names.as_array, (self._keep(_ArrayBytes(arguments)),)
 
-    def _reduce_array_bytes(self, data: _ArrayBytes) -> Any:  # noqa: ANN401
+    def _reduce_array_bytes(self, data: _ArrayBytes) -> tuple[Any, ...]:
         return self._table.names.rebuild_tensor, data.arguments
 
-    def _keep(self, thing: Any) -> Any:  # noqa: ANN401
+    def _keep(self, thing: _Thing) -> _Thing:
         self._alive.append(thing)
         return thing
 
@@ -333,7 +340,7 @@ class _Emitter:
         self.out.append(b"t")
         self._remember(value)
 
-    def _tensor(self, tensor: Any) -> None:  # noqa: ANN401
+    def _tensor(self, tensor: torch.Tensor) -> None:
         number = self._memo.get(id(tensor))
         if number is not None:
             self.out.append(_get_object(b"j", number))
@@ -343,7 +350,7 @@ class _Emitter:
         self._next = number + 1
         self.out.append(_get_object(b"r", number))
 
-    def _tensor_body(self, tensor: Any, requires_grad: bytes) -> None:  # noqa: ANN401
+    def _tensor_body(self, tensor: torch.Tensor, requires_grad: bytes) -> None:
         """The hot part: some three microseconds, of which torch's own calls are a third."""
         dtype = tensor.dtype
         kind = self._storage_classes.get(dtype)
@@ -368,7 +375,7 @@ class _Emitter:
             count = nbytes // tensor.itemsize
             self.out += (storage_reference(named, key, count), shape, requires_grad, _NO_HOOKS)
 
-    def _rebuild(self, kind: Any, key: int, count: int) -> None:  # noqa: ANN401
+    def _rebuild(self, kind: type, key: int, count: int) -> None:
         """`_rebuild_tensor_v2((` persistent id; the names are defined by whoever comes first."""
         number = self._kinds.get(kind)
         if number is not None:
@@ -384,7 +391,7 @@ class _Emitter:
             whole(count) + b"tQ",
         )
 
-    def _parameter(self, parameter: Any) -> None:  # noqa: ANN401
+    def _parameter(self, parameter: torch.nn.Parameter) -> None:
         if self._known(parameter):
             return
         self.out.append(self._name(_PARAMETER, b"ctorch._utils\n_rebuild_parameter\n") + b"(")
@@ -393,7 +400,7 @@ class _Emitter:
         self.out.append(self._empty_ordered() + b"tR")
         self._remember(parameter)
 
-    def _array(self, array: Any) -> None:  # noqa: ANN401
+    def _array(self, array: NDArray[Any]) -> None:
         if self._known(array):
             return
         arguments = array_arguments(array, self._table)

@@ -307,7 +307,7 @@ class CheckpointSaver(SlotSender):
         return max(late, key=lambda entry: (entry.stamp.time_step, entry.stamp.order), default=None)
 
     @staticmethod
-    def _load_late(entry: _Pending, map_location: object) -> Any:  # noqa: ANN401
+    def _load_late(entry: _Pending, map_location: object) -> object:
         if entry.slot is None or entry.source is None:
             assert entry.blob is not None
             return load_file(entry.blob, trust=True, map_location=map_location)

@@ -15,6 +15,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rla_client.contract.checkpoint_job import final_name
@@ -26,7 +27,7 @@ _PREFIX = "ckpt"
 _INDEX = ".index"
 
 
-def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
+def _tensorflow() -> ModuleType:
     try:
         return importlib.import_module("tensorflow")
     except ImportError as error:

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
 
 # dtypes whose storages have had a class of their own since the first torch; newer ones go by bytes
 _REAL_STORAGE_CLASSES = {
@@ -72,14 +77,15 @@ class TorchNames:
     leaf_exceptions: tuple[type, ...]
 
 
-def torch_module() -> Any:  # noqa: ANN401
+def torch_module() -> ModuleType:
     """The torch package, imported by whoever needs it first."""
     import torch  # noqa: PLC0415 - 1 s, and only who saves tensors has it
 
-    return torch
+    found: ModuleType = torch
+    return found
 
 
-def _numpy_module() -> Any:  # noqa: ANN401
+def _numpy_module() -> ModuleType | None:
     try:
         import numpy as np  # noqa: PLC0415
     except ImportError:  # torch works without
@@ -114,11 +120,11 @@ def torch_names() -> TorchNames:
     )
 
 
-def _by_dtype(torch: Any, names: dict[str, str]) -> dict[Any, Any]:  # noqa: ANN401
+def _by_dtype(torch: ModuleType, names: dict[str, str]) -> dict[Any, Any]:
     return {getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()}
 
 
-def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401
+def _array_kinds(torch: ModuleType, numpy: ModuleType) -> dict[str, Any]:
     """From numpy's spelling of a dtype in native byte order to torch's storage class."""
     return {numpy.dtype(dtype).str: getattr(torch, name) for dtype, name in NUMPY_STORAGE_CLASSES.items()}
 
@@ -140,7 +146,7 @@ class Table:
         self.numbers: dict[tuple[int, int], int] = {}
         self.kinds: list[Any] = []
 
-    def refer(self, storage: Any, kind: Any, itemsize: int) -> Reference:  # noqa: ANN401
+    def refer(self, storage: torch.UntypedStorage, kind: type, itemsize: int) -> Reference:
         """Note a storage and return what stands for it.
 
         Raises:
@@ -152,7 +158,7 @@ class Table:
         location = "cpu" if on_cpu else self.names.location_tag(storage)
         return Reference(("storage", kind, str(number), location, nbytes // itemsize))
 
-    def note(self, address: int, nbytes: int, kind: Any, owner: Any, *, on_cpu: bool = True) -> int:  # noqa: ANN401
+    def note(self, address: int, nbytes: int, kind: type, owner: object, *, on_cpu: bool = True) -> int:
         """Key of the storage at an address; empty ones share nothing.
 
         Raises:
@@ -170,14 +176,14 @@ class Table:
             )
         return number
 
-    def note_array(self, array: Any, kind: Any) -> int:  # noqa: ANN401
+    def note_array(self, array: NDArray[Any], kind: type) -> int:
         """Add a contiguous array's bytes as a storage of their own and return its key."""
         self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
         self.kinds.append(kind)
         return len(self.storages) - 1
 
 
-def is_plain(tensor: Any, names: TorchNames) -> bool:  # noqa: ANN401
+def is_plain(tensor: torch.Tensor, names: TorchNames) -> bool:
     """True for a tensor that is a strided view of one storage and nothing besides."""
     return (
         tensor.layout is names.strided
@@ -189,7 +195,7 @@ def is_plain(tensor: Any, names: TorchNames) -> bool:  # noqa: ANN401
     )
 
 
-def array_arguments(array: Any, table: Table) -> tuple[Any, ...] | None:  # noqa: ANN401
+def array_arguments(array: NDArray[Any], table: Table) -> tuple[Any, ...] | None:
     """Arguments of `_rebuild_tensor_v2` for an array's bytes; None when torch has no such dtype."""
     names = table.names
     kind = names.array_kinds.get(array.dtype.str)

@@ -303,7 +303,7 @@ def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Call
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def selecting(**values: Any) -> None:  # noqa: ANN401 - each of its own type
+        def selecting(**values: object) -> None:
             chosen = _selection(values)
             command(chosen=chosen, **{name: values[name] for name in values if name not in options})
 

@@ -224,7 +224,7 @@ def hide_in_command(arguments: Iterable[str], note: _Note = _ignore) -> list[str
     return shown
 
 
-def hide_in_values(value: Any, path: tuple[str, ...] = (), note: _Note = _ignore) -> Any:  # noqa: ANN401
+def hide_in_values(value: object, path: tuple[str, ...] = (), note: _Note = _ignore) -> object:
     """Hide what is secret in plain data, by names and by the form of texts; the same objects elsewhere."""
     if isinstance(value, Mapping):
         label = value.get("name", value.get("key"))
@@ -295,7 +295,7 @@ class Secrets:
             return list(arguments)
         return [self.verbatim(argument) for argument in hide_in_command(arguments)]
 
-    def value(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any parameter
+    def value(self, name: str, value: object) -> object:
         """A parameter as it may be shown: itself, or plain data with its secrets hidden."""
         if not self.hides:
             return value
@@ -307,7 +307,7 @@ class Secrets:
         """Parameters as they may be written."""
         return {name: self.value(str(name), value) for name, value in parameters.items()}
 
-    def _verbatim_in(self, plain: Any) -> Any:  # noqa: ANN401 - plain data
+    def _verbatim_in(self, plain: object) -> object:
         if isinstance(plain, str):
             return self.verbatim(plain)
         if isinstance(plain, Mapping):

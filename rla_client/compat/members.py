@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from rla_client import logger
 from rla_client.contract.bounded import check_yaml
@@ -22,6 +22,7 @@ from rla_client.stream.clock import time_step_holder
 
 DEFAULT_X_NAME = "time-step"
 DEFAULT_TIMESTAMP = "timestamp"
+_Result = TypeVar("_Result")
 
 
 class FRAMEWORK:
@@ -86,7 +87,7 @@ def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def call(*args: object, **kwargs: object) -> object:
             for older, newer in aliases.items():
                 if older in kwargs:
                     warnings.warn(f"{older} is the older name of {newer}", DeprecationWarning, stacklevel=2)
@@ -98,7 +99,7 @@ def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[
     return decorate
 
 
-def time_used_wrap(name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def time_used_wrap(name: str, func: Callable[..., _Result], *args: object, **kwargs: object) -> _Result:
     """Call `func`, record its seconds as `time_used/<name>` and write the row; returns its result."""
     started = time.perf_counter()
     result = func(*args, **kwargs)

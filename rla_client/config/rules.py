@@ -9,7 +9,7 @@ which rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -195,13 +195,13 @@ def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
     class Representer(yaml.representer.SafeRepresenter):
         pass
 
-    def as_list(representer: Any, data: Any) -> yaml.Node:  # noqa: ANN401 - pyyaml's signature
+    def as_list(representer: yaml.representer.SafeRepresenter, data: Iterable[Any]) -> yaml.Node:
         return yaml.representer.SafeRepresenter.represent_list(representer, list(data))
 
-    def as_dict(representer: Any, data: Any) -> yaml.Node:  # noqa: ANN401 - pyyaml's signature
+    def as_dict(representer: yaml.representer.SafeRepresenter, data: Mapping[Any, Any]) -> yaml.Node:
         return yaml.representer.SafeRepresenter.represent_dict(representer, dict(data))
 
-    def as_text(representer: Any, data: Any) -> yaml.Node:  # noqa: ANN401 - pyyaml's signature
+    def as_text(representer: yaml.representer.SafeRepresenter, data: object) -> yaml.Node:
         return yaml.representer.SafeRepresenter.represent_str(representer, str(data))
 
     Representer.add_multi_representer(tuple, as_list)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rla_client.config.rules import (
     Choice,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
+_Value = TypeVar("_Value")
 LOGINS = ("sftp", "ftp")
 """Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
 LOCAL = ("folder",)
@@ -96,7 +97,7 @@ def _alerts(node: yaml.Node) -> Alerts:
     return read_alerts(node)
 
 
-def _key(default: object, rule: Rule, *, older: str = "", shown: bool = True) -> Any:  # noqa: ANN401
+def _key(default: _Value, rule: Rule, *, older: str = "", shown: bool = True) -> _Value:
     """One key: its default, its rule, and the name it had in older configs."""
     return field(default=default, repr=shown, metadata={"rule": rule, "older": older})
 

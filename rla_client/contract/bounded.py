@@ -159,7 +159,7 @@ def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
     raise ValueError(message)
 
 
-def moment(raw: Any) -> float:  # noqa: ANN401 - foreign data
+def moment(raw: object) -> float:
     """Unix seconds, from 0 to below MAX_TIME_S.
 
     Raises:

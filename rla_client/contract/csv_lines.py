@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rla_client.contract.textformat import cells_of
 
@@ -24,7 +24,7 @@ LINE_END = "\r\n"  # of the writer; `NewlineEnds` takes it off again
 class TextSink(Protocol):
     """What rows are written to; opened with `newline=""`, so that it leaves line ends alone."""
 
-    def write(self, text: str, /) -> Any:  # noqa: ANN401 - nobody looks at it
+    def write(self, text: str, /) -> object:
         """Take some text."""
 
 

@@ -324,7 +324,7 @@ def _parent(raw: object) -> dict[str, Any] | None:
     }
 
 
-def _staged(raw: Any) -> str:  # noqa: ANN401 - foreign data
+def _staged(raw: object) -> str:
     """The folder of a fork's copy; only a hidden one, so that no folder of the user's is emptied."""
     if not raw:
         return ""

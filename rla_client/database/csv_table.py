@@ -212,7 +212,7 @@ def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     }
 
 
-def _may_hold_text(cells: Any) -> bool:  # noqa: ANN401 - array or list of cells
+def _may_hold_text(cells: object) -> bool:
     return getattr(getattr(cells, "dtype", None), "kind", "O") not in "fiub"
 
 
@@ -358,7 +358,7 @@ def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[in
     return {place: frame[place].to_numpy() for place in places}
 
 
-def _as_floats(cells: Any) -> NDArray[np.float64]:  # noqa: ANN401 - array or list of cells
+def _as_floats(cells: NDArray[Any] | list[Any]) -> NDArray[np.float64]:
     import numpy as np
 
     if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiub":

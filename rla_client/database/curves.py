@@ -31,6 +31,7 @@ from rla_client.database.records import PROGRESS_FILE, clock
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
     from rla_client.database.curve_frame import CurveFrame
@@ -82,10 +83,10 @@ def long_frame(
     ]
     lengths = [len(piece.xs) for piece in pieces]
 
-    def codes(places: Sequence[int]) -> Any:  # noqa: ANN401 - one place a row
+    def codes(places: Sequence[int]) -> NDArray[np.int64]:
         return np.repeat(np.array(places, dtype=np.int64), lengths)
 
-    def category(names: Sequence[str], of_piece: Sequence[str]) -> Any:  # noqa: ANN401 - a pandas Categorical
+    def category(names: Sequence[str], of_piece: Sequence[str]) -> pd.Categorical:
         known = {name: place for place, name in enumerate(dict.fromkeys(names))}
         return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
 
@@ -206,7 +207,9 @@ def warn_broken(error: Exception) -> None:
     warnings.warn(str(error), stacklevel=3)
 
 
-def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401
+def _finite(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], bound: float | tuple[float, float] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     import numpy as np
 
     keep = ~(np.isnan(xs) | np.isnan(ys))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.csv_lines import LINE_END, NewlineEnds
 from rla_client.contract.errors import ArgumentError, DatabaseError
@@ -76,7 +76,7 @@ def _write_jsonl(frame: pd.DataFrame, path: Path) -> None:
             file.write(json.dumps(cells, ensure_ascii=False, default=str) + "\n")
 
 
-def _json_value(value: Any) -> Any:  # noqa: ANN401
+def _json_value(value: object) -> object:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

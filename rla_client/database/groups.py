@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
@@ -53,14 +52,14 @@ def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None,
     return [found[key] for key in sorted(found)]
 
 
-def _value(record: Record, name: str, now: float) -> Any:  # noqa: ANN401
+def _value(record: Record, name: str, now: float) -> object:
     """A field, parameter or metric; of ten thousand runs no JSON is parsed for a parameter that all have."""
     if name in FIELDS or name in ALIASES:
         return RowView(record, now).get(name)
     return parameter_or_metric(record.hyper_json, record.metrics_json, name)
 
 
-def last_value(record: Record, metric: str) -> Any:  # noqa: ANN401
+def last_value(record: Record, metric: str) -> object:
     """The last value of a metric, as `record.metrics` has it; None without one."""
     return parameter_or_metric(None, record.metrics_json, metric)
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG
@@ -142,7 +142,7 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
     return {run: state for run, state in found.items() if state in LIVE_STATES}
 
 
-def _ask_agent(places: Any) -> dict[str, str] | None:  # noqa: ANN401 - Places, not imported for its type
+def _ask_agent(places: Places) -> dict[str, str] | None:
     """Log folder → state of the runs that the agent knows; None when none answers."""
     from rla_client.contract.agent_process import agent_alive
     from rla_client.contract.dealer import ask

@@ -222,7 +222,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     )
 
 
-def _float_text(value: Any) -> str:  # noqa: ANN401 - an int or a float
+def _float_text(value: float) -> str:
     try:
         return repr(float(value))
     except OverflowError:

@@ -218,7 +218,7 @@ class Database:
 
     def curves(
         self,
-        runs: Any = None,  # noqa: ANN401 - a DataFrame of runs(), runs, records or references
+        runs: object = None,
         metrics: str | Sequence[str] | None = None,
         x: str = TIME_STEP,
         bound: float | tuple[float, float] | None = None,

@@ -89,14 +89,14 @@ class _Scanned(dict[str, Any]):
         self._row = row
         self._now = now
 
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+    def get(self, name: str, default: object = None) -> object:
         """As `RowView.get`."""
         if name in _FIELDS:
             return RowView(record_of(self._row), self._now).get(name, default)
         return parameter_or_metric(self._row[_HYPER], self._row[_METRICS], name, default)
 
 
-def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: Any = None) -> Any:  # noqa: ANN401
+def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:
     """What `RowView.get` gives for a name that is no field, out of the JSON texts of a record."""
     found = value_in(hyper, name)
     if found is _NOTHING:
@@ -109,7 +109,7 @@ def _spelled(name: str) -> str:
     return f"{json.dumps(name)}:"
 
 
-def value_in(text: str | None, name: str, *, nested: bool = True) -> Any:  # noqa: ANN401
+def value_in(text: str | None, name: str, *, nested: bool = True) -> object:
     """The value of a name in JSON text of `records.to_json`; `_NOTHING` without one.
 
     A quote inside a text is escaped, so what follows a brace or a comma and looks like a key is one.

@@ -15,13 +15,14 @@ import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TypeVar
 
 from rla_client.contract.csv_lines import rows_text
 from rla_client.contract.textformat import indented
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
 MIN_CELL = 6
+_Value = TypeVar("_Value")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STATE_COLOURS = {
     "running": "32",
@@ -204,6 +205,6 @@ def bytes_text(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def plain(value: _Value) -> _Value | int:
     """Time-steps that are whole as ints, for people."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

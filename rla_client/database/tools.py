@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import held_folder, write_atomic
@@ -118,7 +117,7 @@ class DeleteLogTool(BasicLogTool):
         task_table_name: str,
         regex: str,
         filter: Filter,  # noqa: A002 - RLA's name
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Iterable[str] | None,
     ) -> None:
         super().__init__(proj_root, task_table_name, regex, **kwargs)
         chosen: object = filter
@@ -163,7 +162,7 @@ class ArchiveLogTool(BasicLogTool):
         task_table_name: str,
         regex: str,
         archive_table_name: str = ARCHIVED_TABLE,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Iterable[str] | None,
     ) -> None:
         super().__init__(proj_root, task_table_name, regex, **kwargs)
         self.archive_table_name = check_table_name(archive_table_name)
@@ -186,7 +185,7 @@ class MigrateLogTool(BasicLogTool):
         task_table_name: str,
         regex: str,
         target_task_table_name: str,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Iterable[str] | None,
     ) -> None:
         super().__init__(proj_root, task_table_name, regex, **kwargs)
         self.target_task_table_name = check_table_name(target_task_table_name)

@@ -169,7 +169,7 @@ def _comparer(op: ast.cmpop) -> Callable[[Any, Any], bool]:
         return lambda left, right: _contains(right, left) == is_in
     compare, ordered = _COMPARE[type(op)], not isinstance(op, ast.Eq | ast.NotEq)
 
-    def compared(left: Any, right: Any) -> bool:  # noqa: ANN401
+    def compared(left: object, right: object) -> bool:
         if ordered and (left is None or right is None):
             return False
         if isinstance(left, str) is not isinstance(right, str):
@@ -182,7 +182,7 @@ def _comparer(op: ast.cmpop) -> Callable[[Any, Any], bool]:
     return compared
 
 
-def _contains(container: Any, value: Any) -> bool:  # noqa: ANN401
+def _contains(container: object, value: object) -> bool:
     if isinstance(container, str):
         return isinstance(value, str) and value in container
     if isinstance(container, list | tuple):
@@ -190,7 +190,7 @@ def _contains(container: Any, value: Any) -> bool:  # noqa: ANN401
     return False
 
 
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _alike(left: object, right: object) -> tuple[Any, Any]:
     """Make a number out of text that is compared with a number."""
     try:
         if isinstance(left, str) and isinstance(right, int | float):
@@ -202,7 +202,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:  # noqa: ANN401
     return left, right
 
 
-def _number_of(text: str, other: float) -> Any:  # noqa: ANN401
+def _number_of(text: str, other: float) -> float:
     return text == "True" if isinstance(other, bool) and text in {"True", "False"} else float(text)
 
 

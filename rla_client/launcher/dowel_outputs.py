@@ -30,7 +30,7 @@ class LogOutput(ABC):
         return (str, TabularInput)
 
     @abstractmethod
-    def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401 - what types_accepted says
+    def record(self, data: object, prefix: str = "") -> None:
         """Take text, with the prefixes in force, or a TabularInput."""
 
     def dump(self, step: int | None = None) -> None:  # noqa: B027 - many have nothing to do
@@ -52,7 +52,7 @@ class _Lines(LogOutput):
         self._stream = stream
         self._stamps = with_timestamp
 
-    def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
+    def record(self, data: object, prefix: str = "") -> None:
         """Write a line with time and prefix, or a table."""
         if isinstance(data, str):
             lead = time_lead() if self._stamps else ""
@@ -72,7 +72,7 @@ class StdOutput(_Lines):
     def __init__(self, with_timestamp: bool = True) -> None:
         super().__init__(sys.stdout, with_timestamp=with_timestamp)
 
-    def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
+    def record(self, data: object, prefix: str = "") -> None:
         """Print a text, or a row that the logger does not."""
         if isinstance(data, str) or "stdout" not in rla_logger.get_current().sinks:
             super().record(data, prefix)

@@ -18,7 +18,7 @@ _log = logging.getLogger("rla_client")
 _told: set[str] = set()
 
 
-def pack_env(env: Any) -> bytes:  # noqa: ANN401 - environments of any library
+def pack_env(env: object) -> bytes:
     """Bytes from which `unpack_env` makes a copy.
 
     Raises:
@@ -43,7 +43,7 @@ def unpack_env(data: bytes) -> Any:  # noqa: ANN401
     return cloudpickle.loads(data)
 
 
-def copy_env(env: Any) -> Any:  # noqa: ANN401
+def copy_env(env: object) -> object:
     """A copy that shares nothing with `env`."""
     return unpack_env(pack_env(env))
 
@@ -51,10 +51,10 @@ def copy_env(env: Any) -> Any:  # noqa: ANN401
 class EnvOfSpec:
     """Stands for an environment in a pickle; loading gives the environment, made from its spec."""
 
-    def __init__(self, spec: Any) -> None:  # noqa: ANN401 - gymnasium's EnvSpec
+    def __init__(self, spec: object) -> None:
         self.spec = spec
 
-    def make(self) -> Any:  # noqa: ANN401
+    def make(self) -> object:
         """Make it."""
         import gymnasium  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ class EnvOfSpec:
         return gymnasium.make, (self.spec,)
 
 
-def env_to_save(env: Any) -> Any:  # noqa: ANN401
+def env_to_save(env: Any) -> object:  # noqa: ANN401
     """`env` itself if it can be pickled, else what makes it anew."""
     try:
         cloudpickle.dumps(env)

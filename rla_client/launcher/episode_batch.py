@@ -347,7 +347,7 @@ def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler
     return list(batch)
 
 
-def count_steps(batch: Any) -> int:  # noqa: ANN401 - as above
+def count_steps(batch: object) -> int:
     """Environment steps in such a batch."""
     lengths = getattr(batch, "lengths", None)
     return int(sum(lengths)) if lengths is not None else sum(len(path["rewards"]) for path in paths_of(batch))

@@ -297,8 +297,9 @@ def read_variables(log_dir: Path) -> dict[str, str]:
         return {}
 
 
-def _metadata(log_dir: Path) -> Any:  # noqa: ANN401 - what the file holds
-    return json.loads((log_dir / METADATA_NAME).read_bytes())
+def _metadata(log_dir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((log_dir / METADATA_NAME).read_bytes())
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import re
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import partial
@@ -39,7 +39,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-def described(parameters: Any) -> Any:  # noqa: ANN401 - a parameter, or a mapping of them
+def described(parameters: object) -> Any:  # noqa: ANN401 - a parameter, or a mapping of them
     """As variant.json holds it: plain data without any address in memory."""
     return plain_hyper_param(parameters, _Description())
 
@@ -51,7 +51,7 @@ class _Description:
         self._objects = MAX_OBJECTS
         self._items = MAX_ARRAY_ITEMS
 
-    def __call__(self, value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 - one line a kind
+    def __call__(self, value: object, depth: int) -> object:  # noqa: PLR0911 - one line a kind
         if value is None or isinstance(value, int | float | str):
             return value
         if isinstance(value, type):
@@ -72,12 +72,12 @@ class _Description:
             return value
         return self._object(value, depth)
 
-    def _array(self, value: Any) -> Any:  # noqa: ANN401 - an array of any library
+    def _array(self, value: object) -> object:
         shape = tuple(getattr(value, "shape", ()))
         self._items -= math.prod(shape) if all(isinstance(size, int) for size in shape) else 0
         return value if self._items >= 0 else text_of(value, repr)
 
-    def _object(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - any object
+    def _object(self, value: object, depth: int) -> object:
         attributes, text = _attributes(value), text_of(value, repr)
         if not attributes and not _ADDRESS.search(text):
             return text
@@ -86,7 +86,7 @@ class _Description:
         return name if self._objects < 0 or depth > MAX_OBJECT_DEPTH else {**attributes, **name}
 
 
-def _full_name(value: Any, name: str) -> str:  # noqa: ANN401 - a class or function
+def _full_name(value: object, name: str) -> str:
     module = getattr(value, "__module__", None)
     return f"{module if isinstance(module, str) else type(value).__module__}.{name}"
 
@@ -98,11 +98,11 @@ def _attributes(value: object) -> dict[str, Any]:
     return found | own if isinstance(own, dict) and type(value) is not ModuleType else found
 
 
-def _names(slots: Any) -> tuple[str, ...]:  # noqa: ANN401 - one name, or several
+def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def recorded_value(own: Any, recorded: Any) -> Any:  # noqa: ANN401, PLR0911 - one line a kind
+def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - one line a kind
     """`recorded` in the manner of `own`, the launcher's value; `own` where it is no plain data."""
     if isinstance(recorded, dict) and not recorded.keys().isdisjoint(_MARKS):
         return _member(own, recorded)
@@ -123,7 +123,7 @@ def recorded_value(own: Any, recorded: Any) -> Any:  # noqa: ANN401, PLR0911 - o
     return _numpy(own, recorded)
 
 
-def _member(own: Any, recorded: dict[str, Any]) -> Any:  # noqa: ANN401
+def _member(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401
     """The recorded member of the enum that `own` is of; else `own`."""
     kind = type(own)
     for member in kind if isinstance(own, Enum) else ():
@@ -132,7 +132,7 @@ def _member(own: Any, recorded: dict[str, Any]) -> Any:  # noqa: ANN401
     return own
 
 
-def _sequence(own: Any, recorded: list[Any]) -> Any:  # noqa: ANN401 - list or tuple
+def _sequence(own: Any, recorded: list[Any]) -> object:  # noqa: ANN401 - list or tuple
     if len(own) == len(recorded):
         return type(own)(recorded_value(mine, then) for mine, then in zip(own, recorded, strict=True))
     return type(own)(recorded) if all(_is_plain(value) for value in own) else own
@@ -146,7 +146,7 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, dict) and all(_is_plain(one) for one in value.values())
 
 
-def _numpy(own: Any, recorded: Any) -> Any:  # noqa: ANN401
+def _numpy(own: object, recorded: object) -> object:
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(own, numpy.ndarray | numpy.generic) or own.dtype.kind not in "biuf":
         return own
@@ -167,7 +167,7 @@ def differs(own: object, recorded: object) -> bool:
     return not (_same(_comparable(described(own)), then) or _same(_comparable(plain_hyper_param(own)), then))
 
 
-def _same(own: Any, recorded: Any) -> bool:  # noqa: ANN401 - plain data
+def _same(own: object, recorded: object) -> bool:
     if is_hidden(recorded):
         return True
     if isinstance(own, dict) and isinstance(recorded, dict):
@@ -184,7 +184,7 @@ def fits(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     )
 
 
-def _comparable(value: Any) -> Any:  # noqa: ANN401 - plain data
+def _comparable(value: object) -> object:
     if isinstance(value, str):
         return _ADDRESS.sub("0x", value)
     if isinstance(value, list):

@@ -98,7 +98,7 @@ class LocalRunner:
         return self.step_episode
 
     @step_path.setter
-    def step_path(self, value: Any) -> None:  # noqa: ANN401
+    def step_path(self, value: object) -> None:
         self.step_episode = value
 
     @property
@@ -114,8 +114,8 @@ class LocalRunner:
 
     def setup(  # noqa: PLR0913, PLR0917 - garage's signature
         self,
-        algo: Any,  # noqa: ANN401 - the user's own
-        env: Any,  # noqa: ANN401
+        algo: object,
+        env: object,
         sampler_cls: type[Sampler] | None = None,
         sampler_args: dict[str, Any] | None = None,
         n_workers: int | None = None,
@@ -150,7 +150,7 @@ class LocalRunner:
             raise NotSetupError("call setup(algo, env) or restore(from_dir) first")
         return self._setup_args
 
-    def _policy(self) -> Any:  # noqa: ANN401
+    def _policy(self) -> object:
         policy = getattr(self._algo, "exploration_policy", None)
         policy = policy if policy is not None else getattr(self._algo, "policy", None)
         if policy is None:
@@ -163,8 +163,8 @@ class LocalRunner:
         self,
         itr: int,
         batch_size: int | None = None,
-        agent_update: Any = None,  # noqa: ANN401
-        env_update: Any = None,  # noqa: ANN401
+        agent_update: object = None,
+        env_update: object = None,
     ) -> EpisodeBatch:
         """Sample at least `batch_size` steps with the algorithm's policy.
 
@@ -198,8 +198,8 @@ class LocalRunner:
         self,
         itr: int,
         batch_size: int | None = None,
-        agent_update: Any = None,  # noqa: ANN401
-        env_update: Any = None,  # noqa: ANN401
+        agent_update: object = None,
+        env_update: object = None,
     ) -> list[dict[str, Any]]:
         """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
         return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
@@ -281,7 +281,7 @@ class LocalRunner:
             dowel.logger.log(f"All {args.n_epochs} epochs are done; resume(n_epochs=…) adds some")
         return self._run()
 
-    def _run(self) -> Any:  # noqa: ANN401
+    def _run(self) -> object:
         try:
             return self._algo.train(self)
         finally:
@@ -531,8 +531,8 @@ def log_performance(
 
 
 def obtain_evaluation_episodes(
-    policy: Any,  # noqa: ANN401 - the user's own
-    env: Any,  # noqa: ANN401
+    policy: object,
+    env: object,
     max_episode_length: int | None = MAX_EVALUATED_STEPS,
     num_eps: int = 100,
     deterministic: bool = True,
@@ -559,7 +559,7 @@ class _ByMean:
     def __init__(self, policy: Any) -> None:  # noqa: ANN401
         self._policy = policy
 
-    def get_action(self, observation: Any) -> Any:  # noqa: ANN401
+    def get_action(self, observation: object) -> object:
         answer = getattr(self._policy, "get_action", self._policy)(observation)
         if isinstance(answer, tuple) and isinstance(answer[-1], dict) and "mean" in answer[-1]:
             return answer[-1]["mean"], answer[-1]

@@ -13,7 +13,7 @@ from rla_client.launcher.training_state import SetupArgs
 
 
 def describe_setup(
-    algo: Any,  # noqa: ANN401 - the user's own
+    algo: object,
     sampler_cls: type[Sampler] | None,
     sampler_args: dict[str, Any] | None,
     n_workers: int | None,
@@ -98,7 +98,7 @@ class RunnerSampler:
         self._restored = states
 
 
-def _episode_limit(algo: Any) -> int | None:  # noqa: ANN401
+def _episode_limit(algo: object) -> int | None:
     for name in ("max_episode_length", "max_path_length"):
         value = getattr(algo, name, None)
         if value is not None:

@@ -22,12 +22,19 @@ import os
 import pickle
 import sys
 import types
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import cloudpickle
 
 from rla_client.checkpoint.copy import copy_storages
 from rla_client.contract.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
 PROTOCOL = 5
 REFERENCE_MIN_BYTES = 1 << 16  # smaller buffers are copied at once; pickle itself cuts there
@@ -52,7 +59,7 @@ class Pieces:
         self._gathered = bytearray()
         self._devices: dict[int, Any] = {}
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - bytes-like objects and PickleBuffers
+    def write(self, data: Buffer) -> int:
         """Add `data`. Large data must stay as it is until it was copied."""
         view = data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data)
         if view.nbytes < REFERENCE_MIN_BYTES:
@@ -66,7 +73,7 @@ class Pieces:
             self.size += view.nbytes
         return view.nbytes
 
-    def stand_in(self, storage: Any) -> Any:  # noqa: ANN401 - a torch storage
+    def stand_in(self, storage: torch.UntypedStorage) -> NDArray[Any]:
         """A buffer to pickle in the place of a device's storage: memory that nobody touches."""
         import numpy as np  # noqa: PLC0415
 
@@ -165,7 +172,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - what the user put in
     return cloudpickle.load(io.BytesIO(data))
 
 
-def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported here only
+def rebuild_storage(data: bytearray) -> torch.UntypedStorage:
     """Named by snapshots: a CPU storage over the loaded bytes."""
     import torch  # noqa: PLC0415
 
@@ -174,7 +181,7 @@ def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported
     return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
 
 
-def rebuild_device_storage(data: bytearray, device: str) -> Any:  # noqa: ANN401
+def rebuild_device_storage(data: bytearray, device: str) -> torch.UntypedStorage:
     """Named by snapshots: a GPU's storage; on the CPU where there is no such GPU."""
     import torch  # noqa: PLC0415
 
@@ -184,7 +191,9 @@ def rebuild_device_storage(data: bytearray, device: str) -> Any:  # noqa: ANN401
     return flat.to(device if there else "cpu").untyped_storage()
 
 
-def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+def rebuild_tensor(
+    storage: torch.UntypedStorage, dtype: torch.dtype, place: tuple[Any, ...], requires_grad: bool
+) -> torch.Tensor:
     """Named by snapshots: a tensor at `place` (offset, size, stride) of a storage."""
     import torch  # noqa: PLC0415
 
@@ -192,21 +201,23 @@ def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_gr
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
-def rebuild_parameter(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+def rebuild_parameter(
+    storage: torch.UntypedStorage, dtype: torch.dtype, place: tuple[Any, ...], requires_grad: bool
+) -> torch.nn.Parameter:
     """Named by snapshots: a parameter, likewise."""
     import torch  # noqa: PLC0415
 
     return torch.nn.Parameter(rebuild_tensor(storage, dtype, place, False), requires_grad)
 
 
-def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
+def rebuild_typed_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
     """Named by snapshots: torch's typed view of a storage."""
     import torch  # noqa: PLC0415
 
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
-def resolve_main(name: str, file: str, value: bytes) -> Any:  # noqa: ANN401
+def resolve_main(name: str, file: str, value: bytes) -> object:
     """Named by snapshots: a class or function of the launcher, its own if that file runs here."""
     main = sys.modules.get("__main__")
     if _main_file(main) == file:
@@ -220,14 +231,14 @@ def _main_file(main: object) -> str:
     return os.path.realpath(getattr(main, "__file__", None) or "")
 
 
-def _find_in(main: object, name: str) -> Any:  # noqa: ANN401 - class or function
+def _find_in(main: object, name: str) -> object:
     found = main
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
 
 
-def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+def _reduce_main(obj: type | types.FunctionType) -> tuple[Any, ...] | None:
     if getattr(obj, "__module__", None) != "__main__":
         return None
     main = sys.modules.get("__main__")
@@ -238,13 +249,13 @@ def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, pieces: Pieces, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, pieces: Pieces, **options: object) -> None:
         super().__init__(pieces, **options)
         self._pieces = pieces
         self._torch = sys.modules.get("torch")
         self.kept: list[Any] = []  # alive until the end: the memo goes by identity
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401
+    def reducer_override(self, obj: object) -> object:
         if isinstance(obj, (type, types.FunctionType)):
             by_name = _reduce_main(obj)
             if by_name is not None:
@@ -255,7 +266,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 return storage
         return super().reducer_override(obj)
 
-    def _reduce_storage(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+    def _reduce_storage(self, torch: types.ModuleType, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
         if type(obj) is torch.Tensor:
             return self._reduce_tensor(torch, obj, rebuild_tensor)
         if type(obj) is torch.nn.Parameter:
@@ -272,7 +283,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return rebuild_storage, (pickle.PickleBuffer(flat),)
         return None
 
-    def _reduce_device_storage(self, torch: Any, obj: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    def _reduce_device_storage(self, torch: types.ModuleType, obj: torch.UntypedStorage) -> tuple[Any, ...]:
         if obj.nbytes() < REFERENCE_MIN_BYTES:
             flat = torch.empty(0, dtype=torch.uint8, device=obj.device).set_(obj).cpu().numpy()
         else:
@@ -280,7 +291,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             self.kept.append(flat)
         return rebuild_device_storage, (pickle.PickleBuffer(flat), str(obj.device))
 
-    def _reduce_tensor(self, torch: Any, obj: Any, rebuild: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+    def _reduce_tensor(
+        self, torch: types.ModuleType, obj: torch.Tensor, rebuild: Callable[..., torch.Tensor]
+    ) -> tuple[Any, ...] | None:
         plain = obj.layout is torch.strided and obj.device.type in DEVICES and not obj.is_quantized
         if not plain or obj.is_conj() or obj.is_neg() or obj._backward_hooks or obj.__dict__:  # noqa: SLF001
             return None

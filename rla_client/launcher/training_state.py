@@ -58,7 +58,7 @@ class TrainStats:
         return self.last_episode
 
     @last_path.setter
-    def last_path(self, value: Any) -> None:  # noqa: ANN401
+    def last_path(self, value: object) -> None:
         self.last_episode = value
 
 

@@ -87,9 +87,9 @@ _log = logging.getLogger("rla_client")
 
 
 @overload
-def wrap_experiment(function: Function, **options: Any) -> Function: ...  # noqa: ANN401
+def wrap_experiment(function: Function, **options: object) -> Function: ...
 @overload
-def wrap_experiment(function: None = None, **options: Any) -> Callable[[Function], Function]: ...  # noqa: ANN401
+def wrap_experiment(function: None = None, **options: object) -> Callable[[Function], Function]: ...
 
 
 def wrap_experiment(function: Any = None, **options: Any) -> Any:
@@ -119,7 +119,7 @@ def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
     called = signature.replace(parameters=[context, *list(shown.parameters.values())])
 
     @functools.wraps(function)
-    def run_experiment(*changes: Mapping[str, Any] | None, **parameters: Any) -> Any:  # noqa: ANN401
+    def run_experiment(*changes: Mapping[str, Any] | None, **parameters: object) -> object:
         changed = options.changed(_changes(function, changes))
         bound = called.bind(None, **parameters)
         passed = {key: bound.arguments[key] for key in shown.parameters if key in bound.arguments}
@@ -186,7 +186,7 @@ class _Call:
         self._stored = True
         self._secrets = Secrets()
 
-    def run(self) -> Any:  # noqa: ANN401 - what the function returns
+    def run(self) -> object:
         """Run it, or pass it over when another call is wanted."""
         name = self._function.__qualname__
         nested = current_outputs() is not None
@@ -204,7 +204,7 @@ class _Call:
         with this_thread(name):
             return self._open_and_run()
 
-    def _open_and_run(self) -> Any:  # noqa: ANN401
+    def _open_and_run(self) -> object:
         outer = current_outputs()
         outer_dir = None if outer is None else outer.log_dir
         plan = None
@@ -340,7 +340,7 @@ class _Call:
 
     def _run_function(
         self, outputs: Outputs, folders: Folders, outer: str | None, plan: DatabasePlan | None = None
-    ) -> Any:  # noqa: ANN401
+    ) -> object:
         options = self._options
         outputs.introduce(self._name(), self._secrets)
         few = not self._stored and options.snapshot_mode != "none"
@@ -366,7 +366,7 @@ class _Call:
             compression.wait(ARCHIVE_WAIT_S)
         return result
 
-    def _run_item(self, plan: DatabasePlan, name: RunName, outer: str | None) -> Any:  # noqa: ANN401
+    def _run_item(self, plan: DatabasePlan, name: RunName, outer: str | None) -> object:
         if self._options.use_existing_dir:
             _log.warning(
                 "use_existing_dir has no meaning in a database, where each call is an item of its own; "

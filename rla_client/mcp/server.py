@@ -42,7 +42,7 @@ def _told(tool: Callable[..., str]) -> Callable[..., str]:
     """A tool whose errors reach the assistant in words."""
 
     @wraps(tool)
-    def call(**given: Any) -> str:  # noqa: ANN401 - checked by the SDK
+    def call(**given: object) -> str:
         try:
             return tool(**given)
         except RlaError as error:

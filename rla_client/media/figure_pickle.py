@@ -131,7 +131,7 @@ class _FigurePickler(pickle.Pickler):
         return _checked(value, reduced)
 
 
-def _checked(value: object, reduced: Any) -> Any:  # noqa: ANN401
+def _checked(value: object, reduced: Any) -> str | tuple[Any, ...]:  # noqa: ANN401
     """An object's reduce value, less what is not sent.
 
     Raises:

@@ -22,7 +22,7 @@ from datetime import timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 LATEX_FORMATS = ("pgf",)
 # What Figure.savefig and its formats take, less `backend`, which names a module to import.
@@ -214,7 +214,7 @@ class RefusedError(pickle.UnpicklingError):
     """A figure holds something that is not read from a pickle. The text says what."""
 
 
-def bound_method(owner: Any, name: str) -> Any:  # noqa: ANN401
+def bound_method(owner: object, name: str) -> object:
     """Named by figures: a method of METHODS, of the owner's class and not of its attributes.
 
     Raises:
@@ -229,7 +229,7 @@ def bound_method(owner: Any, name: str) -> Any:  # noqa: ANN401
     return types.MethodType(function, owner)
 
 
-def numpy_function(name: str) -> Any:  # noqa: ANN401
+def numpy_function(name: str) -> Callable[..., Any]:
     """Named by figures: a function of numpy that only computes, as log axes and 3D surfaces have it.
 
     Raises:
@@ -239,7 +239,8 @@ def numpy_function(name: str) -> Any:  # noqa: ANN401
 
     if name not in NUMPY_FUNCTIONS:
         raise RefusedError(f"a figure may not hold numpy.{name}")
-    return getattr(np, name)
+    function: Callable[..., Any] = getattr(np, name)
+    return function
 
 
 def check_new(kind: type, arguments: tuple[Any, ...]) -> None:
@@ -376,7 +377,7 @@ def _filling(code: int, at: int) -> Callable[[Any], None]:
     """APPEND and the like: on containers only, whose methods no figure can replace."""
     load = pickle._Unpickler.dispatch[code]  # noqa: SLF001
 
-    def fill(unpickler: Any) -> None:  # noqa: ANN401
+    def fill(unpickler: Any) -> None:  # noqa: ANN401 - attributes that no stub has
         if not isinstance(unpickler.stack[at] if at else unpickler.metastack[-1][-1], (list, dict, set)):
             raise RefusedError("a figure may fill lists, sets and dicts only")
         load(unpickler)
@@ -398,7 +399,7 @@ class FigureUnpickler(pickle._Unpickler):  # noqa: SLF001 - the C one would call
     stack: list[Any]
     append: Callable[[Any], None]
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in the base class
+    def find_class(self, module: str, name: str) -> object:
         """Resolve a global of the pickle."""
         if module in OWN_NAMES and name == "bound_method":
             return _Callable(module, name, bound_method)
@@ -453,7 +454,7 @@ class FigureUnpickler(pickle._Unpickler):  # noqa: SLF001 - the C one would call
     )
 
 
-def check_payload(payload: Any, format_: str) -> None:  # noqa: ANN401
+def check_payload(payload: Mapping[str, Any], format_: str) -> None:
     """Whether the parts of a figure blob are what they should be, none of which starts a program.
 
     Raises:

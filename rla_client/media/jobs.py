@@ -34,6 +34,8 @@ from rla_client.stream.slots import Slot, SlotSender
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from typing_extensions import Buffer
+
     from rla_client.media.pixels import Pixels
 
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
@@ -305,7 +307,7 @@ def warn_full(kind: str) -> None:
     warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
 
 
-def write_within(room: int, descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+def write_within(room: int, descriptor: int, data: Buffer) -> None:
     """Write a buffer whole where `room`, the bytes that may be left after it, is not negative.
 
     Raises:
@@ -316,7 +318,7 @@ def write_within(room: int, descriptor: int, data: Any) -> None:  # noqa: ANN401
     write_all(descriptor, data)
 
 
-def write_all(descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+def write_all(descriptor: int, data: Buffer) -> None:
     """Write a buffer whole.
 
     Raises:

@@ -17,6 +17,8 @@ from rla_client.contract.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
 CHANNELS = (1, 3, 4)
 TYPES = frozenset({
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
@@ -69,7 +71,7 @@ def _jobs(parts: Iterable[Any], to: int) -> list[tuple[int, int, int]]:
     return jobs
 
 
-def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL image
+def image_pixels(image: object) -> Pixels:
     """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
 
     Raises:
@@ -79,7 +81,7 @@ def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL i
     return Pixels((1, *array.shape), array.dtype.name, (array[None],))
 
 
-def video_pixels(frames: Any) -> Pixels:  # noqa: ANN401 - array, tensor or sequence of either
+def video_pixels(frames: object) -> Pixels:
     """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
 
     Raises:
@@ -126,7 +128,7 @@ def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _frame(array: Any) -> Any:  # noqa: ANN401 - an array
+def _frame(array: NDArray[Any]) -> NDArray[Any]:
     """One frame as (H, W, C)."""
     if array.ndim == 2:  # noqa: PLR2004 - (H, W)
         array = array[..., None]
@@ -136,7 +138,7 @@ def _frame(array: Any) -> Any:  # noqa: ANN401 - an array
     return array
 
 
-def _check(array: Any) -> None:  # noqa: ANN401 - an array
+def _check(array: NDArray[Any]) -> None:
     if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in array.shape:  # noqa: PLR2004
         raise ArgumentError(
             f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "

@@ -25,6 +25,8 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from matplotlib.backend_bases import FigureCanvasBase
+
 FILE_BACKENDS = frozenset(["agg", "pdf", "svg", "ps", "cairo", "template"])  # of matplotlib, without a window
 _left: list[FigureManagerBase] = []  # of the figure that our last drawing left current
 
@@ -35,14 +37,14 @@ class _Manager(FigureManagerBase):
     later: Callable[[], object] | None = None
 
     @property
-    def canvas(self) -> Any:  # noqa: ANN401 - matplotlib is untyped here
+    def canvas(self) -> FigureCanvasBase:
         later, self.later = self.later, None
         if later is not None:
             later()
         return self._canvas
 
     @canvas.setter
-    def canvas(self, value: Any) -> None:  # noqa: ANN401
+    def canvas(self, value: FigureCanvasBase) -> None:
         self._canvas = value
 
 

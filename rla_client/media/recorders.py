@@ -58,7 +58,7 @@ class MatplotlibRecorder:
         cover: bool = False,
         add_timestamp: bool = True,
         results_dir: str | os.PathLike[str] | None = None,
-        **savefig_options: Any,  # noqa: ANN401 - as Figure.savefig
+        **savefig_options: object,
     ) -> str:
         """Save a figure as it is now.
 
@@ -100,7 +100,7 @@ class MatplotlibRecorder:
         add_timestamp: bool = True,
         close_all_fig: bool = False,
         results_dir: str | os.PathLike[str] | None = None,
-        **savefig_options: Any,  # noqa: ANN401 - as Figure.savefig
+        **savefig_options: object,
     ) -> str:
         """Draw with pyplot and save the result.
 
@@ -158,7 +158,7 @@ class ImgRecorder:
     def save(
         cls,
         name: str,
-        img: Any,  # noqa: ANN401 - array, tensor or PIL image
+        img: object,
         cover: bool = False,
         add_timestamp: bool = True,
         results_dir: str | os.PathLike[str] | None = None,

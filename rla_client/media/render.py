@@ -41,6 +41,8 @@ else:  # a script, run by an interpreter that may have no rla_client, or another
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
 MAX_MEMORY_BYTES = 8 << 30  # of address space: numpy and its threads reserve more than they use
 MAX_CPU_S = 300
 MAX_FILE_BYTES = 4 << 30
@@ -141,7 +143,7 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
 
 def decorate(
     options: dict[str, Any],
-    axes: Any,  # noqa: ANN401 - matplotlib is untyped here
+    axes: Any,  # noqa: ANN401 - functions of matplotlib of unlike types
     texts: tuple[str, str, str],
     *,
     legend_outside: bool,
@@ -215,7 +217,7 @@ def frames(blob: BinaryIO, request: dict[str, Any]) -> Iterator[Any]:
             yield np.rint(np.clip(values * scale, 0.0, 255.0)).astype(np.uint8)
 
 
-def _largest(frame: Any) -> float:  # noqa: ANN401 - numpy is not imported at the top
+def _largest(frame: NDArray[Any]) -> float:
     import numpy as np  # noqa: PLC0415 - not for figures
 
     finite = frame[np.isfinite(frame)]

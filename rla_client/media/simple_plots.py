@@ -17,7 +17,9 @@ from rla_client.media.jobs import makes_nothing
 from rla_client.media.recorders import MatplotlibRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from matplotlib.axes import Axes
 
 DEFAULT_SIZE = (8.0, 6.0)  # inches
 PRETTY_SIZE = (7.0, 6.0)
@@ -75,7 +77,7 @@ def simple_plot(  # noqa: PLR0913, PLR0917 - RLA's signature
     else:
         raise ArgumentError("simple_plot needs data, or x and y")
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib is untyped here
+    def draw(axes: Axes) -> None:
         for curve, text, color, style in zip(
             curves, _each(labels), _each(colors), _each(styles), strict=False
         ):
@@ -126,7 +128,7 @@ def simple_hist(  # noqa: PLR0913, PLR0917 - RLA's signature
     """
     options = {"histtype": "step", **hist_options}
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib is untyped here
+    def draw(axes: Any) -> None:  # noqa: ANN401 - with options that are typed one by one there
         axes.set_title(title, fontsize=TITLE_SIZE)
         if labels is None:
             axes.hist(data, **options)
@@ -167,7 +169,7 @@ def simple_scatter(  # noqa: PLR0913, PLR0917 - RLA's signature
 
     options = {"marker": "x", "alpha": 0.2, **scatter_options}
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib is untyped here
+    def draw(axes: Axes) -> None:
         for number, (data, text) in enumerate(zip(datas, texts, strict=True)):
             points = np.asarray(data)
             color = f"C{number % 10}"
@@ -179,7 +181,7 @@ def simple_scatter(  # noqa: PLR0913, PLR0917 - RLA's signature
     )
 
 
-def _each(values: Sequence[Any] | None) -> Any:  # noqa: ANN401 - an iterator of anything
+def _each(values: Sequence[str] | None) -> Iterator[str | None]:
     return cycle([None]) if values is None else iter(values)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.proto.tensor_pb2 import TensorProto
 
 _SCALAR_PLUGIN = "scalars"
 
 
-def summary_scalars(summary: Any, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:  # noqa: ANN401
+def summary_scalars(summary: Summary, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:
     """Tag and number of each scalar of a Summary, as `simple_value` or as TF 2's tensors.
 
     Args:
@@ -28,7 +32,7 @@ def summary_scalars(summary: Any, plugins: dict[str, str] | None = None) -> Iter
                 yield value.tag, number
 
 
-def _tensor_number(tensor: Any) -> float | None:  # noqa: ANN401 - a TensorProto
+def _tensor_number(tensor: TensorProto) -> float | None:
     """The number in a tensor of one element; None for what is no scalar."""
     formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
     if tensor.tensor_content:

@@ -28,7 +28,7 @@ import time
 import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
@@ -37,6 +37,9 @@ from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 with extra("tensorboard", "SummaryWriter"):
     import numpy as np
@@ -100,7 +103,7 @@ class ScalarRows:
     def add(
         self,
         tag: str,
-        value: Any,  # noqa: ANN401 - as record_tabular takes it
+        value: object,
         step: float,
         wall_time: float,
         exclude: tuple[str, ...] = EVENTS_HAVE_IT,
@@ -216,12 +219,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     def add_scalar(  # tensorboardX's signature
         self,
         tag: str,
-        scalar_value: Any,  # noqa: ANN401
+        scalar_value: object,
         global_step: int | None = None,
         walltime: float | None = None,
         display_name: str | None = "",
         summary_description: str | None = "",
-        **further: Any,  # noqa: ANN401 - torch's new_style and double_precision
+        **further: object,
     ) -> None:
         """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too).
 
@@ -273,9 +276,9 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self,
         hparam_dict: Mapping[str, Any],
         metric_dict: Mapping[str, Any],
-        *names: Any,  # noqa: ANN401
+        *names: object,
         global_step: int | None = None,
-        **further: Any,  # noqa: ANN401
+        **further: object,
     ) -> None:
         """Add hyper-parameters and metrics for the HPARAMS tab; both become the run's own.
 
@@ -294,14 +297,14 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         for key, value in metric_dict.items():
             self.add_scalar(key, value, global_step)
 
-    def add_histogram(self, tag: str, values: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def add_histogram(self, tag: str, values: object, *args: object, **kwargs: object) -> None:
         """See tensorboardX; takes bfloat16 and sparse tensors too."""
         super().add_histogram(tag, _array(values), *args, **kwargs)
 
     def add_video(
         self,
         tag: str,
-        vid_tensor: Any,  # noqa: ANN401
+        vid_tensor: object,
         global_step: int | None = None,
         fps: float | None = 4,
         walltime: float | None = None,
@@ -315,7 +318,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     def add_audio(
         self,
         tag: str,
-        snd_tensor: Any,  # noqa: ANN401
+        snd_tensor: object,
         global_step: int | None = None,
         sample_rate: int | None = 44100,
         walltime: float | None = None,
@@ -326,12 +329,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
 
     def add_embedding(
         self,
-        mat: Any,  # noqa: ANN401
-        metadata: Any = None,  # noqa: ANN401
-        label_img: Any = None,  # noqa: ANN401
+        mat: object,
+        metadata: object = None,
+        label_img: object = None,
         global_step: int | None = None,
         tag: str = "default",
-        metadata_header: Any = None,  # noqa: ANN401
+        metadata_header: object = None,
     ) -> None:
         """Add projector data: files below `logdir`, listed in `projector_config.pbtxt` there."""
         step = self._writer.step_or_default(global_step)
@@ -389,7 +392,12 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
     def get_logdir(self) -> str:
         return self._logdir
 
-    def add_summary(self, summary: Any, global_step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+    def add_summary(
+        self,
+        summary: Any,  # noqa: ANN401 - a protobuf message of any build
+        global_step: SupportsInt | None = None,
+        walltime: float | None = None,
+    ) -> None:
         if not isinstance(summary, Summary):  # of another protobuf build, as torch's
             summary = _summary(summary)
         if self.prefix:
@@ -397,11 +405,11 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
                 value.tag = self.prefix + value.tag
         self.add_event(Event(summary=summary), global_step, walltime)
 
-    def add_event(self, event: Event, step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+    def add_event(self, event: Event, step: SupportsInt | None = None, walltime: float | None = None) -> None:
         event.step, event.wall_time = self.time_of(step, walltime)
         self.emit(event.SerializeToString(), event.wall_time, event.step)
 
-    def time_of(self, step: Any, walltime: float | None) -> tuple[int, float]:  # noqa: ANN401 - as below
+    def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
         """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
@@ -409,7 +417,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
             step = self._default_metadata.get("global_step")
         return self.step_or_default(step), time.time() if walltime is None else float(walltime)
 
-    def step_or_default(self, step: Any) -> int:  # noqa: ANN401 - an int of any library
+    def step_or_default(self, step: SupportsInt | None) -> int:
         return int(self.get_step() if step is None else step)
 
     def flush(self) -> None:
@@ -454,7 +462,7 @@ def _varint(number: int) -> bytes:
 # -- Summary objects ---------------------------------------------------------------------------
 
 
-def event_of_summary(summary: Any, wall_time: float, step: int) -> bytes:  # noqa: ANN401
+def event_of_summary(summary: object, wall_time: float, step: int) -> bytes:
     """Wrap a Summary (an object of any protobuf build, or its bytes) into a serialised Event.
 
     Raises:
@@ -465,7 +473,7 @@ def event_of_summary(summary: Any, wall_time: float, step: int) -> bytes:  # noq
     return data
 
 
-def scalars_of_summary(summary: Any) -> list[tuple[str, float]]:  # noqa: ANN401
+def scalars_of_summary(summary: object) -> list[tuple[str, float]]:
     """Tag and value of each scalar in a Summary (an object, or its bytes).
 
     Raises:
@@ -487,7 +495,7 @@ def table_summary(content: Mapping[Any, Any], name: str) -> bytes:
     return data
 
 
-def _summary(summary: Any) -> Summary:  # noqa: ANN401
+def _summary(summary: object) -> Summary:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
 
     if hasattr(summary, "numpy"):
@@ -504,13 +512,13 @@ def _summary(summary: Any) -> Summary:  # noqa: ANN401
 # -- values and media --------------------------------------------------------------------------
 
 
-def _number(value: Any) -> Any:  # noqa: ANN401
+def _number(value: object) -> Any:  # noqa: ANN401
     """A Python number where there is one; else the value, for tensorboardX to judge."""
     plain = to_plain(value)
     return plain if isinstance(plain, int | float) else value
 
 
-def _param(value: Any) -> bool | int | float | str:  # noqa: ANN401
+def _param(value: object) -> bool | int | float | str:
     plain = to_plain(value)
     return plain if isinstance(plain, bool | int | float | str) else str(plain)
 
@@ -526,13 +534,13 @@ def _array(values: Any) -> Any:  # noqa: ANN401
     return values
 
 
-def _as_uint8(frames: Any) -> Any:  # noqa: ANN401 - float array in 0…1, shape (T, H, W, C)
+def _as_uint8(frames: NDArray[Any]) -> NDArray[np.uint8]:
     if frames.dtype == np.uint8:
         return frames
     return (frames.clip(0, 1) * 255).astype(np.uint8)
 
 
-def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 array, shape (T, H, W, C)
+def _gif(frames: NDArray[np.uint8], fps: float) -> Summary.Image:
     from PIL import Image  # noqa: PLC0415
 
     count, height, width, channels = frames.shape
@@ -547,7 +555,7 @@ def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 arra
     return Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
 
 
-def _wav(sound: Any, sample_rate: int) -> Summary.Audio:  # noqa: ANN401
+def _wav(sound: NDArray[Any], sample_rate: int) -> Summary.Audio:
     if sound.ndim == 1:
         sound = sound[:, None]
     elif sound.ndim == 2 and sound.shape[0] <= 2 < sound.shape[1]:  # noqa: PLR2004 - (channels, frames)

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError
@@ -75,7 +75,7 @@ class VideoRecorder:
     def save(
         cls,
         name: str,
-        frames: Any,  # noqa: ANN401 - array, tensor or sequence of images
+        frames: object,
         fps: float = 30.0,
         cover: bool = False,
         add_timestamp: bool = True,
@@ -124,7 +124,7 @@ class VideoRecorder:
         if slots is not None:
             slots.prepare(size)
 
-    def add(self, frame: Any) -> None:  # noqa: ANN401 - array, tensor or PIL image
+    def add(self, frame: object) -> None:
         """Append one frame, as `ImgRecorder.save` takes images.
 
         Raises:

@@ -29,6 +29,8 @@ from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -93,7 +95,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     width: float = COLUMN_INCHES,
     ylabel: str | None = None,
     legend: bool = True,
-) -> Any:  # noqa: ANN401 - a matplotlib Figure
+) -> Figure:
     """Plot metrics over time, one curve a group, averaged over its runs.
 
     Args:
@@ -160,7 +162,7 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
     width: float = COLUMN_INCHES,
     ylabel: str | None = None,
     legend: bool = True,
-) -> Any:  # noqa: ANN401 - a matplotlib Figure
+) -> Figure:
     """Draw what `gather` gave; see `curves` for arguments and errors."""
     import matplotlib.figure
 
@@ -282,7 +284,7 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
     }
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - what tells groups apart: a list, such as tags, by its text
+def _plain(value: object) -> object:
     return str(value) if isinstance(value, list | dict) else value
 
 
@@ -296,7 +298,7 @@ def _legend_columns(groups: dict[str, set[RunName]], width: float) -> int:
 
 
 def _panel(
-    axes: Any,  # noqa: ANN401 - a matplotlib Axes
+    axes: Axes,
     gathered: Gathered,
     metric: str,
     options: tuple[str, int, float],
@@ -338,11 +340,12 @@ def group_curves(
     return align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True, most=points)
 
 
-def _spread_over(count: int, points: int) -> Any:  # noqa: ANN401
+def _spread_over(count: int, points: int) -> NDArray[np.int_]:
     """Places of `points` entries spread over `count`, both ends among them."""
     import numpy as np
 
-    return np.linspace(0, count - 1, points).round().astype(int)
+    places: NDArray[np.int_] = np.linspace(0, count - 1, points).round().astype(int)
+    return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)

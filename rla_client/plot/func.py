@@ -24,6 +24,8 @@ from rla_client.plot.style import paper_style, show
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
     from numpy.typing import NDArray
 
     Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -49,7 +51,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     key_to_legend_fn: Callable[..., str] = default_key_to_legend,
     split_by_metrics: bool = True,
     save_name: str | None = None,
-    **style: Any,  # noqa: ANN401 - fields of Style
+    **style: object,
 ) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
     """Load runs, group them, and plot their metrics.
 
@@ -208,7 +210,7 @@ def _panels(
     }
 
 
-def _save(database: Database, figure: Any, legend: Any, save_name: str) -> None:  # noqa: ANN401
+def _save(database: Database, figure: Figure, legend: Legend | None, save_name: str) -> None:
     check_relative(save_name, what="save_name")
     path = database.data_root / OTHER_RESULTS / PLOT_FOLDER / save_name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OTHER_RESULTS
@@ -13,6 +13,9 @@ from rla_client.database.query import files_below
 from rla_client.database.tree import check_data_root, check_table
 from rla_client.plot.frames import Selected, select
 from rla_client.plot.style import paper_style, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TILE_INCHES = 3.0
 MAX_COLUMNS = 4
@@ -28,7 +31,7 @@ def plot_saved_images(  # noqa: PLR0913, PLR0917 - RLA's signature
     verbose: bool = False,
     max_keep_num: int = 1,
     summarize_res: bool = True,
-) -> Any:  # noqa: ANN401 - a matplotlib Figure, None without images
+) -> Figure | None:
     """Show images from the results of runs.
 
     Args:
@@ -95,13 +98,14 @@ def _title(run: Selected, path: str) -> str:
     return f"{date}/{rest[:15]}\n{os.path.relpath(path, run.dirname)}"
 
 
-def _draw(tiles: Sequence[tuple[str, str]]) -> Any:  # noqa: ANN401
+def _draw(tiles: Sequence[tuple[str, str]]) -> Figure:
     from matplotlib import image as images
     from matplotlib import pyplot as plt
 
     columns = min(len(tiles), MAX_COLUMNS)
     rows = math.ceil(len(tiles) / columns)
     size = (TILE_INCHES * columns, TILE_INCHES * rows)
+    figure: Figure
     figure, axes = plt.subplots(rows, columns, squeeze=False, figsize=size, layout="constrained")
     for place, panel in enumerate(axes.flat):
         panel.axis("off")

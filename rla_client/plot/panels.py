@@ -13,6 +13,10 @@ from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, shorten_s
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     from rla_client.plot.frames import Curve
@@ -158,12 +162,12 @@ def _legend(group: Group, style: Style) -> str:
 
 
 def _draw_group(
-    panel: Any,  # noqa: ANN401 - a matplotlib Axes
+    panel: Axes,
     group: Group,
     style: Style,
     place: int,
     target: tuple[str, Bands, Scores, str],
-) -> Any:  # noqa: ANN401
+) -> Line2D | None:
     colours = style.colors or COLOURS
     look: dict[str, Any] = {
         "color": colours[place % len(colours)],
@@ -193,11 +197,11 @@ def _draw_group(
 
 
 def _draw_mean(
-    panel: Any,  # noqa: ANN401
+    panel: Axes,
     xs: NDArray[np.float64],
     values: NDArray[np.float64],
     how: tuple[dict[str, Any], Style],
-) -> tuple[Any, list[tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]]]:
+) -> tuple[Line2D, list[tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]]]:
     import numpy as np
 
     look, style = how
@@ -228,7 +232,7 @@ def _rescaled(
     return (xs, ys) if end is None or xs[-1] == 0 else (xs * (end / xs[-1]), ys)
 
 
-def _finish_panel(panel: Any, title: str, style: Style, xlabel: str | None) -> None:  # noqa: ANN401
+def _finish_panel(panel: Axes, title: str, style: Style, xlabel: str | None) -> None:
     if title:
         panel.set_title(title)
     if xlabel is not None:
@@ -275,7 +279,7 @@ def _font_sizes(panels: Sequence[Any], style: Style) -> None:
             line.set_linewidth(2.2)
 
 
-def _add_legend(figure: Any, panel: Any, entries: Sequence[tuple[Any, str]], style: Style) -> Any:  # noqa: ANN401
+def _add_legend(figure: Figure, panel: Axes, entries: Sequence[tuple[Line2D, str]], style: Style) -> Legend:
     handles, labels = [line for line, _ in entries], [label for _, label in entries]
     shown = ["-" if label.startswith("_") else label for label in labels]  # matplotlib leaves such ones out
     size = PRETTY_FONTS["legend"] if style.pretty else None

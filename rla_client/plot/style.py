@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00", "#000000")
 LINES = ("-", "--", "-.", ":")
@@ -51,7 +54,7 @@ def look(place: int) -> tuple[str, str]:
     return COLOURS[place % len(COLOURS)], LINES[place // len(COLOURS) % len(LINES)]
 
 
-def shorten_steps(axes: Any) -> None:  # noqa: ANN401 - a matplotlib Axes
+def shorten_steps(axes: Axes) -> None:
     """Write large x values as 200k, 1.5M."""
     from matplotlib.ticker import FuncFormatter
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, RlaError
@@ -64,7 +64,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     _open_new(data, item, _with_checkpoint(setup, chained, item))
 
 
-def _new_run(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN401
+def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
     """Open the stream of a new item, with its parameters and its archive."""
     setup = data.setup
     shown = setup.secrets().parameters(setup.hyper_param)

@@ -94,7 +94,7 @@ def register_custom_type(
     _types[kind] = _Registered(called, to_plain, from_plain)
 
 
-def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> Any:  # noqa: ANN401
+def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> object:
     """Plain data of a custom value; arrays and tensors go into `arrays` under their path.
 
     Raises:
@@ -114,7 +114,7 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 
     return _split_container(value, arrays, path, depth)
 
 
-def _split_container(value: object, arrays: dict[str, Any], path: str, depth: int) -> Any:  # noqa: ANN401
+def _split_container(value: object, arrays: dict[str, Any], path: str, depth: int) -> object:
     if isinstance(value, Mapping):
         return _split_mapping(value, arrays, path, depth)
     if isinstance(value, (bytes, bytearray)):
@@ -128,7 +128,7 @@ def _split_container(value: object, arrays: dict[str, Any], path: str, depth: in
     return entries if mark is None else {mark: entries}
 
 
-def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> Any:  # noqa: ANN401
+def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> object:
     entries = {key: split_arrays(entry, arrays, f"{path}/{key}", depth + 1) for key, entry in value.items()}
     if all(isinstance(key, str) and not key.startswith(MARK) for key in entries):
         return entries
@@ -136,7 +136,7 @@ def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, 
     return {ITEMS_KEY: [[key, entry] for key, entry in zip(keys, entries.values(), strict=True)]}
 
 
-def _split_array(value: Any, arrays: dict[str, Any], path: str) -> Any:  # noqa: ANN401
+def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # noqa: ANN401
     kind = array_kind(value)
     if kind == "tensorflow":
         value, kind = value.numpy(), "numpy"
@@ -171,7 +171,7 @@ def array_kind(value: object) -> str | None:
     return None
 
 
-def join_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def join_arrays(value: object, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """The inverse of `split_arrays`; arrays that are missing become None."""
     if isinstance(value, list):
         return [join_arrays(entry, arrays) for entry in value]
@@ -186,7 +186,7 @@ def join_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return {key: join_arrays(entry, arrays) for key, entry in value.items()}
 
 
-def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     found = arrays.get(value[ARRAY_KEY])
     if value.get("kind") != "numpy" or found is None:
         return found
@@ -204,7 +204,7 @@ def _join_items(value: dict[str, Any], arrays: Mapping[str, Any]) -> dict[Any, A
     return {join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]}
 
 
-def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     plain = join_arrays(value["plain"], arrays)
     known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
     if not known:

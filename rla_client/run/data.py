@@ -140,7 +140,7 @@ class RunData:
     def add_custom_data(
         self,
         key: str,
-        data: Any,  # noqa: ANN401
+        data: object,
         dtype: type = list,
         max_len: int = -1,
         mode: str = "append",
@@ -231,7 +231,7 @@ class RunData:
         """Also keep checkpoints whose time-step is a multiple of `n`."""
         self._keep("keep_every", n)
 
-    def _keep(self, rule: str, *arguments: Any) -> None:  # noqa: ANN401
+    def _keep(self, rule: str, *arguments: object) -> None:
         self._keeps = [entry for entry in self._keeps if entry[0] != rule] + [(rule, arguments)]
         if self._saver is not None:
             getattr(self._saver, rule)(*arguments)
@@ -252,7 +252,7 @@ class RunData:
 
     def save_checkpoint(
         self,
-        model_dict: Any = None,  # noqa: ANN401 - whatever the user trains
+        model_dict: object = None,
         related_variable: Mapping[str, Any] | None = None,
         checkpoint_name: str = CHECKPOINT_NAME,
     ) -> None:

@@ -14,13 +14,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.bounded import MAX_DIGITS, check_yaml, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
 from rla_client.contract.spelling import hint
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
 _BACKUP_LINE = re.compile(r"key: (.*?), value: (.*)")
@@ -72,7 +75,7 @@ def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def wrap(value: Any) -> Any:  # noqa: ANN401
+def wrap(value: object) -> Any:  # noqa: ANN401
     """Plain data with every dict as `HyperParams`."""
     if isinstance(value, Mapping):
         return HyperParams({str(key): wrap(item) for key, item in value.items()})
@@ -105,7 +108,7 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     return None
 
 
-def _parse_yaml_bytes(data: bytes) -> Any:  # noqa: ANN401
+def _parse_yaml_bytes(data: bytes) -> object:
     return parse_yaml(data.decode("utf-8", "replace"))
 
 
@@ -136,7 +139,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
     return flat
 
 
-def _parse_full_yaml(text: str) -> Any:  # noqa: ANN401
+def _parse_full_yaml(text: str) -> object:
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -155,7 +158,7 @@ def _parse_full_yaml(text: str) -> Any:  # noqa: ANN401
         raise ValueError(str(error).replace("\n", " ")) from error
 
 
-def _whole_number(loader: Any, node: Any) -> int:  # noqa: ANN401 - pyyaml's signature
+def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     if len(str(node.value)) > MAX_DIGITS:
         message = f"a number of {len(node.value)} digits"
         raise ValueError(message)
@@ -252,7 +255,7 @@ def tracked(index: str) -> list[tuple[str, Any]]:
     return [(key, scalar(value)) for key, _, value in pairs]
 
 
-def scalar(text: str) -> Any:  # noqa: ANN401
+def scalar(text: str) -> object:
     """Text of a value as the value that `str` made it from, where that is a number, bool or None."""
     if text in {"True", "False", "None"}:
         return {"True": True, "False": False, "None": None}[text]

@@ -155,7 +155,7 @@ def is_plain(value: object, depth: int = 50) -> bool:
     return False
 
 
-def _lists(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
+def _lists(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _lists(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
 from rla_client.run.disabled import DisabledRun
-from rla_client.run.recording import Logger, Row
+from rla_client.run.recording import Comm, Logger, Row
 from rla_client.run.run import Run, check_path, disabled, make_opening, open_run, rank
 
 
@@ -18,7 +17,7 @@ def open_plain_run(
     folder: str,
     sinks: tuple[str, ...],
     callback: Callable[[Row], object] | None,
-    comm: Any,  # noqa: ANN401
+    comm: Comm | None,
     suffix: str,
     names: dict[str, str],
 ) -> Run:

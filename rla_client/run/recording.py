@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgpack
 
@@ -68,7 +68,7 @@ class Logger:
         outbox: Outbox | None = None,
         *,
         callback: Callable[[Row], object] | None = None,
-        comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+        comm: Comm | None = None,
         join: Callable[[threading.RLock], Outbox | None] | None = None,
     ) -> None:
         self._folder = folder
@@ -433,7 +433,14 @@ def without(row: Row, excluded: Mapping[str, tuple[str, ...]], sink: str) -> Row
     return {key: value for key, value in row.items() if sink not in excluded.get(key, ())}
 
 
-def mean_over_ranks(comm: Any, row: Row, counts: Mapping[str, int]) -> Row:  # noqa: ANN401
+class Comm(Protocol):
+    """An mpi4py communicator, as far as a mean needs one."""
+
+    def gather(self, sendobj: object, root: int) -> list[Any] | None:
+        """What all ranks give, on rank `root`; None on the others."""
+
+
+def mean_over_ranks(comm: Comm, row: Row, counts: Mapping[str, int]) -> Row:
     """Average numbers over MPI ranks, weighted by how many values each holds (baselines).
 
     Returns:
@@ -462,7 +469,7 @@ def _text(value: object) -> str:
         return f"<{type(value).__name__}: str() failed: {error!r}>"
 
 
-def _write_text(stream: Any, text: str) -> None:  # noqa: ANN401 - whatever the program calls its stdout
+def _write_text(stream: TextIO, text: str) -> None:
     """Write to a text stream, behind what the program wrote; what cannot be written stays in no buffer.
 
     Python tries a buffer's rest again when the process ends, and exits with 120 where that fails.

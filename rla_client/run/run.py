@@ -47,7 +47,7 @@ from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, 
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.version import __version__
-from rla_client.run.recording import ERROR, Logger, Row
+from rla_client.run.recording import ERROR, Comm, Logger, Row
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
 
@@ -294,7 +294,7 @@ def open_run(
     settings: AgentConfig,
     *,
     callback: Callable[[Row], object] | None = None,
-    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+    comm: Comm | None = None,
 ) -> Run:
     """Open the stream of a described run whose folders exist."""
     places = find_places()

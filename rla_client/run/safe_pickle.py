@@ -18,7 +18,7 @@ import os
 import pickle
 import pickletools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -62,32 +62,32 @@ class Placeholder(metaclass=_Named):
     state: dict[Any, Any]
     items: list[Any]
 
-    def __new__(cls, *args: Any, **_keywords: Any) -> Placeholder:  # noqa: ANN401, PYI034 - no Self in 3.10
+    def __new__(cls, *args: object, **_keywords: object) -> Placeholder:  # noqa: PYI034 - no Self in 3.10
         """Keep the arguments; `__init__` is not called for all opcodes."""
         made = super().__new__(cls)
         made.args, made.state, made.items = args, {}, []
         return made
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:  # noqa: ANN401
+    def __init__(self, *args: object, **keywords: object) -> None:
         """Nothing: `__new__` has kept what there is."""
 
-    def __setstate__(self, state: Any) -> None:  # noqa: ANN401
+    def __setstate__(self, state: object) -> None:
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 self.state.update(part)
             elif part is not None:
                 self.state[""] = state
 
-    def __setitem__(self, key: Any, value: Any) -> None:  # noqa: ANN401
+    def __setitem__(self, key: object, value: object) -> None:
         self.items.append((key, value))
 
-    def append(self, value: Any) -> None:  # noqa: ANN401
+    def append(self, value: object) -> None:
         """As the opcodes call it."""
         self.items.append(value)
 
     add = append
 
-    def extend(self, values: Any) -> None:  # noqa: ANN401
+    def extend(self, values: Iterable[object]) -> None:
         """As the opcodes call it."""
         self.items.extend(values)
 
@@ -111,7 +111,7 @@ class _Reader(pickle.Unpickler):
             self._classes[full] = _Named("Placeholder", (Placeholder,), {"name": full})  # type: ignore[assignment]
         return self._classes[full]
 
-    def persistent_load(self, identity: Any) -> Placeholder:  # noqa: ANN401
+    def persistent_load(self, identity: object) -> Placeholder:
         return self.find_class("pickle", "persistent_id")(identity)
 
 
@@ -130,7 +130,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - any pick
         raise BrokenFileError(os.fspath(path), f"no whole pickle ({error})") from error
 
 
-def parse_pickle(data: bytes) -> Any:  # noqa: ANN401
+def parse_pickle(data: bytes) -> object:
     """The value of a pickle; see `read_pickle`.
 
     Raises:
@@ -170,28 +170,28 @@ def _check_opcodes(data: bytes) -> None:
             raise ValueError(message)
 
 
-def _as_bytes(raw: Any) -> Any:  # noqa: ANN401
+def _as_bytes(raw: object) -> Any:  # noqa: ANN401
     """Bytes as Python 2 wrote them (text), or as Python 3 does below protocol 3 (`_codecs.encode`)."""
     if isinstance(raw, Placeholder) and raw.name in {"_codecs.encode", "__builtin__.bytes"}:
         raw = raw.args[0] if raw.args else ""
     return raw.encode("latin-1") if isinstance(raw, str) else raw
 
 
-def _date(made: Placeholder) -> Any:  # noqa: ANN401
+def _date(made: Placeholder) -> datetime:
     raw = made.args[0]
     raw = _as_bytes(raw)
     year, month, day, hour, minute, second = struct.unpack(">HBBBBB", raw[:7])
     return datetime(year, month & 0x7F, day, hour, minute, second, int.from_bytes(raw[7:10], "big"))  # noqa: DTZ001
 
 
-def _numpy_scalar(made: Placeholder) -> Any:  # noqa: ANN401
+def _numpy_scalar(made: Placeholder) -> object:
     dtype, raw = made.args
     order = ">" if dtype.state.get("", (0, "<"))[1] == ">" else "<"
     raw = _as_bytes(raw)
     return struct.unpack(order + _NUMPY_FORMATS[dtype.args[0].lstrip("<>=|")], raw)[0]
 
 
-def _numpy_array(made: Placeholder) -> Any:  # noqa: ANN401
+def _numpy_array(made: Placeholder) -> object:
     """Nested lists of an array's numbers, from the state (version, shape, dtype, fortran, bytes)."""
     _, shape, dtype, fortran, raw = made.state[""]
     raw = _as_bytes(raw)
@@ -218,7 +218,7 @@ _PLAIN: dict[str, Callable[[Placeholder], Any]] = {
 }
 
 
-def to_plain(value: Any) -> Any:  # noqa: ANN401
+def to_plain(value: object) -> Any:  # noqa: ANN401
     """Turn what `read_pickle` gave into JSON-like data; unknown objects become their description.
 
     Raises:
@@ -227,7 +227,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401
     return _plain(value, MAX_PLAIN_DEPTH, [MAX_PLAIN_NODES])
 
 
-def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401, PLR0911 - one case a line
+def _plain(value: object, depth: int, budget: list[int]) -> object:  # noqa: PLR0911 - one case a line
     budget[0] -= 1
     if budget[0] < 0:
         message = f"more than {MAX_PLAIN_NODES} values"

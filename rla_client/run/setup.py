@@ -81,7 +81,7 @@ class RunSetup:
         log_callback_fn: Callable[[Row], object] | None = None,
         run_id: str | None = None,
         resume: str | None = None,
-        **older_names: Any,  # noqa: ANN401
+        **older_names: object,
     ) -> None:
         """Set the table, configuration and database of the next run.
 
@@ -232,11 +232,11 @@ class RunSetup:
 
     # -- hyper-parameters ---------------------------------------------------------------------
 
-    def set_hyper_param(self, /, **argkw: Any) -> None:  # noqa: ANN401
+    def set_hyper_param(self, /, **argkw: object) -> None:
         """Set all hyper-parameters of the next run, of any type."""
         self.hyper_param = argkw
 
-    def update_hyper_param(self, k: str, v: Any) -> None:  # noqa: ANN401
+    def update_hyper_param(self, k: str, v: object) -> None:
         """Set one hyper-parameter."""
         self.hyper_param[k] = v
 

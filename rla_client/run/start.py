@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, FOLDER_KINDS, LOG, OTHER_RESULTS
 from rla_client.contract.paths import find_places
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FOLDERS_TOLD = ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir")
 
 
-def open_item(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN401
+def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     """Open a stream for `item` and make it the open run of `data`.
 
     Args:

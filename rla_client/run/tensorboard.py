@@ -56,7 +56,7 @@ def writer_arguments(current: Logger) -> dict[str, Any]:
     }
 
 
-def send_tf_summary(current: Logger, summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes
+def send_tf_summary(current: Logger, summary: object) -> None:
     """Send a Summary as an event; its scalars become values of the next row.
 
     Raises:
@@ -68,7 +68,7 @@ def send_tf_summary(current: Logger, summary: Any) -> None:  # noqa: ANN401 - a 
     current.event(event_of_summary(summary, now, step), now, step)
 
 
-def send_graph(current: Logger, source: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+def send_graph(current: Logger, source: object, *args: object, **kwargs: object) -> None:
     """Send the graph of a tensorflow session; of anything else what tensorboardX's `add_graph` makes.
 
     Raises:

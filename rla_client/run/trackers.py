@@ -278,7 +278,7 @@ def size_text(size: float) -> str:
 _NOT_COUNTED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
-def _size(value: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
+def _size(value: object, seen: set[int], depth: int) -> float:
     """Bytes of `value` and all it holds, without what was seen already."""
     if isinstance(value, _NOT_COUNTED) or id(value) in seen:
         return 0
@@ -313,7 +313,7 @@ def _data_bytes(value: Any, seen: set[int]) -> int | None:  # noqa: ANN401
     return int(value.nbytes)
 
 
-def _held_size(value: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
+def _held_size(value: object, seen: set[int], depth: int) -> float:
     if isinstance(value, str | bytes | bytearray | int | float | complex):
         return 0
     if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 from rla_client.contract.errors import ArgumentError
 
@@ -18,7 +18,7 @@ class TimeStepHolder:
         self._time: int | float = 0
         self.was_set = False  # by anybody since the run was opened
 
-    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:  # noqa: ANN401 - object's
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
         return "time_step_holder" if self is time_step_holder else super().__reduce_ex__(protocol)
 

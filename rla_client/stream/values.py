@@ -266,7 +266,7 @@ def _is_namespace(kind: type) -> bool:
     return any(base.__module__ == "argparse" and base.__name__ == "Namespace" for base in kind.__mro__)
 
 
-def _omegaconf(value: object) -> Any:  # noqa: ANN401 - dict or list of any content
+def _omegaconf(value: object) -> object:
     """Content of an OmegaConf object, resolved where that is possible; None for anything else."""
     module = sys.modules.get("omegaconf")
     if module is None or not module.OmegaConf.is_config(value):

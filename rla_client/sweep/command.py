@@ -20,7 +20,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rla_client.config.find import DATA_ROOT_VARIABLE
 from rla_client.contract.spelling import hint
@@ -157,7 +156,7 @@ def _arguments(spec: Spec, texts: Mapping[str, str]) -> Iterator[str]:
             yield word.replace("{name}", name).replace("{value}", text)
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - a parameter
+def _text(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 

@@ -231,7 +231,7 @@ class Journal:
             self._append(events, durable=True)
         return found
 
-    def tell(self, run: RunState, event: str, **content: Any) -> None:  # noqa: ANN401 - of an event
+    def tell(self, run: RunState, event: str, **content: object) -> None:
         """Note what became of a run.
 
         Raises:

@@ -164,7 +164,7 @@ class TopApp(App[None]):
         if not get_current_worker().is_cancelled:
             self.call_from_thread(self._show, seen, tab)
 
-    def _body(self, tab: str, run: RunName | None, there: dict[RunName, Record]) -> Any:  # noqa: ANN401 - by tab
+    def _body(self, tab: str, run: RunName | None, there: dict[RunName, Record]) -> object:
         if tab == "fleet":
             return self._source.fleet()
         if run is None:

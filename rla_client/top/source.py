@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
@@ -22,6 +22,7 @@ MAX_SHOWN = 1000  # runs in the list, the newest; a filter looks at all
 LOG_LINES = 200
 LOG_BYTES = 256 << 10  # of the end of a log, at most
 SYSTEM_FILE = "system.csv"
+_Read = TypeVar("_Read")
 SYSTEM = ("cpu_percent", "rss_bytes", "gpu_percent", "gpu_memory_bytes", "disk_used_percent")
 LOG_FILE = "log.txt"
 
@@ -101,7 +102,7 @@ class Source:
     def _path(self, run: RunName, name: str) -> Path:
         return Path(self.data_root, LOG, *run, name)
 
-    def _read(self, key: tuple[str, ...], path: Path, read: Any) -> Any:  # noqa: ANN401 - what `read` gives
+    def _read(self, key: tuple[str, ...], path: Path, read: Callable[[], _Read]) -> _Read | None:
         """What was read of a file last, while it is as it was; None where it cannot be read."""
         try:
             found = os.stat(path)
@@ -112,4 +113,5 @@ class Source:
                 self._known[key] = (stat, read())
         except (OSError, DatabaseError):
             return None
-        return self._known[key][1]
+        kept: _Read = self._known[key][1]
+        return kept

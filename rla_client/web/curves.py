@@ -459,7 +459,7 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
     return {label: found[label] for label in sorted(found, key=lambda one: ranks[one])}
 
 
-def _value(value: object) -> Any:  # noqa: ANN401 - hashable
+def _value(value: object) -> object:
     return value if isinstance(value, str | int | float | bool) else str(sent(value))
 
 

@@ -77,7 +77,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+def _value(value: object) -> object:
     found = sent(value)
     if isinstance(found, str):
         return found[:MAX_VALUE]

@@ -211,7 +211,7 @@ def _values(entries: Sequence[Entry], name: str) -> list[Any]:
     return [_plain(value) for value in found]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+def _plain(value: object) -> object:
     if value is None or isinstance(value, bool):
         return value if value is None else str(value)
     if isinstance(value, int | float):

@@ -191,7 +191,7 @@ def live(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.state in LIVE]
 
 
-def sent(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+def sent(value: object) -> Any:  # noqa: ANN401 - whatever a run has recorded
     """A value as JSON can carry it, and a browser read it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

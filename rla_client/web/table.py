@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -134,7 +134,7 @@ def names(site: Site) -> dict[str, Any]:
     }
 
 
-def _different(records: Iterable[Record], text: Any) -> list[Record]:  # noqa: ANN401 - a function of a record
+def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) -> list[Record]:
     """One record for each text; ten thousand runs of a sweep have few."""
     return list({text(record): record for record in records}.values())
 

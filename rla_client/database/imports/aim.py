@@ -15,7 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, MissingExtraError
 from rla_client.database.imports.source import (
@@ -29,6 +30,9 @@ from rla_client.database.imports.source import (
     table_of,
 )
 from rla_client.database.records import UNKNOWN
+
+if TYPE_CHECKING:
+    import aim
 
 REPOSITORY = ".aim"
 _SYSTEM = "__system_params"
@@ -61,13 +65,13 @@ def find(path: Path) -> Iterator[Look]:
             yield f"run {name} of {folder}", partial(_look, aim, repository, name)
 
 
-def _look(aim: Any, repository: Any, name: str) -> Found:  # noqa: ANN401 - a module and an object of it
+def _look(aim: ModuleType, repository: object, name: str) -> Found:
     run = aim.Run(name, repo=repository, read_only=True)
     shown = run_name(run.name if str(run.name) != f"Run: {name}" else "", name)
     return Found(shown, float(run.creation_time or 0.0), partial(_read, run, name), str(run.experiment or ""))
 
 
-def _read(run: Any, name: str) -> Source:  # noqa: ANN401
+def _read(run: aim.Run, name: str) -> Source:
     params = dict(run.meta_run_attrs_tree.collect())
     system = params.pop(_SYSTEM, {})
     metrics = (metric for metric in run.metrics() if not str(metric.name).startswith(_MACHINE))

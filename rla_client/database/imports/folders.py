@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.csv_lines import split_rows
 from rla_client.contract.errors import BrokenFileError
@@ -41,6 +41,9 @@ from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.imports.source import Found, Look, Source
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.run.readers import MAX_RECORD_BYTES
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.summary_pb2 import Summary
 
 _HEAD = struct.Struct("<QI")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
@@ -231,7 +234,7 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
                     yield Point(tag, int(event.step), float(event.wall_time), found)
 
 
-def _value(value: Any) -> float | str | dict[str, Any] | None:  # noqa: ANN401 - a protobuf message
+def _value(value: Summary.Value) -> float | str | dict[str, Any] | None:
     if value.metadata.plugin_data.plugin_name == "hparams":
         return _hparams(value.metadata.plugin_data.content)
     which = value.WhichOneof("value")

@@ -208,7 +208,7 @@ def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
     return [*columns, TIME_STEP, TIMESTAMP], rows
 
 
-def cell(value: Any) -> str:  # noqa: ANN401 - any plain value
+def cell(value: object) -> str:
     """A value as progress.csv has it: floats by repr, which gives the same bits back; lists as JSON."""
     if isinstance(value, str):
         return value
@@ -229,7 +229,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield name, value.get("path") or value.get("file_path") or value
 
 
-def typed(text: str) -> Any:  # noqa: ANN401 - a plain value
+def typed(text: str) -> object:
     """The number or truth value that a text is the spelling of, else the text: "0.1" but not "007"."""
     known = {"True": True, "False": False, "None": None}
     if text in known:

@@ -150,7 +150,7 @@ def _set(target: dict[str, Any], item: Message) -> None:
     target[name] = _item_value(item)
 
 
-def _item_value(item: Message) -> Any:  # noqa: ANN401 - any plain value
+def _item_value(item: Message) -> object:
     """Of value_json, or of the typed fields: boolean, integer, number, text, json."""
     for number in (16, 8):
         if number in item:

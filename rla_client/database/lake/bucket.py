@@ -19,14 +19,14 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError, UnsafeNameError
 from rla_client.contract.extras import extra
@@ -316,7 +316,7 @@ class BucketBuilder(Builder):
         super().__init__(lake.root)
         self._lake = lake
 
-    def write(self, part: str, name: str, write: Any) -> tuple[int, int]:  # noqa: ANN401 - as the base has it
+    def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> tuple[int, int]:
         """Write a file of a new part."""
         made = super().write(part, name, write)
         self._lake.put(f"{LAKE}/{part}/{name}.parquet", self._here(part, name).read_bytes())

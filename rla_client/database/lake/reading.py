@@ -6,13 +6,13 @@ Without pyarrow, without a lake, or where a part cannot be read, nothing is foun
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.catalogue import COLUMNS, Signatures
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RunName = tuple[str, str]  # (table, index)
 SPARSE = 40  # a part of which fewer than one run in so many is asked for is slower than the files of these
+_Read = TypeVar("_Read")
 
 
 def available(data_root: Path) -> bool:
@@ -72,7 +73,7 @@ def read_schema(data_root: Path, part: Part, name: str) -> None:
         _guarded(part, name, lambda: _checked(file, part, name))
 
 
-def _guarded(part: Part, name: str, read: Any) -> Any:  # noqa: ANN401
+def _guarded(part: Part, name: str, read: Callable[[], _Read]) -> _Read:
     import pyarrow as pa
 
     try:
@@ -81,7 +82,7 @@ def _guarded(part: Part, name: str, read: Any) -> Any:  # noqa: ANN401
         raise BrokenFileError(f"{part.name}/{name}.parquet", f"no valid Parquet ({error})") from error
 
 
-def _checked(file: Any, part: Part, name: str) -> pq.ParquetFile:  # noqa: ANN401
+def _checked(file: object, part: Part, name: str) -> pq.ParquetFile:
     """A Parquet file whose columns and sizes are as we write them.
 
     Raises:

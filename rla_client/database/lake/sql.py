@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
@@ -35,6 +36,8 @@ from rla_client.database.records import LIVE_S, PROGRESS_FILE
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+    from rla_client.database.lake.tables import Columns
 
 MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
@@ -142,13 +145,14 @@ def views_in(query: str) -> list[str]:
     return [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
 
 
-def _duckdb() -> Any:  # noqa: ANN401
+def _duckdb() -> ModuleType:
     try:
         import duckdb
         import pyarrow as pa  # noqa: F401 - registers what live runs hold
     except ImportError as error:
         raise DatabaseError("SQL needs DuckDB and pyarrow: pip install 'rla-agent[lake]'") from error
-    return duckdb
+    found: ModuleType = duckdb
+    return found
 
 
 class Session:
@@ -219,7 +223,7 @@ class Session:
             found.append(data)
         return found
 
-    def _rows(self, table: str, index: str) -> Any:  # noqa: ANN401
+    def _rows(self, table: str, index: str) -> tuple[Columns, dict[str, list[str | None]]] | None:
         """A run's rows, of a chain those of all its items (without texts); None where they are broken."""
         base = f"{self._root}/{LOG}/{table}"
         try:

@@ -231,11 +231,11 @@ def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def _as_is(value: Any) -> Any:  # noqa: ANN401
+def _as_is(value: object) -> object:
     return value
 
 
-def _safe(value: Any) -> Any:  # noqa: ANN401 - text, or None
+def _safe(value: object) -> object:
     """Text as UTF-8 can hold it."""
     return (
         value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value

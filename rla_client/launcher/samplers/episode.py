@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from rla_client.launcher.episode_batch import EpisodeBatch, StepType, stack, stack_infos
-from rla_client.launcher.samplers.stepping import reset_env, step_env
+from rla_client.launcher.samplers.stepping import Env, reset_env, step_env
 
 
 class Episode:
     """An episode in the making; `take` hands over the steps since the last `take`."""
 
-    def __init__(self, env: Any, seed: int | None, limit: int | None) -> None:  # noqa: ANN401
+    def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
         self._env = env
         self._limit = limit
         self._steps = 0
@@ -34,7 +34,7 @@ class Episode:
         """Steps that `take` would hand over."""
         return len(self._rewards)
 
-    def step(self, action: Any, agent_info: dict[str, Any]) -> None:  # noqa: ANN401
+    def step(self, action: object, agent_info: dict[str, Any]) -> None:
         """Act once."""
         following, reward, terminated, truncated, info = step_env(self._env, action)
         self._steps += 1

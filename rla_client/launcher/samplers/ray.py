@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import traceback
 import weakref
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.samplers.remote import RemoteSampler
 from rla_client.launcher.samplers.worker_process import WorkerServer
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 DIED = "the actor ended"
 
@@ -40,7 +44,7 @@ class RaySampler(RemoteSampler):
             self._finalizer()
             self._processes = []
 
-    def _new_actor(self, index: int) -> Any:  # noqa: ANN401 - ray has no types of its own
+    def _new_actor(self, index: int) -> ActorHandle:
         actor = _ray().remote(_Actor).options(num_cpus=1).remote()
         actor.answer.remote("setup", self._setup_of(index))  # an error shows again at the first request
         return actor
@@ -69,7 +73,7 @@ class RaySampler(RemoteSampler):
         return answers
 
     @staticmethod
-    def _result(reference: Any) -> tuple[str | None, Any]:  # noqa: ANN401
+    def _result(reference: object) -> tuple[str | None, Any]:
         ray = _ray()
         try:
             problem, answer = ray.get(reference)
@@ -92,12 +96,13 @@ class _Actor:
             return traceback.format_exc(), None
 
 
-def _ray() -> Any:  # noqa: ANN401
+def _ray() -> ModuleType:
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ArgumentError("RaySampler needs ray: pip install 'rla-agent[ray]'") from error
-    return ray
+    found: ModuleType = ray
+    return found
 
 
 def _end_all(actors: list[Any]) -> None:

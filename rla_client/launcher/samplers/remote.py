@@ -75,7 +75,7 @@ class RemoteSampler(Sampler):
         batches: list[EpisodeBatch] = self._ask_all("sample", requests)
         return self._with_spec(batches, self.env[0] if isinstance(self.env, list) else self.env)
 
-    def _keep_env(self, update: Any) -> None:  # noqa: ANN401
+    def _keep_env(self, update: object) -> None:
         """Have what a worker that must begin afresh needs."""
         olds, news = self.factory.spread(self.env), self.factory.spread(update)
         kept = [updated_env(old, new) for old, new in zip(olds, news, strict=True)]
@@ -142,7 +142,7 @@ def _pack_agents(agents: list[Any]) -> list[bytes]:
     return [packed[id(agent)] for agent in agents]
 
 
-def _pack_agent(agent: Any) -> bytes:  # noqa: ANN401 - policies, or their parameters, are the user's own
+def _pack_agent(agent: object) -> bytes:
     torch = sys.modules.get("torch")
     if torch is not None:  # a CUDA context per worker would cost more than it gives
         if isinstance(agent, dict):

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch
 from rla_client.launcher.samplers.factory import WorkerFactory
 
 EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration, lie behind all others
+
+
+class _RollsOut(Protocol):
+    """A Worker, also one of the user's own."""
+
+    def rollout(self) -> EpisodeBatch:
+        """One episode."""
 
 
 class Sampler(ABC):
@@ -51,7 +58,7 @@ class Sampler(ABC):
         worker_factory: WorkerFactory,
         agents: object,
         envs: object,
-        **sampler_args: Any,  # noqa: ANN401
+        **sampler_args: object,
     ) -> Sampler:
         """Garage's way to make one."""
         return cls(agents, envs, worker_factory=worker_factory, **sampler_args)
@@ -141,7 +148,7 @@ class Sampler(ABC):
         self._forget_workers()  # who only looks at a snapshot needs none
 
 
-def collect(worker: Any, share: int) -> EpisodeBatch:  # noqa: ANN401 - Worker, also of the user's own
+def collect(worker: _RollsOut, share: int) -> EpisodeBatch:
     """Roll `worker` out until it gave at least `share` steps."""
     parts: list[EpisodeBatch] = []
     steps = 0
@@ -151,6 +158,6 @@ def collect(worker: Any, share: int) -> EpisodeBatch:  # noqa: ANN401 - Worker, 
     return EpisodeBatch.concatenate(parts)
 
 
-def collect_rollouts(worker: Any, count: int) -> EpisodeBatch:  # noqa: ANN401
+def collect_rollouts(worker: _RollsOut, count: int) -> EpisodeBatch:
     """Roll `worker` out `count` times."""
     return EpisodeBatch.concatenate([worker.rollout() for _ in range(count)])

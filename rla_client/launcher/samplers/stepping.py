@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from rla_client.launcher.episode_batch import StepType
 
@@ -27,7 +27,19 @@ _takes_seed: dict[type, bool] = {}
 _warned: set[type] = set()
 
 
-def reset_env(env: Any, seed: int | None) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+class Env(Protocol):
+    """An environment of any library."""
+
+    @property
+    def reset(self) -> Callable[..., Any]:
+        """Begins an episode."""
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """Acts once."""
+
+
+def reset_env(env: Env, seed: int | None) -> tuple[Any, dict[str, Any]]:
     """Begin an episode: (first observation, what `reset` said about it).
 
     Args:
@@ -40,7 +52,7 @@ def reset_env(env: Any, seed: int | None) -> tuple[Any, dict[str, Any]]:  # noqa
     return answer, {}
 
 
-def step_env(env: Any, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401
+def step_env(env: Env, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
     """Act once: (observation, reward, terminated, truncated, info)."""
     answer = env.step(action)
     if hasattr(answer, "step_type"):
@@ -55,7 +67,7 @@ def step_env(env: Any, action: Any) -> tuple[Any, float, bool, bool, dict[str, A
     return observation, float(reward), bool(done) and not cut, cut, info
 
 
-def _reset_seeded(env: Any, seed: int) -> Any:  # noqa: ANN401
+def _reset_seeded(env: Env, seed: int) -> object:
     if _reset_takes_seed(env):
         return env.reset(seed=seed)
     if not _seed_otherwise(env, seed) and type(env) not in _warned:
@@ -80,7 +92,7 @@ def _seed_otherwise(env: Any, seed: int) -> bool:  # noqa: ANN401
     return False
 
 
-def _reset_takes_seed(env: Any) -> bool:  # noqa: ANN401
+def _reset_takes_seed(env: Env) -> bool:
     kind = type(env)
     known = _takes_seed.get(kind)
     if known is None:

@@ -208,7 +208,7 @@ class FragmentWorker(Worker):
             env.close()
 
 
-def reset_agent(agent: Any, n_envs: int = 1) -> None:  # noqa: ANN401
+def reset_agent(agent: object, n_envs: int = 1) -> None:
     """Tell a policy that keeps a state that episodes begin."""
     reset = getattr(agent, "reset", None)
     if reset is None:
@@ -224,7 +224,7 @@ def is_parameters(update: object) -> bool:
     return isinstance(update, (dict, tuple, np.ndarray))
 
 
-def updated_env(env: Any, update: Any) -> Any:  # noqa: ANN401
+def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
     """The environment after an update: another one, or a function that makes it from the old one."""
     if update is None:
         return env
@@ -240,7 +240,7 @@ def choose_action(agent: Any, observation: Any) -> tuple[Any, dict[str, Any]]:  
     return answer, {}
 
 
-def choose_actions(agent: Any, observations: list[Any]) -> list[tuple[Any, dict[str, Any]]]:  # noqa: ANN401
+def choose_actions(agent: object, observations: list[Any]) -> list[tuple[Any, dict[str, Any]]]:
     """Ask a policy for an action per observation, in one call where it can."""
     choose = getattr(agent, "get_actions", None)
     if choose is None:
@@ -255,7 +255,7 @@ def choose_actions(agent: Any, observations: list[Any]) -> list[tuple[Any, dict[
     ]
 
 
-def seed_spaces(env: Any, seed: int) -> None:  # noqa: ANN401
+def seed_spaces(env: object, seed: int) -> None:
     """Seed the spaces, from which exploring policies draw actions."""
     for name in ("action_space", "observation_space"):
         space = getattr(env, name, None)
