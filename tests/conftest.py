@@ -32,6 +32,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # without it, `ray.init` joins a cluster that another test has on this machine
 os.environ["RAY_ADDRESS"] = "local"
+# of PyTorch and numpy: the nets of tests are small, and several tests run at a time
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # how long an example takes depends on what else the machine does
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

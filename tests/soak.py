@@ -65,6 +65,7 @@ PARTS = (
     Part("r12", "hostile names", (f"{CRASH}/test_hostile_names.py",)),
     Part("r14", "freeze, clock, stop, upgrade (R17)", (f"{CRASH}/test_freeze_and_stop.py", f"{CRASH}/test_golden.py")),
     Part("r15", "forks", (f"{CRASH}/test_forks.py",)),
+    Part("r24", "a fork killed at each call", (f"{CRASH}/test_fork_kill.py",)),
     Part("r16", "no code from data", (f"{CRASH}/test_no_code.py",)),
     Part("histories", "random histories of one stream", ("tests/property",)),
     Part("r9", "three days without a master", (f"{REPLICATE}/test_master_down.py",)),

@@ -20,6 +20,9 @@ pytest.importorskip("torch", reason="needs PyTorch")
 
 SOURCE_ROWS, OWN_ROWS = 7, 5
 LAST_S = 120.0
+STATES = ("absent", "up", "stopped")
+THIRDS = [range(first, 100, 3) for first in range(3)]  # of the calls; together all
+FULL = [pytest.param(state, range(100), marks=pytest.mark.soak) for state in STATES]
 TRAINING = """
 import os, signal, sys, time
 import numpy, torch
@@ -28,7 +31,8 @@ from rla_client.checkpoint import saver
 from rla_client.stream import arena
 from rla_client.resume import fork
 from rla_client.media.recorders import ImgRecorder
-root, code, date, most = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+root, code, date = sys.argv[1:4]
+numbers = range(*map(int, sys.argv[4:]))
 fork.PLACED_S = 0.2
 arena.SMALL_ARENA_BYTES = saver.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind
 CONFIG = {'LOG_USED': ['csv', 'tensorboard'], 'AGENT': {'autostart': False},
@@ -92,7 +96,7 @@ if not date:
     open(exp_manager.results_dir + '/3-note.txt', 'w').write('source')
     exp_manager.close()
 else:
-    for number in range(most):
+    for number in numbers:
         child = os.fork()
         if child == 0:
             fork_once(number)
@@ -140,9 +144,14 @@ def events(folder: Path) -> Counter[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("state", ["absent", "up", "stopped"])
+@pytest.mark.parametrize(("state", "calls"), [*zip(STATES, THIRDS, strict=True), *FULL])
 def test_a_kill_at_any_call_of_a_fork_loses_and_doubles_nothing(
-    new_agent: Callable[..., Any], places: Places, tmp_path: Path, wait_until: Callable[..., Any], state: str
+    new_agent: Callable[..., Any],
+    places: Places,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    state: str,
+    calls: range,
 ) -> None:
     data, code = tmp_path / "data", tmp_path / "code"
     (code / "src").mkdir(parents=True)
@@ -156,7 +165,7 @@ def test_a_kill_at_any_call_of_a_fork_loses_and_doubles_nothing(
         agent.stop()
     if state == "stopped":
         agent.send_signal(signal.SIGSTOP)
-    whole = train(data, code, "/".join(source.parts[-4:])[:26], 100)
+    whole = train(data, code, "/".join(source.parts[-4:])[:26], calls.start, calls.stop, calls.step)
     assert whole, "no fork came to its end: more calls than were tried"
     if state == "absent":
         agent.start()
@@ -164,8 +173,7 @@ def test_a_kill_at_any_call_of_a_fork_loses_and_doubles_nothing(
         agent.send_signal(signal.SIGCONT)
     wait_until(lambda: not stream_names(places.spool), LAST_S)
     forks = sorted(path for path in data.glob("log/t/*/*/*/*") if path != source)
-    assert len(forks) == max(whole) + 1
-    for number, log in enumerate(forks):
+    for number, log in zip(calls[: calls.index(max(whole)) + 1], forks, strict=True):
         base = 1000 * (number + 1)
         returned = [*range(base, base + OWN_ROWS)]
         if number in whole:

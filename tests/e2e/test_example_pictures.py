@@ -17,12 +17,11 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("example", ALL, ids=lambda example: example.name)
-def test_it_runs_and_draws(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_and_draws(example: Example, tmp_path: Path) -> None:
     for module in example.modules:
         pytest.importorskip(module)
     if example.name == "two_machines" and (os.geteuid() != 0 or not os.access(SSHD, os.X_OK)):
         pytest.skip("two machines on one need root and OpenSSH's server")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # small nets: threads only cost
     assert example.play(tmp_path, short=True).read_bytes().startswith(PNG)
 
 
