@@ -142,12 +142,17 @@ class TopApp(App[None]):
     def _open_tab(self) -> str:
         return self.query_one(TabbedContent).active
 
+    @property
+    def _taken_down(self) -> bool:
+        """Whether the app ends: timers and threads may still come to an end when its widgets are gone."""
+        return not (self.query("#runs") and self.query(TabbedContent))
+
     # -- reading, in a thread -------------------------------------------------------------------
 
     def _look(self) -> None:
         """Look at the files; where that is under way, once more after it: a slow disk holds nothing up."""
         self._again = self._looking
-        if not self._looking:
+        if not self._looking and not self._taken_down:
             self._looking = True
             self._read(self._open_tab, self._highlighted())
 
@@ -181,8 +186,8 @@ class TopApp(App[None]):
 
     def _show(self, seen: Seen, tab: str) -> None:
         self._looking = False
-        if not self.query("#runs"):
-            return  # the screen is being taken down
+        if self._taken_down:
+            return
         if self._again:
             self._look()
         self._seen = seen

@@ -228,6 +228,18 @@ def test_any_size_of_terminal(root: Path, make_run: MakeRun, size: tuple[int, in
     played(root, play)
 
 
+def test_a_look_while_the_app_ends(root: Path) -> None:
+    (root / "log").mkdir()
+
+    async def play(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: message(app).startswith("0 runs"))
+        await app.query_one("#runs").remove()
+        app._look()
+        await pilot.pause(0.02)
+
+    played(root, play)
+
+
 def test_an_empty_database(root: Path) -> None:
     (root / "log").mkdir()
 
