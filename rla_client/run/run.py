@@ -368,7 +368,7 @@ def joined_logger() -> Logger | None:
 
 # -- the end of the process ---------------------------------------------------------------------
 
-_hooks_installed = False
+_hooks_installed = _printing_is_seen = False
 
 
 def _install_hooks() -> None:
@@ -394,12 +394,35 @@ def _end_with_worker() -> None:
     util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
     if util is not None and process is not None and process.parent_process() is not None:
         util.Finalize(None, _close_at_worker_end, exitpriority=-100)  # after all others
+        _see_what_is_printed()
 
 
-def _close_at_worker_end() -> None:
+def _see_what_is_printed() -> None:
+    """Note a worker's exception where `multiprocessing` prints it: since Python 3.13, finalizers run later."""
+    global _printing_is_seen  # noqa: PLW0603 - once per process
+    if _printing_is_seen:
+        return
+    _printing_is_seen = True
+    import traceback  # noqa: PLC0415 - not at import of the package
+
+    former = traceback.print_exc
+
+    def print_exc(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever it takes
+        if sys._getframe(1).f_code.co_name == "_bootstrap":  # noqa: SLF001 - of multiprocessing
+            _note_active()
+        former(*args, **kwargs)
+
+    traceback.print_exc = print_exc
+
+
+def _note_active() -> None:
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         _failure.append((*ending(error), traceback_text(error)))
+
+
+def _close_at_worker_end() -> None:
+    _note_active()
     _close_at_exit()
 
 

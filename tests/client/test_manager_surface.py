@@ -110,6 +110,7 @@ def test_an_attribute_may_be_assigned(name: str) -> None:
 
 def test_a_class_of_the_users_own_takes_part(fresh_manager: None, places: Places, tmp_path: Path) -> None:
     """Scripts for the original override methods; ours call those."""
+    pytest.importorskip("torch", reason="needs PyTorch")
 
     class Own(ExpManager):
         saved = 0

@@ -225,6 +225,7 @@ own()
 
 
 def test_checkpoints_of_exp_manager_are_gone_on_from_as_ever(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
     path = project(tmp_path / "p", calls=OWN_CHECKPOINTS)
     kill_at(path, "did 5")
     out = launchers.run(path)
@@ -245,6 +246,7 @@ both()
 
 
 def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
     path = project(tmp_path / "p", calls=FIGURES)
     kill_at(path, "epoch #5 | EpochTime")
     out = launchers.run(path)
