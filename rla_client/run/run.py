@@ -398,7 +398,7 @@ def _end_with_worker() -> None:
 
 
 def _see_what_is_printed() -> None:
-    """Note a worker's exception where `multiprocessing` prints it: since Python 3.13, finalizers run later."""
+    """Note a worker's exception where `multiprocessing` prints it: since Python 3.13 finalizers run later."""
     global _printing_is_seen  # noqa: PLW0603 - once per process
     if _printing_is_seen:
         return
