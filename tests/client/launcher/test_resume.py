@@ -136,7 +136,7 @@ def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: P
 
 def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     whole = uninterrupted(tmp_path)
-    path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.02)")
+    path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.1)")
     kill_at(path, epoch)
     folder = only(tmp_path / "killed")
     assert commands.resume(folder) == 0
@@ -300,7 +300,7 @@ def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    path = launchers.write(project, "prefix='task', snapshot_mode='last'", calls="search(epoch_s=0.03)")
+    path = launchers.write(project, "prefix='task', snapshot_mode='last'", calls="search(epoch_s=0.1)")
     (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
     kill_at(path, 5)
     (log,) = (entry.parent for entry in (project / "data" / "log" / "task" / "search").rglob("variant.json"))
@@ -350,7 +350,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
     """Killed again and again, at moments that have nothing to do with epochs, also while it resumes."""
     whole = uninterrupted(tmp_path)
     project = tmp_path / "killed"
-    path = launchers.write(project, f"prefix='task', snapshot_mode='{mode}'", calls="search(epoch_s=0.03)")
+    path = launchers.write(project, f"prefix='task', snapshot_mode='{mode}'", calls="search(epoch_s=0.1)")
     if layout == "item":
         (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
     process = launchers.start(path)

@@ -26,7 +26,7 @@ def own_folder(agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RLA_RUN_FILE", str(tmp_path / "runs.jsonl"))
 
 
-def project(folder: Path, options: str = "snapshot_mode='all'", calls: str = "search(epoch_s=0.03)") -> Path:
+def project(folder: Path, options: str = "snapshot_mode='all'", calls: str = "search(epoch_s=0.1)") -> Path:
     path = launchers.write(folder, f"prefix='task', {options}", calls)
     (folder / "rla_config.yaml").write_text(CONFIG)
     return path
@@ -112,7 +112,7 @@ def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = project(tmp_path / "p", calls="search(epoch_s=0.03, epochs=4)")
+    path = project(tmp_path / "p", calls="search(epoch_s=0.4, epochs=4)")
     kill_at(path, "epoch #1 | EpochTime")
     monkeypatch.setenv("RLA_RESUME", "must")
     assert "epoch #0 |" not in launchers.run(path)
@@ -140,12 +140,12 @@ SEVERAL = """
 @wrap_experiment(task_table_name="t")
 def outer(ctxt):
     inner(seed=9, epochs=2)
-    search({"task_table_name": "t"}, seed=5, epochs=6, epoch_s=0.03)
+    search({"task_table_name": "t"}, seed=5, epochs=6, epoch_s=0.1)
 @wrap_experiment(task_table_name="t", snapshot_mode="last")
 def inner(ctxt, seed=1, epochs=2):
     search.__wrapped__(ctxt, seed, epochs)
 search({"task_table_name": "t"}, epochs=2)
-search({"task_table_name": "t"}, seed=2, epochs=6, epoch_s=0.03)
+search({"task_table_name": "t"}, seed=2, epochs=6, epoch_s=0.1)
 print("now the outer one", flush=True)
 outer()
 """
@@ -183,7 +183,7 @@ def test_calls_inside_of_others_have_none(tmp_path: Path) -> None:
 
 
 def test_what_the_launcher_gives_now_gives_way_to_what_is_recorded(tmp_path: Path) -> None:
-    calls = "import sys\nsearch(epochs=4, epoch_s=0.03, seed=int(sys.argv[1]))"
+    calls = "import sys\nsearch(epochs=4, epoch_s=0.4, seed=int(sys.argv[1]))"
     path = project(tmp_path / "p", calls=calls.replace("int(sys.argv[1])", "1"))
     kill_at(path, "epoch #1 | EpochTime")
     project(tmp_path / "p", calls=calls)
@@ -238,7 +238,7 @@ FIGURES = """
 from rla_client import exp_manager
 @wrap_experiment(prefix="task", snapshot_mode="last")
 def both(ctxt):
-    search.__wrapped__(ctxt, epoch_s=0.03)
+    search.__wrapped__(ctxt, epoch_s=0.1)
     exp_manager.new_saver(max_to_keep=1)
     exp_manager.save_checkpoint({"last": 1})
 both()
@@ -270,7 +270,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    path = project(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.03)")
+    path = project(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.4)")
     kill_at(path, "epoch #1 | EpochTime")
     first = launchers.start(path)
     monkeypatch.setenv("SLURM_PROCID", "1")
@@ -281,7 +281,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
 
 
 def test_plain_folders_begin_anew(tmp_path: Path) -> None:
-    path = launchers.write(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.03)")
+    path = launchers.write(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.4)")
     kill_at(path, "epoch #1 | EpochTime")
     launchers.run(path)
     folders = (path.parent / "data" / "local" / "experiment").iterdir()
