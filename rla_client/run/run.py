@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -368,7 +369,7 @@ def joined_logger() -> Logger | None:
 
 # -- the end of the process ---------------------------------------------------------------------
 
-_hooks_installed = _printing_is_seen = False
+_hooks_installed = False
 
 
 def _install_hooks() -> None:
@@ -381,7 +382,7 @@ def _install_hooks() -> None:
     def note_failure(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        _failure.append((*ending(error), traceback_text(error)))
+        _note(error)
         former(kind, error, traceback)
 
     sys.excepthook = note_failure
@@ -397,32 +398,29 @@ def _end_with_worker() -> None:
         _see_what_is_printed()
 
 
+@functools.cache
 def _see_what_is_printed() -> None:
     """Note a worker's exception where `multiprocessing` prints it: since Python 3.13 finalizers run later."""
-    global _printing_is_seen  # noqa: PLW0603 - once per process
-    if _printing_is_seen:
-        return
-    _printing_is_seen = True
     import traceback  # noqa: PLC0415 - not at import of the package
 
-    former = traceback.print_exc
+    former: Callable[..., None] = traceback.print_exc
 
-    def print_exc(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever it takes
+    def print_exc(*args: object, **kwargs: object) -> None:
         if sys._getframe(1).f_code.co_name == "_bootstrap":  # noqa: SLF001 - of multiprocessing
-            _note_active()
+            _note(sys.exc_info()[1])
         former(*args, **kwargs)
 
     traceback.print_exc = print_exc
 
 
-def _note_active() -> None:
-    error = sys.exc_info()[1]
+def _note(error: BaseException | None) -> None:
+    """Remember what ends this process, as the state and reason of its runs."""
     if error is not None and not isinstance(error, SystemExit):
         _failure.append((*ending(error), traceback_text(error)))
 
 
 def _close_at_worker_end() -> None:
-    _note_active()
+    _note(sys.exc_info()[1])
     _close_at_exit()
 
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import os
 import statistics
-import struct
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,9 @@ from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.contract.segments import segment_numbers, segment_path
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.checkpoint_lab import lock_held
 
 
 class Bench:
@@ -66,17 +68,6 @@ class Bench:
         if write:
             run_checkpoint(job, self.stream / "blobs", self.folder / job.final_name)
         release(job, self.stream / "blobs")
-
-
-@contextlib.contextmanager
-def lock_held(places: Places) -> Iterator[None]:
-    """Be seen as an agent that is alive."""
-    descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def times(
