@@ -279,8 +279,8 @@ export class Panels {
 
   layout() {
     const kept = new Set();
+    const focus = document.activeElement;  // before the panels are taken out of the page
     const nodes = this.settings.tab === "parameters" ? this.ofParameters(kept) : this.ofCurves(kept);
-    const focus = document.activeElement;
     fill(this.node, nodes);
     if (focus?.isConnected) focus.focus({ preventScroll: true });
     for (const [key, panel] of this.panels) {

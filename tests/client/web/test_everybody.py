@@ -88,13 +88,22 @@ def test_a_panel_is_moved_and_zoomed_by_keys(sweep: View) -> None:
     assert "seed=2" in words
     assert "6.9 at the end" in words
     sweep.page.keyboard.press("+")
-    sweep.until("loss", "chart.plot.scales.x.max < 45")
+    for metric in ("loss", "return"):
+        sweep.until(metric, "chart.plot.scales.x.max < 45")
     sweep.panel("return").get_by_role("img").focus()
     low = sweep.shown("return")["x"]["min"]
     sweep.page.keyboard.press("ArrowLeft")
     sweep.until("return", "chart.plot.scales.x.min < arg", low)
     sweep.page.keyboard.press("0")
     sweep.until("return", "chart.plot.scales.x.max > 48 && chart.plot.scales.x.min <= 0")
+
+
+def test_a_panel_keeps_the_keyboard_when_panels_are_laid_out_anew(sweep: View) -> None:
+    sweep.shown("return", 6)
+    plot = sweep.panel("return").get_by_role("img")
+    plot.focus()
+    sweep.page.evaluate("document.querySelector('section.panel').panel.panels.layout()")
+    assert plot.evaluate("(node) => node === document.activeElement")
 
 
 def test_the_list_is_made_wider_by_keys(sweep: View) -> None:
