@@ -51,7 +51,7 @@ def init(
         data_root: folder of the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.
         rla_config: path or dict; default the nearest rla_config.yaml upwards, else built-in defaults.
         all_ranks: see `exp_manager.log_files_gen`.
-        **further: other arguments of `exp_manager.configure` (code_root, run_file, …).
+        **further: other arguments of `exp_manager.configure` (code_root, run_file, console, …).
 
     Returns:
         `exp_manager`.

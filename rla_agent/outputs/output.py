@@ -35,7 +35,6 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.repair import put_aside, replace_durably, size_by_header, whole_part
 from rla_agent.store.state import OutputRow
 from rla_client.contract.files import open_within
-from rla_client.contract.layout import ALWAYS_OUTPUTS
 from rla_client.contract.opening import Opening
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
@@ -439,11 +438,11 @@ class Output:
 
 
 def make_outputs(opening: Opening, stream: str) -> list[Output]:
-    """The outputs that a stream asks for; warn and backup texts always exist."""
+    """The outputs that a stream asks for; see `Opening.outputs`."""
     log = opening.folders["log"]
     made = []
     for name, form in FORMATS.items():
-        if name in opening.sinks or name in ALWAYS_OUTPUTS:
+        if name in opening.outputs:
             if name == "tensorboard":
                 folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
                 file_name = event_file_name(opening, stream)

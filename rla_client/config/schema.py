@@ -162,6 +162,7 @@ class AgentConfig:
     min_free_fraction: float = _key(0.05, Number(0, 0.9))
     open_files_max: int = _key(512, Number(16, 1 << 20, whole=True))
     hide_secrets: bool = _key(default=True, rule=Flag())
+    console: bool = _key(default=False, rule=Flag())
     console_max_bytes: int = _key(64 << 20, Number(0, whole=True, unit="bytes"))
     replicate: tuple[str, ...] = _key(DEFAULT_LOG_TYPES, Kinds())
     replicate_retention: str = _key("keep", Choice(("mirror", "keep")))

@@ -46,9 +46,11 @@ OUTPUT_NAMES = {
     "log": "log.txt",
     "warn": "warn.txt",
     "backup": "backup.txt",
+    "console": "console.txt",
 }
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
+CONSOLE = "console"  # the output of a stream that has no other: what a run prints
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"

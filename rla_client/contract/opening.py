@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 from rla_client.contract.bounded import INT64, MAX_TIME_S, moment, number, whole
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.files import TEMP_PREFIX
-from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, SINKS, TAKEN_NAMES, check_relative
+from rla_client.contract.layout import (
+    ALWAYS_OUTPUTS,
+    CONSOLE,
+    OUTPUT_NAMES,
+    SINKS,
+    TAKEN_NAMES,
+    check_relative,
+)
 from rla_client.contract.protocol import (
     MAX_FRAME_BYTES,
     Frame,
@@ -198,6 +205,11 @@ class Opening(NamedTuple):
         """How the run is called in messages."""
         return f"{self.table}/{self.index}" if self.table else self.root
 
+    @property
+    def outputs(self) -> frozenset[str]:
+        """What the stream writes: what was asked for, and what all have."""
+        return _outputs(self.sinks)
+
     def folder(self, kind: str) -> str:
         """Absolute path of the item's folder of a kind.
 
@@ -236,8 +248,8 @@ class Opening(NamedTuple):
             label = str(raw["label"])
             if label:
                 _name(label)
-            sinks = frozenset(name for name in raw["sinks"] if name in SINKS) - {"stdout"}
-            _check_places({*sinks, *ALWAYS_OUTPUTS}, names, label)
+            sinks = frozenset(name for name in raw["sinks"] if name in (*SINKS, CONSOLE)) - {"stdout"}
+            _check_places(_outputs(sinks), names, label)
             return cls(
                 run=_name(raw["run"]),
                 epoch=whole(raw["epoch"]),
@@ -270,6 +282,10 @@ class Opening(NamedTuple):
         except _FAULTS as error:
             message = f"opening frame is not what a client writes: {error!r}"
             raise RemoteProtocolError(message) from error
+
+
+def _outputs(sinks: frozenset[str]) -> frozenset[str]:
+    return frozenset((CONSOLE,)) if CONSOLE in sinks else sinks.union(ALWAYS_OUTPUTS)
 
 
 def labelled(name: str, label: str) -> str:
@@ -335,7 +351,7 @@ def _staged(raw: object) -> str:
     raise ArgumentError(message)
 
 
-def _check_places(outputs: set[str], names: Mapping[str, str], label: str) -> None:
+def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str) -> None:
     """Refuse outputs for which there is no place: one would be tried for ever, or two write one file.
 
     Only those that the stream has: the names of the others are used by nobody.

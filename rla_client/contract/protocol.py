@@ -88,6 +88,7 @@ class TextTarget:
     LOG = 1
     WARN = 2
     BACKUP = 4
+    CONSOLE = 8
 
 
 @dataclass(frozen=True, slots=True)

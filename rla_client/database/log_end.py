@@ -54,6 +54,8 @@ def log_path(run: Run, what: str) -> Path:
     if what not in LOG_FILES:
         raise unknown(what, LOG_FILES, f"there is no file {what!r}")
     path = Path(run.folder(LOG), LOG_FILES[what])
+    if what == "console":  # of a run that went on, the newest
+        path = max(path.parent.glob("console*.txt"), key=lambda found: found.stat().st_mtime, default=path)
     if not path.exists():
         there = [name for name, file in LOG_FILES.items() if Path(run.folder(LOG), file).exists()]
         name = shown_name(run.table, run.index)

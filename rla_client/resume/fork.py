@@ -44,7 +44,7 @@ NOT_FORKED = (
     FETCHED_MARK,
     "note.json",
     "environment.json",
-    "console.txt",
+    "console*.txt",
     f"{HYPARAM_FILE_NAME}.*",
     f"{TEMP_PREFIX}*",
 )

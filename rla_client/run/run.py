@@ -79,6 +79,7 @@ class Run:
         self._settings = settings
         self.pid = os.getpid()
         self._closed = False
+        self.at_close: list[Callable[[], None]] = []  # called once it has closed
         _install_hooks()
         _end_with_worker()
         _open_runs.append(self)
@@ -141,6 +142,8 @@ class Run:
                 self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
         finally:  # Ctrl-C while the traceback is made must not leave the run open
             outbox.close(state, self.logger.shown(text_of(reason))[:REASON_CHARS])
+        for call in self.at_close:
+            call()
         if self._settings.exit_wait_s > 0 and shares_our_life():
             _to_await.append((outbox, self._settings.exit_wait_s))
 

@@ -65,6 +65,7 @@ class RunSetup:
         self.address: str | None = None
         self.run_id: str | None = None
         self.resume_mode = "never"
+        self.keeps_console = False
 
     # -- configuration ------------------------------------------------------------------------
 
@@ -81,6 +82,7 @@ class RunSetup:
         log_callback_fn: Callable[[Row], object] | None = None,
         run_id: str | None = None,
         resume: str | None = None,
+        console: bool | None = None,
         **older_names: object,
     ) -> None:
         """Set the table, configuration and database of the next run.
@@ -101,6 +103,7 @@ class RunSetup:
             resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its
                 newest checkpoint, or opens a new run; `must` raises if there is none (default:
                 `RLA_RESUME`, else never).
+            console: keep what the run prints in `console.txt` (default: `AGENT.console`).
             **older_names: the older names above.
 
         Raises:
@@ -143,6 +146,7 @@ class RunSetup:
         self.run_file = _run_files(run_file)
         self.log_callback_fn = log_callback_fn
         self.run_id, self.resume_mode = named_run(run_id, resume)
+        self.keeps_console = config.agent.console if console is None else console
         self.found_code = None
         if code_root is None and isinstance(source, Mapping):
             from rla_client.code.root import find_code  # noqa: PLC0415 - not at import of the package

@@ -53,6 +53,10 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn)
     run.logger.secrets = setup.secrets()
     run.logger.take_parameters = data.add_hyper_param
+    if setup.keeps_console:
+        from rla_client.run.console import keep_console  # noqa: PLC0415 - not at import of the package
+
+        keep_console(run, config.agent)
     data.run = run
     return run
 

@@ -1,0 +1,402 @@
+"""The process behind `console=True`: passes on what a training prints, and keeps it for `console.txt`.
+
+The training prints into files in memory (see console.py). For each of them one thread here passes on to where
+the output went before, another writes it into a stream of the run, by which it becomes `console.txt`; each
+goes at its own pace, and what both have is freed. A terminal that is held up, or a disk, delays neither the
+training nor the other thread.
+
+This process outlives the training, also one that is killed: it ends once nobody holds the files any more and
+everything is passed on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+from rla_client.code.secret_values import Secrets
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.agent_process import shares_our_life
+from rla_client.contract.layout import CONSOLE, OUTPUT_NAMES
+from rla_client.contract.locks import try_lock
+from rla_client.contract.opening import Opening, labelled
+from rla_client.contract.paths import find_places
+from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_client.run.screen import Screen
+from rla_client.stream.outbox import Outbox
+
+POLL_S = 0.05
+PIECE_BYTES = 64 << 10
+PASSED_BYTES = 4096  # to a terminal or pipe in one write
+BACKLOG_BYTES = 64 << 20  # that one reader may be behind: then it leaves out the older half
+AFTER_S = 60.0  # how long what other processes print after the training's end still goes into its file
+SETTLE_S = 1.0
+MESSAGE_BYTES = 1 << 20
+READY, PASSED = b"ready", b"passed"  # to the training
+_PUNCH = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+_PAGE = 4096
+
+
+class Mark(NamedTuple):
+    """From `offset` on, what is printed belongs to the run of `recorder`, or to none.
+
+    Attributes:
+        offset: in a source.
+        recorder: None for none.
+        goes_on: the recorder is the same as before; what it has is written out.
+    """
+
+    offset: int
+    recorder: Recorder | None = None
+    goes_on: bool = False
+
+
+class Source:
+    """A file in memory that a training, and what it starts, prints into.
+
+    Args:
+        descriptor: the training's; closed, so that its lock is free once nobody prints into it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        os.close(descriptor)
+        self.size = self._free_to = 0
+        self.ended = False
+        self.readers: list[Reader] = []
+        self.changed = threading.Condition()
+
+    def look(self) -> tuple[int, bool]:
+        """How long it is, and whether that is its end."""
+        ended = try_lock(self._file)  # asked first: nothing comes after it
+        return os.fstat(self._file).st_size, ended
+
+    def release(self, size: int, ended: bool) -> None:
+        """Let the readers have what is new; free what they have read."""
+        with self.changed:
+            if size < self.size:  # somebody opened /dev/stdout, which cut it
+                self._free_to = 0
+                for reader in self.readers:
+                    reader.restart()
+            self.size, self.ended = size, ended
+            free = min(max(reader.at, size - BACKLOG_BYTES) for reader in self.readers) // _PAGE * _PAGE
+            if free > self._free_to:
+                _punch(self._file, self._free_to, free - self._free_to)
+                self._free_to = free
+            self.changed.notify_all()
+
+    def next(self, reader: Reader) -> bytes | Mark | None:
+        """Wait for what a reader has not had yet: bytes, a mark, or None at the end."""
+        with self.changed:
+            while True:
+                if reader.marks and reader.marks[0].offset <= reader.at:
+                    reader.taken = -1  # until it is dealt with
+                    return reader.marks.popleft()
+                if reader.at < self.size:
+                    break
+                if self.ended:
+                    return None
+                self.changed.wait(reader.pause())
+            lost = self.size - reader.at - BACKLOG_BYTES
+            if lost > 0:
+                lost += BACKLOG_BYTES // 2
+                reader.at += lost
+                return f"\n[... {lost} bytes left out: they could not be written in time ...]\n".encode()
+            until = min([self.size, reader.at + PIECE_BYTES, *(mark.offset for mark in reader.marks)])
+            data = os.pread(self._file, until - reader.at, reader.at)
+            reader.at = until
+            return data
+
+
+class Reader(threading.Thread):
+    """Takes all of a source in order. `at`: how far it was read; `taken`: and dealt with."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(daemon=True)
+        self._source = source
+        self.at = self.taken = 0
+        self.marks: deque[Mark] = deque()
+        source.readers.append(self)
+
+    def restart(self) -> None:
+        """The source begins anew."""
+        self.at = self.taken = 0
+        self.marks = deque(mark._replace(offset=0) for mark in self.marks)
+
+    def pause(self) -> float | None:
+        """Seconds until it has something to do by itself."""
+        return None
+
+    def run(self) -> None:
+        """Until the source's end."""
+        while (found := self._source.next(self)) is not None:
+            self.take(found)
+            self.taken = self.at
+        self.finish()
+
+    def take(self, found: bytes | Mark) -> None:
+        """Deal with what came."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Nothing comes any more."""
+
+
+class Passing(Reader):
+    """Writes to where the output went before; what nobody reads there is dropped.
+
+    Args:
+        source: what is passed on.
+        target: where to.
+        progress: a file of the training's, where it finds how much that is if this process is killed.
+        place: of our number in it.
+    """
+
+    def __init__(self, source: Source, target: int, progress: int, place: int) -> None:
+        super().__init__(source)
+        self._target = target
+        self._progress = progress
+        self._place = place
+
+    def take(self, found: bytes | Mark) -> None:
+        """See Reader."""
+        data = memoryview(found if isinstance(found, bytes) else b"")
+        while data:
+            try:
+                data = data[os.write(self._target, data[:PASSED_BYTES]) :]
+            except BlockingIOError:
+                select.select((), (self._target,), ())
+            except OSError:  # the terminal is closed, the pipe's reader gone, the disk full
+                return
+            done = self.at - len(data)
+            os.pwrite(self._progress, done.to_bytes(8, sys.byteorder), 8 * self._place)
+
+
+class Keeping(Reader):
+    """Writes into the stream of the run that what is printed belongs to."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._recorder: Recorder | None = None
+        self._screen = Screen()
+        self._decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def pause(self) -> float:
+        """See Reader: lines stand still after a while."""
+        if self._recorder is not None:
+            self._recorder.add(self._screen.settled(time.monotonic()))
+        return 4 * POLL_S
+
+    def take(self, found: bytes | Mark) -> None:
+        """See Reader."""
+        if isinstance(found, Mark) and found.goes_on:
+            if self._recorder is not None:
+                self._recorder.add(self._screen.end())
+                self._recorder.settle()
+        elif isinstance(found, Mark):
+            self.finish()
+            self._recorder = found.recorder
+        elif self._recorder is not None:
+            self._recorder.add(self._screen.feed(self._decoder.decode(found), time.monotonic()))
+
+    def finish(self) -> None:
+        """See Reader."""
+        if self._recorder is not None:
+            self._recorder.add(self._screen.end())
+            self._recorder.leave()
+            self._recorder = None
+
+
+class Recorder:
+    """The `console.txt` of one run: at most `console_max_bytes`, the first half and the last.
+
+    Args:
+        told: by the training: its opening, secrets and settings.
+        users: readers that will `leave`.
+    """
+
+    def __init__(self, told: dict[str, Any], users: int) -> None:
+        self._opening = Opening.from_fields(told["opening"])
+        self._secrets = Secrets(tuple(told["secrets"]))
+        self._settings = AgentConfig(**told["settings"])
+        self._head_room = self._settings.console_max_bytes - self._settings.console_max_bytes // 2
+        self._tail_room = self._settings.console_max_bytes // 2
+        self._tail: deque[bytes] = deque()
+        self._left_out = 0
+        self._outbox: Outbox | None = None
+        self._users = users
+        self._lock = threading.Lock()
+
+    def add(self, text: str) -> None:
+        """Keep whole lines."""
+        if not text:
+            return
+        data = self._secrets.verbatim(text).encode("utf-8", "backslashreplace")
+        with self._lock:
+            fits = data.rfind(b"\n", 0, self._head_room) + 1
+            if fits:
+                self._head_room -= fits
+                self._put(data[:fits])
+            if fits == len(data):
+                return
+            self._head_room = 0
+            self._tail.append(data[fits:])
+            self._tail_room -= len(data) - fits
+            while self._tail_room < 0:
+                first = self._tail.popleft()
+                gone = first.find(b"\n", -self._tail_room - 1) + 1 or len(first)
+                if gone < len(first):
+                    self._tail.appendleft(first[gone:])
+                self._tail_room += gone
+                self._left_out += gone
+
+    def settle(self) -> None:
+        """Where the agent ends with the training: have it write what there is."""
+        with self._lock:
+            if self._outbox is not None and shares_our_life():
+                self._outbox.flush(SETTLE_S)
+
+    def leave(self) -> None:
+        """One reader is through; the last one ends the stream."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            if self._left_out:
+                self._put(f"[... {self._left_out} bytes left out ...]\n".encode())
+            for data in self._tail:
+                self._put(data)
+            if self._outbox is not None:
+                self._outbox.release()
+
+    def _put(self, data: bytes) -> None:
+        if self._outbox is None:
+            opening = console_opening(self._opening)
+            if opening is None:
+                return  # the item is gone
+            self._outbox = Outbox(find_places(), opening, self._settings)
+        self._outbox.put(FrameKind.TEXT, pack([TextTarget.CONSOLE, data.decode()]), time.time())
+
+
+def console_opening(opening: Opening) -> Opening | None:
+    """Describe the stream of a run's console: it has one output, a new file; None where none can be made."""
+    for number in count(1):
+        name = labelled(OUTPUT_NAMES[CONSOLE], "" if number == 1 else str(number))
+        try:
+            path = os.path.join(opening.log_folder, name)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return opening._replace(
+            primary=False,
+            sinks=frozenset((CONSOLE,)),
+            names={**opening.names, CONSOLE: name},
+            label="",
+            continues=None,
+        )
+    return None
+
+
+def _punch(descriptor: int, offset: int, size: int) -> None:
+    """Free a part of a file in memory."""
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate(descriptor, _PUNCH, ctypes.c_int64(offset), ctypes.c_int64(size))
+
+
+class Mirror:
+    """All of it.
+
+    Args:
+        sources: descriptors of the training's files.
+        targets: where they went before.
+        progress: see `Passing`.
+        control: a socket to the training.
+        training: a pidfd of it.
+    """
+
+    def __init__(
+        self, sources: list[int], targets: list[int], progress: int, control: int, training: int
+    ) -> None:
+        self._sources = [Source(descriptor) for descriptor in sources]
+        self._passing = [
+            Passing(source, target, progress, place)
+            for place, (source, target) in enumerate(zip(self._sources, targets, strict=True))
+        ]
+        self._keeping = [Keeping(source) for source in self._sources]
+        self._control = socket.socket(fileno=control)
+        self._control.setblocking(False)
+        self._training = training
+        self._awaited: list[int] | None = None
+
+    def run(self) -> None:
+        """Until everything is passed on."""
+        readers: list[Reader] = [*self._passing, *self._keeping]
+        for reader in readers:
+            reader.start()
+        self._control.send(READY)
+        waits = [self._training]
+        gone_at: float | None = None
+        while any(reader.is_alive() for reader in readers):
+            if self._training in select.select(waits, (), (), POLL_S)[0]:
+                waits.remove(self._training)
+                gone_at = time.monotonic()
+            seen = [source.look() for source in self._sources]
+            self._hear()  # afterwards: where a run ends is told before anything more is printed
+            for source, (size, ended) in zip(self._sources, seen, strict=True):
+                source.release(size, ended)
+            if gone_at is not None and time.monotonic() - gone_at > AFTER_S:
+                gone_at = None
+                self._mark([source.size for source in self._sources], None)
+            if self._awaited is not None and self._reached(self._awaited):
+                self._awaited = None
+                with suppress(OSError):
+                    self._control.send(PASSED)
+
+    def _hear(self) -> None:
+        """Do what the training says."""
+        with suppress(OSError):  # nothing more
+            while message := self._control.recv(MESSAGE_BYTES):
+                self._obey(json.loads(message))
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        """A run begins or ends where the files have these sizes, or the training waits for them."""
+        if message["what"] == "wait":
+            self._awaited = message["at"]
+            self._mark(message["at"], None, goes_on=True)
+        else:
+            run = message["run"]
+            self._mark(message["at"], None if run is None else Recorder(run, len(self._keeping)))
+
+    def _mark(self, offsets: list[int], recorder: Recorder | None, *, goes_on: bool = False) -> None:
+        for source, reader, offset in zip(self._sources, self._keeping, offsets, strict=True):
+            with source.changed:
+                reader.marks.append(Mark(offset, recorder, goes_on))
+                source.changed.notify_all()
+
+    def _reached(self, offsets: list[int]) -> bool:
+        """Whether all has been dealt with up to there."""
+        readers = [*self._passing, *self._keeping]
+        return not any(reader.marks for reader in readers) and all(
+            reader.taken >= offset for reader, offset in zip(readers, offsets * 2, strict=True)
+        )
+
+
+def main(what: str) -> None:
+    """Serve a training until its end. `what`: arguments of `Mirror`, as JSON."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    Mirror(**json.loads(what)).run()
