@@ -37,14 +37,16 @@ from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.run.screen import Screen
 from rla_client.stream.outbox import Outbox
 
-POLL_S = 0.05
+POLL_S, IDLE_POLL_S, AWAITED_POLL_S = 0.05, 0.2, 0.005
+IDLE_AFTER_S = 2.0
 PIECE_BYTES = 64 << 10
 PASSED_BYTES = 4096  # to a terminal or pipe in one write
+READER_WAIT_S = 0.5
 BACKLOG_BYTES = 64 << 20  # that one reader may be behind: then it leaves out the older half
 AFTER_S = 60.0  # how long what other processes print after the training's end still goes into its file
 SETTLE_S = 1.0
 MESSAGE_BYTES = 1 << 20
-READY, PASSED = b"ready", b"passed"  # to the training
+PASSED = b"passed"  # to the training
 _PUNCH = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 _PAGE = 4096
 
@@ -83,22 +85,25 @@ class Source:
         ended = try_lock(self._file)  # asked first: nothing comes after it
         return os.fstat(self._file).st_size, ended
 
-    def release(self, size: int, ended: bool) -> None:
-        """Let the readers have what is new; free what they have read."""
+    def release(self, size: int, ended: bool) -> bool:
+        """Let the readers have what is new; free what they have read. False where nothing is new."""
         with self.changed:
+            is_new = (size, ended) != (self.size, self.ended)
             if size < self.size:  # somebody opened /dev/stdout, which cut it
                 self._free_to = 0
                 for reader in self.readers:
                     reader.restart()
-            self.size, self.ended = size, ended
+            if is_new:
+                self.size, self.ended = size, ended
+                self.changed.notify_all()
             free = min(max(reader.at, size - BACKLOG_BYTES) for reader in self.readers) // _PAGE * _PAGE
             if free > self._free_to:
                 _punch(self._file, self._free_to, free - self._free_to)
                 self._free_to = free
-            self.changed.notify_all()
+        return is_new
 
     def next(self, reader: Reader) -> bytes | Mark | None:
-        """Wait for what a reader has not had yet: bytes, a mark, or None at the end."""
+        """Wait for what a reader has not had yet: a mark, bytes (none after a while), None at the end."""
         with self.changed:
             while True:
                 if reader.marks and reader.marks[0].offset <= reader.at:
@@ -108,7 +113,8 @@ class Source:
                     break
                 if self.ended:
                     return None
-                self.changed.wait(reader.pause())
+                if not self.changed.wait(READER_WAIT_S):
+                    return b""
             lost = self.size - reader.at - BACKLOG_BYTES
             if lost > 0:
                 lost += BACKLOG_BYTES // 2
@@ -135,10 +141,6 @@ class Reader(threading.Thread):
         self.at = self.taken = 0
         self.marks = deque(mark._replace(offset=0) for mark in self.marks)
 
-    def pause(self) -> float | None:
-        """Seconds until it has something to do by itself."""
-        return None
-
     def run(self) -> None:
         """Until the source's end."""
         while (found := self._source.next(self)) is not None:
@@ -147,7 +149,7 @@ class Reader(threading.Thread):
         self.finish()
 
     def take(self, found: bytes | Mark) -> None:
-        """Deal with what came."""
+        """Deal with what came, outside of any lock: it may take as long as it likes."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -193,12 +195,6 @@ class Keeping(Reader):
         self._screen = Screen()
         self._decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
-    def pause(self) -> float:
-        """See Reader: lines stand still after a while."""
-        if self._recorder is not None:
-            self._recorder.add(self._screen.settled(time.monotonic()))
-        return 4 * POLL_S
-
     def take(self, found: bytes | Mark) -> None:
         """See Reader."""
         if isinstance(found, Mark) and found.goes_on:
@@ -208,7 +204,7 @@ class Keeping(Reader):
         elif isinstance(found, Mark):
             self.finish()
             self._recorder = found.recorder
-        elif self._recorder is not None:
+        elif self._recorder is not None:  # also without bytes: lines stand still after a while
             self._recorder.add(self._screen.feed(self._decoder.decode(found), time.monotonic()))
 
     def finish(self) -> None:
@@ -347,18 +343,23 @@ class Mirror:
         readers: list[Reader] = [*self._passing, *self._keeping]
         for reader in readers:
             reader.start()
-        self._control.send(READY)
-        waits = [self._training]
+        waits: list[Any] = [self._control, self._training]
         gone_at: float | None = None
+        printed_at = time.monotonic()
         while any(reader.is_alive() for reader in readers):
-            if self._training in select.select(waits, (), (), POLL_S)[0]:
-                waits.remove(self._training)
-                gone_at = time.monotonic()
+            now = time.monotonic()
+            pause_s = POLL_S if now - printed_at < IDLE_AFTER_S else IDLE_POLL_S
+            pause_s = pause_s if self._awaited is None else AWAITED_POLL_S
+            if self._training in select.select(waits, (), (), pause_s)[0]:
+                waits.clear()  # a process that it forked may have the control socket, too
+                gone_at = now
             seen = [source.look() for source in self._sources]
-            self._hear()  # afterwards: where a run ends is told before anything more is printed
+            # Heard afterwards: where a run ends is told before anything more is printed.
+            if not self._hear() and self._control in waits:
+                waits.remove(self._control)
             for source, (size, ended) in zip(self._sources, seen, strict=True):
-                source.release(size, ended)
-            if gone_at is not None and time.monotonic() - gone_at > AFTER_S:
+                printed_at = now if source.release(size, ended) else printed_at
+            if gone_at is not None and now - gone_at > AFTER_S:
                 gone_at = None
                 self._mark([source.size for source in self._sources], None)
             if self._awaited is not None and self._reached(self._awaited):
@@ -366,11 +367,14 @@ class Mirror:
                 with suppress(OSError):
                     self._control.send(PASSED)
 
-    def _hear(self) -> None:
-        """Do what the training says."""
-        with suppress(OSError):  # nothing more
+    def _hear(self) -> bool:
+        """Do what the training says; False where it says nothing ever again."""
+        try:
             while message := self._control.recv(MESSAGE_BYTES):
                 self._obey(json.loads(message))
+        except BlockingIOError:
+            return True
+        return False
 
     def _obey(self, message: dict[str, Any]) -> None:
         """A run begins or ends where the files have these sizes, or the training waits for them."""
