@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LocalSampler,
         MultiprocessingSampler,
         RaySampler,
+        VecWorker,
         WorkerFactory,
     )
     from rla_client.launcher.snapshotter import Snapshotter
@@ -42,6 +43,7 @@ _HOMES = {
     "Snapshotter": "snapshotter",
     "StepType": "episode_batch",
     "Trainer": "runner",
+    "VecWorker": "samplers",
     "WorkerFactory": "samplers",
     "get_seed": "deterministic",
     "log_performance": "runner",
@@ -67,6 +69,7 @@ __all__ = [
     "Snapshotter",
     "StepType",
     "Trainer",
+    "VecWorker",
     "WorkerFactory",
     "deterministic",
     "dowel",

@@ -6,7 +6,7 @@ from rla_client.launcher.samplers.local import LocalSampler
 from rla_client.launcher.samplers.multiprocessing import MultiprocessingSampler
 from rla_client.launcher.samplers.ray import RaySampler
 from rla_client.launcher.samplers.sampler import Sampler
-from rla_client.launcher.samplers.workers import DefaultWorker, FragmentWorker, Worker
+from rla_client.launcher.samplers.workers import DefaultWorker, FragmentWorker, VecWorker, Worker
 
 __all__ = [
     "DefaultWorker",
@@ -17,6 +17,7 @@ __all__ = [
     "RaySampler",
     "Sampler",
     "StepType",
+    "VecWorker",
     "Worker",
     "WorkerFactory",
 ]

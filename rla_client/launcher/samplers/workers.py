@@ -6,13 +6,15 @@ process. That, and the snapshot's generator states, is why a resumed run repeats
 
 The policy is whatever has `get_action(observation)` (giving the action, or a pair of action and
 a dict of infos), or can be called so; `reset()` is called at the start of an episode if it is there.
-`FragmentWorker` uses `get_actions(observations)` where there is one.
+`FragmentWorker` and `VecWorker` use `get_actions(observations)` where there is one; `reset(mask)` tells such
+a policy in which of its environments an episode begins.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,11 +173,19 @@ class FragmentWorker(Worker):
         self._episodes: list[Episode] = []
 
     def update_env(self, env: object) -> None:
-        """Use `env` and copies of it."""
+        """Use `env` and copies of it, or each of a list of environments."""
         from rla_client.launcher.environments import copy_env  # noqa: PLC0415 - cloudpickle, only here
 
-        super().update_env(env)
-        self._envs = [self.env, *(copy_env(self.env) for _ in range(self.n_envs - 1))]
+        if isinstance(env, list):
+            if len(env) != self.n_envs:
+                message = f"a list for n_envs={self.n_envs} has {len(env)} environments"
+                raise ArgumentError(message)
+            olds = self._envs or [None] * self.n_envs
+            self._envs = [updated_env(old, new) for old, new in zip(olds, env, strict=True)]
+            self.env = self._envs[0]
+        else:
+            super().update_env(env)
+            self._envs = [self.env, *(copy_env(self.env) for _ in range(self.n_envs - 1))]
         self._episodes = []
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
@@ -187,20 +197,29 @@ class FragmentWorker(Worker):
             seed = derive_seed(self.reset_seed, number)
             seed_spaces(env, seed)
             self._episodes.append(Episode(env, seed, self.max_episode_length))
-        reset_agent(self.agent, self.n_envs)
+        reset_agent(self.agent, [True] * self.n_envs)
 
     def rollout(self) -> EpisodeBatch:
         """Step every copy `timesteps_per_call` times; ended episodes begin again."""
         parts: list[EpisodeBatch] = []
         for _ in range(self.timesteps_per_call):
-            actions = choose_actions(self.agent, [episode.observation for episode in self._episodes])
-            for number, episode in enumerate(self._episodes):
-                episode.step(*actions[number])
-                if episode.ended:
-                    parts.append(episode.take())
-                    self._episodes[number] = Episode(self._envs[number], None, self.max_episode_length)
+            parts.extend(self._step_all())
         parts.extend(episode.take() for episode in self._episodes if episode.pending)
         return EpisodeBatch.concatenate(parts)
+
+    def _step_all(self) -> list[EpisodeBatch]:
+        """Step every copy once; the episodes that ended, for which others have begun."""
+        actions = choose_actions(self.agent, [episode.observation for episode in self._episodes])
+        for episode, action in zip(self._episodes, actions, strict=True):
+            episode.step(*action)
+        over = [episode.ended for episode in self._episodes]
+        parts = [episode.take() for episode in self._episodes if episode.ended]
+        if parts:
+            for number in range(self.n_envs):
+                if over[number]:
+                    self._episodes[number] = Episode(self._envs[number], None, self.max_episode_length)
+            reset_agent(self.agent, over)
+        return parts
 
     def shutdown(self) -> None:
         """Close all copies."""
@@ -208,15 +227,55 @@ class FragmentWorker(Worker):
             env.close()
 
 
-def reset_agent(agent: object, n_envs: int = 1) -> None:
-    """Tell a policy that keeps a state that episodes begin."""
+class VecWorker(FragmentWorker):
+    """Steps several copies of the environment side by side and gives whole episodes, as garage's does.
+
+    Args:
+        seed: as in Worker.
+        worker_number: as in Worker.
+        max_episode_length: as in Worker.
+        max_path_length: as in Worker.
+        n_envs: how many copies.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        worker_number: int,
+        max_episode_length: int | None = None,
+        max_path_length: int | None = None,
+        n_envs: int = 8,
+    ) -> None:
+        super().__init__(
+            seed=seed,
+            worker_number=worker_number,
+            max_episode_length=max_episode_length,
+            max_path_length=max_path_length,
+            n_envs=n_envs,
+        )
+
+    def start_epoch(self, epoch: int, attempt: int = 0) -> None:
+        """See FragmentWorker."""
+        super().start_epoch(epoch, attempt)
+        self._over: deque[EpisodeBatch] = deque()
+
+    def rollout(self) -> EpisodeBatch:
+        """The next whole episode; where there is none, all copies are stepped until one has ended."""
+        while not self._over:
+            self._over.extend(self._step_all())
+        return self._over.popleft()
+
+
+def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:
+    """Tell a policy that keeps a state in which of its environments an episode begins."""
     reset = getattr(agent, "reset", None)
     if reset is None:
         return
-    if n_envs == 1:
+    if len(begins) == 1:
         reset()
     else:
-        reset(np.ones(n_envs, dtype=bool))
+        reset(np.array(begins))
 
 
 def is_parameters(update: object) -> bool:

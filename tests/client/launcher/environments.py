@@ -83,6 +83,13 @@ class Alternating:
         return self.asked % 2, {"asked": self.asked}
 
 
+class Seeing:
+    """A policy that draws nothing: its actions follow from what it sees."""
+
+    def get_action(self, observation: Any) -> Any:
+        return int(observation.sum() * 10_000) % 2, {}
+
+
 class Drawing:
     """A policy that draws from numpy's global generator."""
 

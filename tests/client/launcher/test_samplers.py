@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from environments import Alternating, Counting, Crashing, Drawing
+from environments import Alternating, Counting, Crashing, Drawing, Seeing
 
 from rla_client.contract.errors import ArgumentError, WorkerError
 from rla_client.launcher import deterministic
@@ -27,6 +27,7 @@ from rla_client.launcher.samplers import (
     FragmentWorker,
     LocalSampler,
     MultiprocessingSampler,
+    VecWorker,
     WorkerFactory,
 )
 
@@ -101,6 +102,58 @@ def test_fragments() -> None:
     assert found.step_types[12:18].tolist() == [StepType.TERMINAL] * 3 + [StepType.FIRST, 1, 1]
     assert len(set(found.observations[found.step_types == 0][:, 0])) == 6
     assert np.array_equal(sampler.obtain_samples(0, 20).observations, found.observations)
+
+
+class Masked(Alternating):
+    """Is told where episodes begin, and asked once for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins: list[list[bool]] = []
+
+    def reset(self, begins: Any) -> None:
+        self.begins.append(begins.tolist())
+
+    def get_actions(self, observations: Any) -> Any:
+        self.asked += 1
+        return np.ones(len(observations), dtype=int), {"asked": np.full(len(observations), self.asked)}
+
+
+def test_whole_episodes_of_copies_side_by_side() -> None:
+    made = factory(n_workers=1, worker_class=VecWorker, worker_args={"n_envs": 3})
+    policy = Masked()
+    sampler = LocalSampler(policy, [Counting(5)], worker_factory=made)
+    found = sampler.obtain_samples(0, 20)
+    assert found.lengths.tolist() == [5, 5, 5, 5]
+    assert found.agent_infos["asked"][:5].tolist() == [1, 2, 3, 4, 5], "one call for all copies"
+    assert len(set(found.episode_infos["drawn"])) == 4
+    assert policy.begins == [[True] * 3, [True] * 3, [True] * 3]
+    assert sampler.obtain_exact_episodes(2).lengths.tolist() == [5, 5]
+    assert np.array_equal(sampler.obtain_samples(0, 20).observations, found.observations)
+
+
+def test_an_episode_that_ends_alone_begins_alone() -> None:
+    policy = Masked()
+    worker = VecWorker(seed=1, worker_number=0, n_envs=2)
+    worker.update_agent(policy)
+    worker.update_env([Counting(3), Counting(5)])
+    worker.start_epoch(0)
+    assert [worker.rollout().n_steps for _ in range(4)] == [3, 5, 3, 3]
+    assert policy.begins == [[True, True], [True, False], [False, True], [True, False], [True, False]]
+    with pytest.raises(ArgumentError, match="n_envs=2 has 1"):
+        worker.update_env([Counting()])
+
+
+@pytest.mark.parametrize("worker_class", [DefaultWorker, FragmentWorker, VecWorker])
+def test_processes_sample_what_this_one_does(multi: Any, worker_class: Any) -> None:
+    """Of a policy that draws nothing from this process's generators."""
+    arguments = {} if worker_class is DefaultWorker else {"n_envs": 3}
+    made = factory(worker_class=worker_class, worker_args=arguments)
+    local = LocalSampler(Seeing(), Counting(), worker_factory=made)
+    there = MultiprocessingSampler(Seeing(), Counting(), worker_factory=made)
+    for epoch in (0, 3):
+        assert same(local.obtain_samples(epoch, 40), there.obtain_samples(epoch, 40))
+    there.shutdown_worker()
 
 
 def test_processes_sample_the_same_whenever_they_are_asked(multi: Any) -> None:
