@@ -23,7 +23,7 @@ METHODS = {
     "clear_record_param": "",
     "close": "status=, reason=",
     "configure": "task_table_name=, rla_config=, data_root=, ignore_file_path=, run_file=, is_master_node=, "
-    "code_root=, log_callback_fn=, run_id=, resume=, **older_names",
+    "code_root=, log_callback_fn=, run_id=, resume=, console=, **older_names",
     "dict_to_table_text_summary": "input_dict, name",
     "flush": "timeout=, media=",
     "folder_of": "kind",
