@@ -23,7 +23,7 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any
 
-from rla_client.contract.descriptors import LEAST, OwnFile, identity, leads_to
+from rla_client.contract.descriptors import LEAST, OwnFile, identity, leads_to, lift
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.locks import try_lock
 from rla_client.contract.opening import LAUNCH_VARIABLE
@@ -98,7 +98,8 @@ class Capture:
         self._before = [OwnFile(_copy(number)) for number in _STANDARD]
         first, second = (os.fstat(file.number) for file in self._before)
         self._numbers = [_STANDARD] if os.path.samestat(first, second) else [(1,), (2,)]
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = socket.socket(fileno=lift(ours.detach()))
         with contextlib.ExitStack() as opened, theirs:
             files = [opened.enter_context(OwnFile(_file_in_memory())) for _ in self._numbers]
             self._progress = OwnFile(os.memfd_create("rla-console"))
@@ -109,7 +110,8 @@ class Capture:
         self._files = [identity(numbers[0]) for numbers in self._numbers]
         for stream in (sys.stdout, sys.stderr):
             if stream in shown:  # its colours and bars stay
-                stream.isatty = lambda: True  # type: ignore[method-assign]
+                with contextlib.suppress(AttributeError):
+                    stream.isatty = lambda: True  # type: ignore[method-assign]
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(line_buffering=True)
         if not _prints_to_descriptor(sys.stdout):
@@ -212,9 +214,12 @@ def flush(*, by_line: bool = False) -> None:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     library = ctypes.CDLL(None)
-    library.fflush(None)
-    for name in ("stdout", "stderr") if by_line else ():
-        library.setvbuf(ctypes.c_void_p.in_dll(library, name), None, _LINE_BUFFERED, 0)
+    for name in ("stdout", "stderr"):
+        with contextlib.suppress(ValueError):  # a C library that calls them otherwise
+            file = ctypes.c_void_p.in_dll(library, name)
+            library.fflush(file)
+            if by_line:
+                library.setvbuf(file, None, _LINE_BUFFERED, 0)
 
 
 def _copy(number: int) -> int:
