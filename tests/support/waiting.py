@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import psutil
+
 TIME_FACTOR: Final = float(os.environ.get("RLA_TEST_TIME_FACTOR", "3"))
 """All deadlines times this: such as 1 to see a hang sooner, 10 under an emulator."""
 DEADLINE_S: Final = 20.0
@@ -43,3 +45,11 @@ def wait_until(
             message = f"{name}: not within {patience_s:g} s"
             raise AssertionError(message)
         time.sleep(POLL_S)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

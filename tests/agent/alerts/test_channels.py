@@ -13,6 +13,7 @@ import psutil
 import pytest
 from support.alert_receivers import HookServer, SmtpServer, make_certificate, server_context, serving
 from support.ports import free_port
+from support.waiting import lives
 
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send
@@ -298,14 +299,7 @@ time.sleep(3600)
             break
         timeout_s *= 4  # it had not begun yet
     pids = [int(pid) for pid in (folder / "pids").read_text().split()]
-    wait_until(lambda: not any(running(pid) for pid in pids))
-
-
-def running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
 def test_a_command_whose_child_keeps_the_output_open(folder: Path) -> None:

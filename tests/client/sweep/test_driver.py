@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from support.sweep_lab import NAME, Lab
-from support.waiting import wait_until
+from support.waiting import lives, wait_until
 
 from rla_client.sweep.driver import MAX_KILLS
 
@@ -100,9 +100,7 @@ def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
     lab.shell("sleep 1000 & echo $! >left$1", resources={"parallel": 1})
     assert lab.run().endswith("3 finished\n")
     left = [int((lab.folder / f"left{n}").read_text()) for n in (1, 2, 3)]
-    wait_until(
-        lambda: not any(psutil.pid_exists(one) and psutil.Process(one).status() != "zombie" for one in left)
-    )
+    wait_until(lambda: not any(map(lives, left)))
 
 
 # -- drivers that end before their runs ---------------------------------------------------------
@@ -153,7 +151,7 @@ def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
     lab.end(driver, signal.SIGKILL)
     os.kill(begun[0]["pid"], signal.SIGKILL)
     lab.open_gate()
-    wait_until(lambda: not [pid for pid in lab.groups() if psutil.Process(pid).status() != "zombie"], 60)
+    wait_until(lambda: not any(map(lives, lab.groups())), 60)
     assert lab.run().endswith("4 finished\n")
     killed = int(begun[0]["arguments"][1])
     run = lab.journal().runs[killed]

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from support.sweep_lab import make_spec
-from support.waiting import wait_until
+from support.waiting import lives, wait_until
 
 from rla_client.database.runs import Database
 from rla_client.sweep.engines import ray_node
@@ -171,7 +171,7 @@ def test_driver_killed(sweep: Sweep) -> None:
     programs = [pid for _, pid in sweep.writing()]
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    wait_until(lambda: not any(map(_lives, programs)), what="programs end with their driver")
+    wait_until(lambda: not any(map(lives, programs)), what="programs end with their driver")
     sweep.end(sweep.start())
     assert any(run.attempts > 1 for run in sweep.journal().runs.values())
 
@@ -183,7 +183,7 @@ def test_worker_killed(sweep: Sweep) -> None:
     number, program = sweep.writing()[0]
     with suppress(psutil.NoSuchProcess):
         psutil.Process(program).parent().kill()
-    wait_until(lambda: not _lives(program), what="the program ends with its worker")
+    wait_until(lambda: not lives(program), what="the program ends with its worker")
     sweep.end(driver)
     run = sweep.journal().runs[number]
     assert run.attempts == 1 + run.kills
@@ -203,7 +203,7 @@ def test_driver_and_program_killed(sweep: Sweep) -> None:
         os.kill(programs[0], signal.SIGKILL)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    wait_until(lambda: not any(map(_lives, programs)), what="programs end with their driver")
+    wait_until(lambda: not any(map(lives, programs)), what="programs end with their driver")
     sweep.end(sweep.start())
     assert any(run.attempts > 1 for run in sweep.journal().runs.values())
 
@@ -217,12 +217,6 @@ def test_node_killed(cluster: Any, sweep: Sweep) -> None:
     cluster.remove_node(second, allow_graceful=False)
     sweep.end(driver)
     assert any(run.kills for run in sweep.journal().runs.values())
-
-
-def _lives(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 # -- the engine alone ------------------------------------------------------------------------------
