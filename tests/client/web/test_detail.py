@@ -146,7 +146,11 @@ def test_differences(root: Path, make_run: MakeRun, server: PageServer, index: s
     found = server.ask("difference", {"run": name(index), "other": name(other)})
     assert found["sections"]["hyper-parameters"] == [["seed", 0, 1]]
     assert found["lines"][-3:] == ["-seed = 0", "+seed = 1", ""]
-    assert [path for path, _ in server.ask("others", {"run": name(index), "text": "LR=0.1"})] == [name(other)]
+
+    def others() -> list[str]:
+        return [path for path, _ in server.ask("others", {"run": name(index), "text": "LR=0.1"})]
+
+    wait_until(lambda: others() == [name(other)], what="the list to have the new run")
 
 
 def test_differences_read_no_links_and_no_large_files(
