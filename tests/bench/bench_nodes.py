@@ -14,6 +14,7 @@ from __future__ import annotations
 # ruff: noqa: E402 - the paths come first
 import argparse
 import logging
+import math
 import multiprocessing
 import os
 import resource
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--row-s", type=float, default=1.0)
     parser.add_argument("--connections", type=int, default=2)
+    parser.add_argument("--max-startups", nargs="+", default=MAX_STARTUPS)
     parser.add_argument("--append-every-s", type=float, default=4.5)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -70,7 +72,7 @@ def main() -> None:
     os.environ.pop("SSH_AUTH_SOCK", None)
     try:
         if chosen.on == "sftp":
-            for startups in MAX_STARTUPS:
+            for startups in chosen.max_startups:
                 over_sftp(base / startups.partition(":")[0], chosen, startups)
         else:
             into_a_bucket(base / "bucket", chosen)
@@ -87,17 +89,17 @@ def over_sftp(base: Path, chosen: argparse.Namespace, startups: str) -> None:
         settled = fleet.until_settled(server.root)
         print(f"  all nodes begin at once: caught up after {settled:.0f} s", flush=True)
         before, began = fleet.told(), time.monotonic()
-        cpu, lags = _cpu_s(server), []
+        cpu, rows, lags = _cpu_s(server), fleet.rows(), []
         while time.monotonic() - began < chosen.seconds:
             lags += fleet.lags(server.root)
             time.sleep(1.0)
         took, after, used = time.monotonic() - began, fleet.told(), _cpu_s(server) - cpu
-        rows = chosen.nodes * took / chosen.row_s
+        rows = fleet.rows() - rows
         tree = _tree(server)
         print(
             f"  {took:.0f} s: {len(tree)} processes of sshd, {after['connections']} connections, "
             f"{_pss(tree) / 1e6 / chosen.nodes:.1f} MB a node; "
-            f"{1000 * used / took / chosen.nodes:.2f} ms of the master's CPU a node and second; "
+            f"{rows / took:.0f} rows/s; {1000 * used / rows:.2f} ms of the master's CPU and "
             f"{(after['requests'] - before['requests']) / rows:.2f} requests a row; lag p50 "
             f"{statistics.median(lags):.1f} s, p99 {sorted(lags)[int(len(lags) * 0.99)]:.1f} s",
             flush=True,
@@ -177,9 +179,15 @@ class Fleet:
         for node in self._nodes[:: step or max(1, len(self._nodes) // SAMPLED)]:
             path = _progress(node)
             there = root / path.relative_to(node.root)
-            size = there.stat().st_size if there.exists() else 0
-            found.append((path.stat().st_size - size) / ROW_BYTES * self._row_s)
+            if there.exists():
+                found.append((path.stat().st_size - there.stat().st_size) / ROW_BYTES * self._row_s)
+            else:
+                found.append(math.inf)
         return found
+
+    def rows(self) -> int:
+        """How many rows the nodes have written."""
+        return sum(_progress(node).stat().st_size for node in self._nodes) // ROW_BYTES
 
     def until_settled(self, root: Path) -> float:
         """Seconds until no node is far behind."""
