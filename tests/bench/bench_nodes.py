@@ -6,7 +6,7 @@ A node is what the replicator of a machine is, with its own ledger, state folder
 only that many of them share a process, and no training and no agent run beside them. Each has one live
 run, whose `progress.csv` and `log.txt` grow by a row every `--row-s` seconds. All of it, the nodes' part too,
 runs on this machine's cores, so rates per second say little: what counts is the master's CPU time, memory,
-connections and requests for each node, from which docs/scale.md works out how many nodes a master serves.
+connections and requests for each node, from which follows how many nodes a master serves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROW_BYTES = 40
 SETTLED_S = 15.0  # no node is further behind than this: the master has caught up
 PATIENCE_S = 900.0
 AWAY_S = 60.0
-MAX_STARTUPS = ("10:30:100", "200:30:2000")  # sshd's default; what docs/scale.md advises
+MAX_STARTUPS = ("10:30:100", "200:30:2000")  # sshd's default; one for many nodes
 
 
 def main() -> None:
