@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from itertools import count
@@ -126,7 +127,7 @@ class Source:
             return data
 
 
-class Reader(threading.Thread):
+class Reader(threading.Thread, ABC):
     """Takes all of a source in order. `at`: how far it was read; `taken`: and dealt with."""
 
     def __init__(self, source: Source) -> None:
@@ -148,9 +149,9 @@ class Reader(threading.Thread):
             self.taken = self.at
         self.finish()
 
+    @abstractmethod
     def take(self, found: bytes | Mark) -> None:
         """Deal with what came, outside of any lock: it may take as long as it likes."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """Nothing comes any more."""
@@ -374,6 +375,8 @@ class Mirror:
                 self._obey(json.loads(message))
         except BlockingIOError:
             return True
+        except OSError:  # killed before it read what it was told: the connection is reset
+            return False
         return False
 
     def _obey(self, message: dict[str, Any]) -> None:
