@@ -187,6 +187,7 @@ def _lines(diff: str) -> dict[str, Any]:
 def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
     """The newest runs whose path holds a text, but not this one: [path, state]."""
     wanted, own = str(asked.get("text", "")).lower(), str(asked.get("run", ""))
+    site.look(wait=True)
     found = []
     for entry in sorted(site.entries(), key=lambda one: -one.record.opened):
         path = path_of(entry)

@@ -142,6 +142,7 @@ def test_pipes_in_the_place_of_files_hold_nobody_up(root: Path, server: PageServ
 
 
 def test_differences(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
+    server.ask("run", {"run": name(index)})  # so the server has looked, and has not seen the second run
     other = make_run(number=1)
     found = server.ask("difference", {"run": name(index), "other": name(other)})
     assert found["sections"]["hyper-parameters"] == [["seed", 0, 1]]
