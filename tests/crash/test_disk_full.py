@@ -45,9 +45,10 @@ class SmallDisk:
                         file.write(b"x" * size)
 
     def full(self) -> bool:
+        """Whether not even a page is free; takes one each time that it is."""
         try:
             with (self.folder / "probe").open("ab", buffering=0) as file:
-                file.write(b"x")
+                file.write(b"x" * 4096)
         except OSError as error:
             return error.errno == errno.ENOSPC
         return False

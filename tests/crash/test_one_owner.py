@@ -122,8 +122,7 @@ def test_a_living_writer_writes_anew_what_was_deleted_under_it(
     wait_until(bare_agent.serves)
     one = trainer("run", *PACE[:-2])
     wait_until(lambda: one.told > 3000)
-    bases = [*places.spool.glob("*/*.base")]
-    wait_until(lambda: all(name.exists() for name in bases) and len(bases) == 2)
+    wait_until(lambda: len([*places.spool.glob("*/*.base")]) == 2, what="a base of each stream")
     target = one.told + 8000  # by then the writers know the bases
     wait_until(lambda: one.told > target)
     names = stream_names(places.spool)

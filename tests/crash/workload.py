@@ -80,25 +80,25 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, Stop())
     logger.configure(options.folder, options.sinks.split(","))
     logger.set_level(logger.INFO)
-    worker = 0
+    worker, own = 0, os.getpid()
     if options.worker:
         worker = os.fork()
         if worker == 0:
             signal.signal(signal.SIGTERM, Stop())
-            log(1, options)
+            log(1, options, own)
             sys.exit(0)
-    log(0, options)
+    log(0, options, os.getppid())
     if worker:
         os.kill(worker, signal.SIGTERM)
         os.waitpid(worker, 0)
     logger.reset()
 
 
-def log(stream: int, options: argparse.Namespace) -> None:
-    """Log rows 0, 1, 2, … and tell after each."""
+def log(stream: int, options: argparse.Namespace, parent: int) -> None:
+    """Log rows 0, 1, 2, … and tell after each, until `parent` is gone: a worker's may be before it asks."""
     from rla_client import logger
 
-    pipe, parent = options.pipe, os.getppid()
+    pipe = options.pipe
     times: list[str] = []
     floor = Floor() if options.floor else None
     for seq in range(options.rows):

@@ -87,12 +87,13 @@ class Job:
 
     def processes(self) -> list[psutil.Process]:
         """As the job's cgroup would list them: those that carry its marker, and their children."""
-        found: dict[int, psutil.Process] = {}
+        found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get(JOB_VARIABLE) == self.marker or self._ours(process):
-                    found[process.pid] = process
-        return [one for one in found.values() if one.status() != psutil.STATUS_ZOMBIE]
+                ours = process.environ().get(JOB_VARIABLE) == self.marker or self._ours(process)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def _ours(self, process: psutil.Process) -> bool:
         """The agent starts with a clean environment: it is known by its runtime folder."""
@@ -160,6 +161,11 @@ def run_file(root: Path) -> dict[str, Any]:
     (path,) = root.glob("log/table/*/*/*/*/run.json")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
+
+
+def has_ended(root: Path, state: str) -> bool:
+    """Whether there is a run.json yet, and it says so."""
+    return bool(list(root.glob("log/table/*/*/*/*/run.json"))) and run_file(root)["state"] == state
 
 
 @pytest.mark.slow
@@ -303,13 +309,13 @@ def test_a_container_whose_spool_is_the_hosts(
         )
     if ends == "by itself":
         assert process.wait(ENDED_S) == 0, (tmp_path / "out").read_text()
-        wait_until(lambda: list(mounted.rglob("run.json")) and run_file(mounted)["state"] == "finished")
+        wait_until(lambda: has_ended(mounted, "finished"))
         assert curve(mounted) == expected_curve()
     else:
         wait_until(lambda: "saved 40" in (tmp_path / "out").read_text(), 60)
         process.kill()
         process.wait()
-        wait_until(lambda: run_file(mounted)["state"] == "killed", what="the agent sees its lock go")
+        wait_until(lambda: has_ended(mounted, "killed"), what="the agent sees its lock go")
         wait_until(lambda: stream_names(places.spool) == [])
         rows = curve(mounted)
         assert rows == expected_curve()[: len(rows)]

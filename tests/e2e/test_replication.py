@@ -137,9 +137,13 @@ def targets(agent: Any) -> list[dict[str, Any]]:
 def test_status_tells_of_replication(project: Project, agent: Any, wait_until: Callable[..., Any]) -> None:
     training = project.train()
     training.tell("rows 3")
-    wait_until(lambda: targets(agent)[0].get("last_success"), 15, what="a success in status")
-    (target,) = targets(agent)
-    assert set(target["backlog"]) <= {"log"}
+
+    def succeeded() -> dict[str, Any]:
+        """The target, once all but the rows that may still come has gone."""
+        (target,) = targets(agent)
+        return target if target.get("last_success") and set(target["backlog"]) <= {"log"} else {}
+
+    target = wait_until(succeeded, 30, what="a success in status")
     assert target["target"].endswith(str(project.master.root))
     assert target["health"] == "ok"
     assert f":{project.master.port}" in agent.command("status").stdout

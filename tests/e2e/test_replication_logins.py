@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,13 +137,14 @@ def password_remote(master: Sshd, **more: object) -> dict[str, object]:
 
 def places_with(text: str, *roots: Path) -> list[str]:
     """Files below some folders that hold a text."""
-    needle = text.encode()
-    return [
-        str(path)
-        for root in roots
-        for path in root.rglob("*")
-        if path.is_file() and needle in path.read_bytes()
-    ]
+    found = []
+    for root in roots:
+        for place, _, names in os.walk(root):
+            for path in (Path(place, name) for name in names):
+                with suppress(FileNotFoundError):  # of a stream that was taken in, or a temp file, meanwhile
+                    if path.is_file() and text.encode() in path.read_bytes():
+                        found.append(str(path))
+    return found
 
 
 @pytest.mark.slow

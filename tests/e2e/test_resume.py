@@ -105,6 +105,7 @@ def test_killed_and_run_again_equals_uninterrupted(
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLE), "--data-root", str(broken), "--steps", "300"],
             stdout=subprocess.PIPE,
+            pipesize=4096,  # it does not come to its end before we have read of step 120
             text=True,
         )
         assert process.stdout is not None

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,8 @@ def hits(secrets: tuple[str, ...], *folders: Path) -> list[str]:
                 path = Path(base, name)
                 texts = [os.fsencode(name)]
                 if name in files and path.is_file():
-                    texts += contents(path)
+                    with suppress(FileNotFoundError):  # of a stream that was taken in meanwhile
+                        texts += contents(path)
                 found += [
                     f"{secret} in {path.relative_to(folder)}"
                     for secret in secrets

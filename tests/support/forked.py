@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import pytest
 
+from support.waiting import TIME_FACTOR
+
 DEADLINE_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
@@ -21,8 +23,9 @@ _PR_SET_PDEATHSIG = 1
 def in_forked_child(body: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
     """Run `body` in a forked child, which ends without any clean-up; what it returned.
 
-    The child is killed, and the test failed, after `deadline_s` seconds.
+    The child is killed, and the test failed, after `deadline_s` seconds, `TIME_FACTOR` times as many.
     """
+    patience_s = deadline_s * TIME_FACTOR
     child = os.fork()
     if child == 0:
         code = 2
@@ -34,7 +37,7 @@ def in_forked_child(body: Callable[[], bool], deadline_s: float = DEADLINE_S) ->
             traceback.print_exc()
         finally:
             os._exit(code)
-    end = time.monotonic() + deadline_s
+    end = time.monotonic() + patience_s
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -44,4 +47,4 @@ def in_forked_child(body: Callable[[], bool], deadline_s: float = DEADLINE_S) ->
         time.sleep(0.005)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    pytest.fail(f"the forked child was not done within {deadline_s} s")
+    pytest.fail(f"the forked child was not done within {patience_s:g} s")

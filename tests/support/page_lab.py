@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 ADDRESS: Final = re.compile(r"http://\S+/\?token=\S+")
+LAST_LINE: Final = "Ctrl-C ends it\n"  # of what it says when it starts
 CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_OPTIONS: Final = (
     "--no-sandbox",  # tests run as root, and in containers without user namespaces; it sees our page alone
@@ -162,8 +163,10 @@ class PageServer:
         assert alive or self.process.returncode == 0, (self.process.returncode, self.told())
 
     def _address(self) -> str | None:
-        found = ADDRESS.search(self.output.read_text())
-        if found is None and self.process.poll() is not None:
+        ended = self.process.poll() is not None
+        said = self.output.read_text()
+        found = ADDRESS.search(said) if LAST_LINE in said else None
+        if found is None and ended:
             message = f"rla web ended with {self.process.returncode}: {self.told()}"
             raise AssertionError(message)
         return found and found.group()

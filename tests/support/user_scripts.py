@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rla_client.launcher.settle import streams_of
 from support.waiting import wait_until
 
 COUNTER_ENV = """
@@ -124,12 +125,16 @@ class Scripts:
         return done
 
     def runs(self, count: int = 1) -> list[RunFolder]:
-        """The runs in `data`, oldest first, once all have ended and lie in their files."""
+        """The runs in `data`, oldest first, once all have ended and lie in their files, films too."""
         data = self.folder / "data"
 
         def ended() -> bool:
-            states = [json.loads(path.read_text())["state"] for path in (data / "log").rglob("run.json")]
-            return len(states) == count and "running" not in states
+            found = list((data / "log").rglob("run.json"))
+            states = [json.loads(path.read_text())["state"] for path in found]
+            if len(states) != count or "running" in states:
+                return False
+            # a run's end is told before its last jobs are done: these go from the spool when they are
+            return not any(any(streams_of(os.path.realpath(path.parent))) for path in found)
 
         wait_until(ended, 60, lambda: f"{count} ended runs among {list(data.rglob('run.json'))}")
         found = [RunFolder(path.parent, data) for path in (data / "log").rglob("run.json")]

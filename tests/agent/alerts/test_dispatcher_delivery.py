@@ -41,7 +41,7 @@ def test_a_restart_neither_loses_nor_doubles(scene: Scene) -> None:
     training.kill()
     scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 4)
     agent.restart()
-    assert agent.status()["alerts"]["waiting"] == 4
+    scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 4, what="what waited before")
     with serving(HookServer(port)) as hook:
         scene.wait_until(lambda: len(events(hook)) == 4, 60, what="all alerts")
         scene.wait_until(lambda: sent(agent) == 4)
@@ -88,7 +88,7 @@ def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
         scene.wait_until(lambda: smtp.connections and len(scene.hook.posts) == 1)
         training.say(1.0, "nan", "flush")
         scene.wait_until(lambda: len(scene.hook.posts) == 2, what="the other channel")
-        assert agent.status()["alerts"]["waiting"] == 2
+        scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 2, what="a note that it was sent")
         assert agent.stop() == 0, "it does not wait for the server"
     training.kill()
 

@@ -94,8 +94,12 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
     other = ITEM.replace("000001", "000002")
     log = node.run(other)
     paths = [log / "progress.csv", log / "log.txt"]
+    for path in paths:
+        path.write_text(f"begin,{path.name}\n")
     node.start()
     root = BucketPath(server, bucket)
+    there = [root / str(path.relative_to(node.root)) for path in paths]
+    wait_until(lambda: all(path.exists() for path in there), 30, "files that can be appended to")
     for turn in range(12):
         for path in paths:
             with path.open("a") as file:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.prune_lab import wait_clean
 from support.replication_lab import (
     ITEM,
     NO_EXTENSIONS,
@@ -258,6 +259,7 @@ def test_the_same_code_of_two_items_is_one_file_on_the_master(node: Node, master
     (node.item("code") / "model.py").write_bytes(data)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 20)
+    wait_clean(node)  # what was written counts when the sender has come back
     before = time.time()
     wait_until(lambda: noted(node, before), 10)
     sent = written(node)
@@ -334,6 +336,7 @@ def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     (node.item("results") / "x.bin").write_bytes(random_bytes(300_000))
     node.start()
     wait_until(lambda: same_trees(node, master.root), 20)
+    wait_clean(node)  # a file is there a moment before it is in the ledger
     assert node.stop() == 0
     with closing(sqlite3.connect(node.state / "replicate" / "ledger.db")) as db:
         session = FolderSession(str(master.root))

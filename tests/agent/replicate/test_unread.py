@@ -94,8 +94,8 @@ def test_a_folder_that_gives_an_error_is_named_and_looked_at_again(near: Node, t
     (bad / "x.bin").write_bytes(b"x")
     (near.item("tmp_data") / "after.bin").write_bytes(b"after")
     near.start(*failing("getdents64", bad, when="1..6"))
+    why = wait_until(lambda: parked(near).get(f"results/{ITEM}/bad"), 20)  # of six looks, a second apart
     wait_until((there / "tmp_data" / ITEM / "after.bin").exists, 30)
-    why = wait_until(lambda: parked(near).get(f"results/{ITEM}/bad"), 20)
     assert "Input/output error" in why
     assert "check the disk" in why
 

@@ -40,11 +40,15 @@ def test_the_parameters_of_a_resume_and_the_traceback_are_shown(
         found = [json.loads(path.read_text()) for path in data.glob("log/t/*/*/*/*/run.json")]
         return dict(found[0]) if found else {}
 
+    def failed_with(text: str) -> bool:
+        now = about()
+        return now.get("state") == "failed" and text in now["reason"]
+
     for lr in ("0.1", "0.5"):
         command = [sys.executable, "-c", PROGRAM, str(data), lr]
         done = subprocess.run(command, timeout=60, check=False, env=dict(os.environ), capture_output=True)
         assert b"ValueError" in done.stderr
-        wait_until(lambda: about().get("state") == "failed" and f"lr {lr}" in about()["reason"])  # noqa: B023 - waited for here
+        wait_until(lambda: failed_with(f"lr {lr}"))  # noqa: B023 - waited for here
     shown = rla("show", "-d", str(data)).stdout
     assert "parameter.resumed-1.json  lr 0.1 → 0.5" in shown
     assert shown.count("Traceback (most recent call last)") == 1

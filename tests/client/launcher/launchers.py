@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.waiting import TIME_FACTOR
+
 TRAINING = '''
 import sys
 import time
@@ -63,6 +65,7 @@ def search(ctxt, seed=1, epochs=12, epoch_s=0.0, noise=np.float32(0.5)):
 '''
 
 FIXED_HASH = {"PYTHONHASHSEED": "0"}
+DEADLINE_S = 60 * TIME_FACTOR  # of a program
 
 
 def write(folder: Path, options: str = "", calls: str = "search()") -> Path:
@@ -89,7 +92,7 @@ def start(path: Path, *arguments: str, **options: str) -> subprocess.Popen[str]:
 def run(path: Path, *arguments: str) -> str:
     """Run a launcher to its end; its output."""
     process = start(path, *arguments)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, output
     return output
 

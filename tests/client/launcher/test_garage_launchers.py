@@ -232,7 +232,7 @@ def run(folder: Path, text: str, *arguments: str) -> Path:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * launchers.DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -37,7 +37,7 @@ def start(name: str, *arguments: Any) -> Any:
 
 def test_the_smallest_launcher(tmp_path: Path) -> None:
     process = start("garage_style.py")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=launchers.DEADLINE_S)
     assert process.returncode == 0, output
     folder = tmp_path / "data" / "local" / "experiment" / "random_search_seed=3"
     settle(folder)
@@ -58,7 +58,7 @@ def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) 
         if "epoch #2 | EpochTime" in line:
             break
     killed.kill()
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=launchers.DEADLINE_S)
     first, second = sorted((tmp_path / "data" / "local" / "experiment").iterdir())
     assert commands.resume(second) == 0
     settle(first)

@@ -114,7 +114,7 @@ def test_a_launcher_under_rla_agent_run(tmp_path: Path) -> None:
         tmp_path / "l.py", "@wrap_experiment(archive_launch_repo=False)\ndef one(ctxt): row(a=1)\none()\n"
     )
     command = [sys.executable, "-m", "rla_agent", "run", "--no-console", "--", sys.executable, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=launchers.DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert [row["a"] for row in rows(tmp_path / BASE / "one")] == ["1"]
 
@@ -123,7 +123,7 @@ HOLDING = """
 @wrap_experiment(archive_launch_repo=False, use_existing_dir=True, log_dir="same")
 def held(ctxt, who="", ask=False):
     if os.fork() == 0:  # a worker that outlives a killed training
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     row(who=who)
     print("PID", os.getpid(), flush=True)
@@ -142,7 +142,7 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
             pass
         record = (tmp_path / "same" / "metadata.json").read_bytes()
         second = launchers.start(path, "two")
-        output, _ = second.communicate(timeout=60)
+        output, _ = second.communicate(timeout=launchers.DEADLINE_S)
         assert second.returncode == 1
         assert f"process {first.pid} is writing into {tmp_path / 'same'}" in output
         assert (tmp_path / "same" / "metadata.json").read_bytes() == record  # nothing was touched
@@ -311,7 +311,7 @@ def test_a_rerun_has_the_archived_modules_and_the_recorded_variables(
     (tmp_path / ".gitignore").write_text("state/\n")
     variable = {"PYTHONPATH": str(helper.parent)} if how == "PYTHONPATH" else {"HELPER": str(helper)}
     environment = {**os.environ, **variable, "PYTHONHASHSEED": "3"}
-    subprocess.run([sys.executable, str(path)], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, str(path)], check=True, env=environment, timeout=launchers.DEADLINE_S)
     helper.write_text("SCALE = 5\n")
     monkeypatch.setenv("PYTHONHASHSEED", "random")
     if how == "PYTHONPATH":
@@ -332,7 +332,7 @@ def test_a_launcher_that_changes_its_folder_is_started_where_it_was(tmp_path: Pa
     path = write(tmp_path / "scripts" / "moving.py", MOVING)
     early = "import os\nos.makedirs('work', exist_ok=True)\nos.chdir('work')\n"
     path.write_text(early + path.read_text())
-    subprocess.run([sys.executable, "scripts/moving.py"], check=True, timeout=60)
+    subprocess.run([sys.executable, "scripts/moving.py"], check=True, timeout=launchers.DEADLINE_S)
     folder = tmp_path / "work" / BASE / "moving"
     assert json.loads((folder / "metadata.json").read_text())["launch"]["folder"] == str(tmp_path)
     assert commands.resume(folder) == 0
@@ -373,7 +373,11 @@ def test_the_configuration_above_the_launcher_is_found(
 
     def folder() -> Path:
         output = subprocess.run(
-            [sys.executable, str(path)], capture_output=True, check=True, text=True, timeout=60
+            [sys.executable, str(path)],
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=launchers.DEADLINE_S,
         ).stdout
         return Path(next(line[4:] for line in output.splitlines() if line.startswith("DIR ")))
 

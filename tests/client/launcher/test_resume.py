@@ -43,7 +43,7 @@ def kill_at(path: Path, epoch: int) -> None:
         if f"epoch #{epoch} | EpochTime" in line:
             break
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=launchers.DEADLINE_S)
 
 
 def events(folder: Path) -> list[tuple[int, dict[str, float]]]:
@@ -157,7 +157,7 @@ def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
 @pytest.mark.slow
 def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)
-    path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.05)")
+    path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.2)")
     kill_at(path, 8)
     folder = only(tmp_path / "killed")
     temporary = tmp_path / "temporary"
@@ -178,7 +178,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         if "epoch #6 | EpochTime" in line:
             break
     os.killpg(resuming.pid, 9)
-    resuming.communicate(timeout=60)
+    resuming.communicate(timeout=launchers.DEADLINE_S)
     assert list(temporary.glob("rla-launch-*")) == []
     with pytest.raises(FileNotFoundError):
         commands.resume(folder, 11)
@@ -200,7 +200,7 @@ def test_killed_before_the_first_snapshot_begins_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
-    calls = "for seed in (1, 2, 3):\n    search(seed=seed, epoch_s=0.05 if seed == 2 else 0.0)"
+    calls = "for seed in (1, 2, 3):\n    search(seed=seed, epoch_s=0.1 if seed == 2 else 0.0)"
     path = launchers.write(tmp_path / "sweep", "name_parameters='passed'", calls)
     process = launchers.start(path)
     seen = 0
@@ -209,9 +209,9 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
         if seen == 2:
             break
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=launchers.DEADLINE_S)
     base = tmp_path / "sweep" / "data" / "local" / "experiment"
-    second = base / "search_seed=2_epoch_s=0.05"
+    second = base / "search_seed=2_epoch_s=0.1"
     assert sorted(entry.name for entry in base.iterdir()) == ["search_seed=1_epoch_s=0.0", second.name]
     assert commands.resume(second) == 0
     settle(second)
@@ -234,7 +234,7 @@ def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
             commands.resume(only(tmp_path / "live"))
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=launchers.DEADLINE_S)
 
 
 def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=launchers.DEADLINE_S,
         check=False,
     )
 
@@ -364,7 +364,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=launchers.DEADLINE_S)
         (log,) = (found.parent for found in project.rglob("variant.json"))
         program = f"from rla_client.launcher import commands; raise SystemExit(commands.resume({str(log)!r}))"
         process = subprocess.Popen(
@@ -375,7 +375,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
                 break
         else:
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=launchers.DEADLINE_S)
     assert process.returncode == 0
     settle(log)
     assert launchers.rows(log) == whole["rows"]

@@ -43,7 +43,7 @@ def kill_at(path: Path, line: str) -> str:
     else:
         pytest.fail("".join(told))
     process.kill()
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=launchers.DEADLINE_S)
     return "".join(told) + rest
 
 
@@ -105,7 +105,7 @@ def test_a_finished_one_is_begun_anew(tmp_path: Path) -> None:
 def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLA_RESUME", "must")
     process = launchers.start(project(tmp_path / "p"))
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=launchers.DEADLINE_S)
     assert process.returncode == 1
     assert "resume='must', but table 'task/search'" in out
     assert not items(tmp_path / "p")
@@ -127,12 +127,12 @@ def test_one_that_is_still_going_is_refused(tmp_path: Path) -> None:
         assert first.stdout is not None
         assert any("epoch #1 |" in line for line in first.stdout)
         second = launchers.start(path)
-        out, _ = second.communicate(timeout=60)
+        out, _ = second.communicate(timeout=launchers.DEADLINE_S)
         assert second.returncode == 1
         assert "is being written by a running process" in out or "still being written" in out
     finally:
         first.kill()
-        first.communicate(timeout=60)
+        first.communicate(timeout=launchers.DEADLINE_S)
     assert len(items(path.parent)) == 1
 
 
@@ -164,7 +164,7 @@ def test_each_call_of_a_program_has_an_id_of_its_own(tmp_path: Path) -> None:
         if seen:
             break
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=launchers.DEADLINE_S)
     assert [found[:2] for found in keys(path.parent)] == [("sweep-3", "finished"), ("sweep-3:2", "killed")]
     kill_at(path, "now the outer one")
     found = keys(path.parent)
@@ -198,7 +198,7 @@ def test_another_functions_run_is_refused(tmp_path: Path) -> None:
     kill_at(path, "epoch #1 | EpochTime")
     path.write_text(path.read_text().replace("search(", "other("))
     process = launchers.start(path)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=launchers.DEADLINE_S)
     assert process.returncode == 1
     assert "was started by search, so other cannot continue it" in out
 
@@ -275,7 +275,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
     first = launchers.start(path)
     monkeypatch.setenv("SLURM_PROCID", "1")
     assert "did not tell where the run continues" not in launchers.run(path)
-    out, _ = first.communicate(timeout=60)
+    out, _ = first.communicate(timeout=launchers.DEADLINE_S)
     assert first.returncode == 0, out
     assert len(items(path.parent)) == 1
 

@@ -29,6 +29,7 @@ from rla_client.launcher import (
     tabular,
     wrap_experiment,
 )
+from rla_client.launcher.settle import settle
 
 
 class Algo:
@@ -162,6 +163,7 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
         first({"log_dir": "cut"}, stop=3)
     folder = second({"log_dir": "cut", "use_existing_dir": True}, source="cut")
     elsewhere = second({"log_dir": "elsewhere"}, source="cut")
+    settle(tmp_path / "whole")
     whole = launchers.rows(tmp_path / "whole")
     assert len(whole) == 5
     assert launchers.rows(folder) == whole

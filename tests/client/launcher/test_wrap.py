@@ -137,6 +137,8 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
 
     before, clock = rla_logger.get_current(), time_step_holder.get_time()
     first, second, third = outer()
+    for folder in (second, third):  # the flush was of the outer one
+        settle(folder)
     assert rla_logger.get_current() is before
     assert time_step_holder.get_time() == clock
     assert launchers.rows(first) == [{"TotalEnvSteps": "50", "outer": "1", "time-step": "50"}]
@@ -252,7 +254,7 @@ def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> N
     folders = [
         line
         for process in started
-        for line in process.communicate(timeout=60)[0].splitlines()
+        for line in process.communicate(timeout=launchers.DEADLINE_S)[0].splitlines()
         if line.startswith(os.sep)
     ]
     assert len(folders) == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -37,11 +38,12 @@ class Terminal:
         os.close(there)
         os.set_blocking(self.here, False)
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in a character
 
     def look(self) -> str:
         try:
             while data := os.read(self.here, 65536):
-                self.shown += data.decode(errors="replace")
+                self.shown += self._decoder.decode(data)
         except OSError:  # nothing more now, or ever
             pass
         return self.shown

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from support.sweep_lab import NAME, Lab
-from support.waiting import lives, wait_until
+from support.waiting import TIME_FACTOR, lives, wait_until
 
+from rla_client.launcher.settle import settle
 from rla_client.sweep.driver import MAX_KILLS
 
 
@@ -403,6 +405,8 @@ def as_numbers(rows: dict[Any, list[list[str]]]) -> dict[Any, list[list[float]]]
 
 def check_database(lab: Lab, lrs: list[float]) -> None:
     assert set(lab.states()) == {"finished"}
+    for log in lab.root.glob("log/task/*/*/*/*"):
+        settle(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
     assert as_numbers(lab.rows()) == as_numbers(whole(lrs))
     assert len(list(lab.root.glob("log/task/*/*/*/*/run.json"))) == len(lrs) * 2
 
@@ -416,7 +420,8 @@ def kill_driver(lab: Lab, agent: Any) -> None:
 def kill_runs(lab: Lab, agent: Any) -> None:
     kill_driver(lab, agent)
     for group in lab.groups():
-        os.kill(group, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(group, signal.SIGKILL)
 
 
 def kill_machine(lab: Lab, agent: Any) -> None:
@@ -449,7 +454,8 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
     driver = lab.start()
     wait_until(lambda: sum(len(rows) for rows in lab.rows().values()) > 4, 60)
     for group in lab.groups():
-        os.kill(group, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(group, signal.SIGKILL)
     assert lab.end(driver).endswith("4 finished\n")
     assert sum(run.kills for run in lab.journal().runs.values()) >= 1
     check_database(lab, LRS[:2])

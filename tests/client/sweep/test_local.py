@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.waiting import TIME_FACTOR, wait_until
+from support.waiting import TIME_FACTOR, lives, wait_until
 
 from rla_client.contract.paths import Places
 from rla_client.sweep.engines import local
@@ -349,14 +349,6 @@ def test_a_script_without_its_interpreter(make: Make) -> None:
     assert engine.path("1.txt").read_text() == "a b\n"
 
 
-def status_of(pid: int) -> str:
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if Path(f"/proc/{pid}").exists()
-        else "Z"
-    )
-
-
 @pytest.mark.parametrize("kill", [False, True])
 def test_stop(make: Make, kill: bool) -> None:
     engine = make(parallel=2)
@@ -378,7 +370,7 @@ def test_what_a_run_leaves_behind_ends_with_it(make: Make) -> None:
     engine.shell(1, "sleep 1000 & echo $! >left.pid")
     assert engine.next().status == 0
     left = int(engine.path("left.pid").read_text())
-    wait_until(lambda: not psutil.pid_exists(left) or status_of(left) == "Z", 30, "end of what was left")
+    wait_until(lambda: not lives(left), 30, "end of what was left")
     wait_until(lambda: group_of(str(engine.path("1.lock"))) is None, 30)
 
 
@@ -421,6 +413,7 @@ def test_adopted(make: Make) -> None:
     assert second.next() == Ended(1, None)
     assert first.path("1.exit").read_text() == "0\n"
     assert second.room() == 1
+    wait_until(lambda: not is_held(work.lock), 30)  # its supervisor lets go of it a moment after it told
     assert not make(parallel=1).adopt(work, ""), "it is over"
     assert not make(parallel=1).adopt(second.work(7, "true"), ""), "it never was"
 

@@ -16,7 +16,9 @@ import psutil
 import pytest
 from support.slurm_lab import CORES, SlurmLab
 from support.sweep_lab import NAME, Lab, make_spec
-from support.waiting import wait_until
+from support.waiting import TIME_FACTOR, wait_until
+
+from rla_client.launcher.settle import settle
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
 STEPS = 6
@@ -113,6 +115,8 @@ def told(lab: Lab) -> str:
 def assert_each_run_is_done_once(lab: Lab, count: int = 2 * len(LRS)) -> None:
     """All finished in the database, with each row once."""
     assert lab.states() == ["finished"] * count, told(lab)
+    for log in lab.root.glob("log/task/*/*/*/*"):
+        settle(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
     found = sorted(lab.root.glob("log/task/*/*/*/*/run.json"))
     assert [json.loads(path.read_text())["state"] for path in found] == ["finished"] * count
     assert len({path.parent.name.partition("_&")[2] for path in found}) == count
@@ -171,7 +175,7 @@ def test_a_driver_that_is_killed_leaves_jobs_to_the_next(training: Lab, slurm_la
     training.run(*SLURM)
     assert_each_run_is_done_once(training)
     assert attempts(training) == [1] * 12
-    assert not queue(slurm_lab)
+    wait_until(lambda: not queue(slurm_lab), what="an empty queue")
 
 
 @pytest.mark.soak

@@ -10,16 +10,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import TIME_FACTOR
 from support.written_runs import MakeRun
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable, OptionList, Static
 
 from rla_client.database.fleet import FLEET_FOLDER
 from rla_client.database.runs import Database
 from rla_client.top.app import Choose, TopApp
 from rla_client.top.source import Source
 
-PATIENCE_S = 30.0
+PATIENCE_S = 30.0 * TIME_FACTOR
 
 
 def app_of(root: Path) -> TopApp:
@@ -138,7 +139,7 @@ def test_a_metric_is_chosen_for_list_and_curves(root: Path, make_run: MakeRun) -
     async def play(app: TopApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: bool(rows(app)) and rows(app)[0][5] == "return")
         await pilot.press("m")
-        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await until(pilot, lambda: isinstance(app.focused, OptionList))
         await pilot.press("down", "down", "enter")
         await until(pilot, lambda: not isinstance(app.screen, Choose) and rows(app)[0][5] == "loss")
         assert rows(app)[0][6] == "0.125"

@@ -13,6 +13,7 @@ import termios
 import time
 from pathlib import Path
 
+from support.waiting import TIME_FACTOR
 from support.written_runs import MakeRun
 
 COMMAND = [sys.executable, "-m", "rla_client.cli.app", "top", "--data-root"]
@@ -48,7 +49,7 @@ def read_some(terminal: int) -> bytes:
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
-    shown, deadline = b"", time.monotonic() + 60
+    shown, deadline = b"", time.monotonic() + 60 * TIME_FACTOR
     while text not in shown:
         assert time.monotonic() < deadline, shown
         shown += read_some(terminal)

@@ -57,6 +57,7 @@ def test_overview(server: PageServer, index: str) -> None:
 
 
 def test_a_failed_run_tells_why(root: Path, make_run: MakeRun, server: PageServer) -> None:
+    server.ask("runs")  # so the server has looked, and has not seen the run half written
     index = make_run(number=1, state="failed")
     rewrite(root, index, "run.json", reason="ValueError: <b>no</b>", exit_code=3)
     warnings = [f"[WARN] {n} : \x1b[31mw{n}\x1b[0m" for n in range(20)]

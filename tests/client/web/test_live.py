@@ -15,6 +15,12 @@ from rla_client.web.live import Watcher
 from rla_client.web.site import Site
 
 
+@pytest.fixture(autouse=True)
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes, the list changes in none that does not ask for it."""
+    monkeypatch.setattr("rla_client.web.site.LOOK_S", 1e6)
+
+
 @pytest.fixture
 def index(root: Path) -> str:
     return write_run(root, state="running", rows=3)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from support.waiting import TIME_FACTOR
 
 from rla_client.web.files import CHUNK_BYTES, MAX_LISTED, readable
 from rla_client.web.media import MAX_STEPS, grouped, stepped
@@ -113,7 +114,7 @@ def test_a_hundred_thousand_files_are_listed_in_bounds(one: OneRun) -> None:
         os.mknod(folder / f"{number}-many.png")
     begun = time.monotonic()
     answer = one.server.post("media", {"run": one.path})
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 20 * TIME_FACTOR
     many = next(group for group in answer.json["groups"] if group["name"] == "many.png")
     assert many["count"] == 100_000
     assert len(many["files"]) == MAX_STEPS
@@ -335,7 +336,7 @@ def test_a_log_of_five_gigabytes_and_a_line_of_100_megabytes(one: OneRun) -> Non
     assert one.ask("text", kind="log", path="log.txt", around=hit["hits"][0][0])["end"] > hit["hits"][0][0]
     os.truncate(log, 5 << 30)  # a hole: nobody wrote that
     assert one.ask("text", kind="log", path="log.txt")["size"] < 5 << 30
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 20 * TIME_FACTOR
 
 
 def test_a_search_goes_on_where_it_ended(one: OneRun) -> None:
@@ -390,7 +391,7 @@ def test_a_hostile_text_costs_no_more_than_its_length() -> None:
         b"\x1b[0" + b"0" * CHUNK_BYTES,
     ):
         readable(data)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 2 * TIME_FACTOR
 
 
 # -- checkpoints and system metrics -----------------------------------------------------------------

@@ -388,7 +388,7 @@ def test_smoothing_is_that_of_rla_plot(sweep: View, root: Path) -> None:
         sweep.page.keyboard.press("ArrowRight")
     assert slider.input_value() == "5"
     sweep.page.wait_for_function(
-        "() => document.querySelector('section.panel[data-metric=loss]').panel.asked.smooth === 5"
+        "() => document.querySelector('section.panel[data-metric=loss]')?.panel.asked?.smooth === 5"
     )
     told = sweep.server.ask("runs")
     columns = read_columns(root, told["table"][1], told["index"][1])
@@ -506,7 +506,7 @@ def test_pointing_at_a_curve_names_it_in_the_list(sweep: View) -> None:
 
 @slow
 def test_metrics_are_found_by_name(sweep: View) -> None:
-    assert sweep.page.locator("section.panel").count() == 2
+    sweep.page.wait_for_function("() => document.querySelectorAll('section.panel').length === 2")
     sweep.field("metrics").fill("LOS")
     sweep.page.wait_for_function("() => document.querySelectorAll('section.panel').length === 1")
     sweep.shown("loss", 6)

@@ -77,6 +77,7 @@ def test_a_view_is_a_link(page_server: Serve, root: Path, page: Page) -> None:
     view.shown("return", 5)
     view.field("group").fill("lr")
     view.field("group").press("Enter")
+    view.shown("return", 2)  # else the panels are laid out anew while they are clicked
     page.check("input[name=logY]")
     view.panel("loss").get_by_role("button", name="Wide").click()
     page.locator("#panels summary").first.click()

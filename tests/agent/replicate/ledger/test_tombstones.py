@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.prune_lab import wait_clean
 from support.replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
 from support.waiting import wait_until
 
@@ -94,8 +95,10 @@ def sent(node: Node, master: Sshd) -> Node:
     (node.item("archive_tester", OTHER).parent / (Path(OTHER).name + ".json")).write_text("{}")
     node.item("archive_tester", OTHER).rmdir()
     node.start()
-    wait_until((master.root / "log" / ITEM / "SHA256SUMS").exists, 30)
+    for item in (ITEM, OTHER):
+        wait_until((master.root / "log" / item / "SHA256SUMS").exists, 30)
     wait_same(node, master.root, 30)
+    wait_clean(node)  # a file is there a moment before it is in the ledger
     return node
 
 
