@@ -55,14 +55,14 @@ class Reading:
     """What one look at a configuration found.
 
     Attributes:
-        changed: st_ctime_ns before it was read (a chmod counts too), -1 where there is no file.
+        changed: st_ctime_ns (a chmod counts too), inode and size before it was read; None without a file.
         config: its content, None where it cannot be used.
         faults: why not.
         real: its path without links.
         foreign: why it may not name programs: somebody else can change it.
     """
 
-    changed: int
+    changed: tuple[int, int, int] | None
     config: Config | None = None
     faults: tuple[str, ...] = ()
     real: str = ""
@@ -268,7 +268,7 @@ def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
     found = ConfigReader().reading(str(path), START_WAIT_S)
     if found is not None and found.config is not None:
         machine = found.config.agent
-    faults = found.faults if found is not None and found.config is None and found.changed >= 0 else ()
+    faults = found.faults if found is not None and found.config is None and found.changed is not None else ()
     if faults or found is None:
         _log.error("%s does not count: %s", path, "; ".join(faults) or "it cannot be read now")
     values, sources, usual = {}, {}, AgentConfig()
@@ -288,10 +288,11 @@ def _read(config: str, former: Reading | None) -> Reading:
         OSError: of the kind that passes.
     """
     try:
-        changed = os.stat(config).st_ctime_ns
+        status = os.stat(config)
+        changed = (status.st_ctime_ns, status.st_ino, status.st_size)
     except OSError as error:
         _raise_passing(error)
-        changed = -1
+        changed = None
     if former is not None and former.changed == changed:
         foreign = _foreign(config) if former.config else ""
         return former if foreign == former.foreign else replace(former, foreign=foreign)

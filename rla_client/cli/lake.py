@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -289,11 +290,13 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, path: Path) -> int:
     from rla_client.contract.files import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    reader = (
-        result.to_arrow_reader(BATCH)
-        if hasattr(result, "to_arrow_reader")
-        else result.fetch_record_batch(BATCH)
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
+        reader = (
+            result.to_arrow_reader(BATCH)
+            if hasattr(result, "to_arrow_reader")
+            else result.fetch_record_batch(BATCH)
+        )
     count = 0
     with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, reader.schema) as writer:
         for batch in reader:

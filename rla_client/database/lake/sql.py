@@ -284,6 +284,8 @@ class Session:
             raise told(error, timeout_s) from error
         finally:
             timer.cancel()
+            if timeout_s:
+                timer.join()  # else its thread may be the last to hold the connection, while Python ends
 
 
 def fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:

@@ -34,7 +34,8 @@ export async function open(page, path, query) {
   const buttons = names.map((name) => h("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "tab-body", onclick: () => choose(name), onkeydown: arrows,
   }, name[0].toUpperCase() + name.slice(1)));
-  const context = { path, signal: stop.signal, query, run: () => run, goTo: choose,
+  const leave = () => { stop.abort(); leaveTab.abort(); };
+  const context = { path, signal: stop.signal, query, run: () => run, goTo: choose, leave,
     save: (values) => { for (const [name, value] of Object.entries(values)) value ? query.set(name, value) : query.delete(name); remember(query); } };
   const whole = h("div", { class: "runpage" }, head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the run" }, buttons), body);
   fill(page, whole);
@@ -69,7 +70,7 @@ export async function open(page, path, query) {
   showHead(head, run, context, look);
   choose(names.includes(query.get("tab")) ? query.get("tab") : "overview");
   repeat(look, () => (run.live || run.state in HINTS ? LIVE_MS : QUIET_MS), stop.signal);
-  return () => { stop.abort(); leaveTab.abort(); };
+  return leave;
 }
 
 // -- the head: state, name, tags, what can be done ------------------------------------------------
@@ -87,7 +88,7 @@ function showHead([top, line, troubles], run, context, look) {
       h("span", { class: "tags" }, run.tags.map((tag) => h("span", { class: "tag" }, tag, " ",
         h("button", { type: "button", class: "small online", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
       h("span", { class: "push" }), h("a", { href: `#/runs?run=${encodeURIComponent(run.path)}` }, "Curves"), " ", h("a", { href: `#/compare?run=${encodeURIComponent(run.path)}` }, "Files side by side"),
-      h("button", { type: "button", class: "online", onclick: () => moveToTrash(top.parentElement, run) }, "Move to trash…")));
+      h("button", { type: "button", class: "online", onclick: () => moveToTrash(top.parentElement, run, context.leave) }, "Move to trash…")));
   fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
       [run.live ? "last row" : "ended", run.live ? ago(run.now, rowTime(run)) : timeText(run.about.closed ?? rowTime(run))],
@@ -120,7 +121,7 @@ function ago(now, then) {
   return typeof then === "number" ? `${durationText(Math.max(0, Math.round(now - then)))} ago` : "";
 }
 
-async function moveToTrash(whole, run) {
+async function moveToTrash(whole, run, leave) {
   const about = await ask("trash", { run: run.path });
   if (whole.querySelector("dialog")) return;  // clicked twice
   const lacking = about.lacking?.files ? `The master lacks ${about.lacking.files} of its files (${bytesText(about.lacking.bytes)}): not replicated yet. ` : "";
@@ -133,6 +134,7 @@ async function moveToTrash(whole, run) {
     dialog.remove();
     if (dialog.returnValue !== "yes") return;
     const gone = await ask("trash", { run: run.path, sure: true });
+    leave();  // nobody asks for it any more
     const undo = async () => { await ask("restore", gone); location.reload(); };
     fill(whole, h("div", { class: "banner", role: "status" }, h("b", {}, `${run.table}/${run.date} is in the trash. `),
       h("button", { type: "button", onclick: undo }, "Undo"), " ", h("a", { href: "#/runs" }, "All runs"),

@@ -152,15 +152,20 @@ class Runs {
 
   /** The server has a later version of the list. */
   async changed(version) {
-    if (version <= this.store.version || this.refreshing) return;
+    this.told = version;
+    if (this.refreshing) return;
     this.refreshing = true;
     try {
-      const before = new Set(this.drawn().map((row) => row.number));
-      if (!await this.store.refresh()) return;
-      await this.apply(false);
-      const now = this.drawn();
-      if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") this.panels.ask();
-      else await this.panels.learn();
+      while (this.told > this.store.version) {
+        this.told = 0;  // until it tells of another one
+        const before = new Map(this.drawn().map((row) => [row.number, row.metric]));
+        if (!await this.store.refresh()) continue;
+        await this.apply(false);
+        const now = this.drawn();
+        if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") { this.panels.ask(); continue; }
+        if (now.some((row) => row.metric && !before.get(row.number))) this.panels.change();  // first rows: no panel knows its curve
+        await this.panels.learn();
+      }
     } finally { this.refreshing = false; }
   }
 

@@ -56,7 +56,7 @@ def test_a_file_its_change_and_its_end(reader: ConfigReader, tmp_path: Path) -> 
     path.unlink()
     gone = reader.reading(str(path), UNTIL_READ_S)
     assert gone is not None
-    assert (gone.changed, gone.config) == (-1, None)
+    assert (gone.changed, gone.config) == (None, None)
     assert reader.problems() == []
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,14 @@ def filled(root: Path, make_run: MakeRun) -> Path:
 
 def answers(root: Path) -> list[str]:
     return [repr(database.open(root).sql(query).fetchall()) for query in QUERIES]
+
+
+def test_the_clock_of_a_query_ends_with_it(filled: Path) -> None:
+    """A thread that outlives it would be the last to hold the connection, and abort a Python that ends."""
+    before = {*threading.enumerate()}
+    for _ in range(20):
+        database.open(filled).sql(QUERIES[1], timeout_s=60)
+        assert {*threading.enumerate()} <= before
 
 
 def now() -> float:

@@ -603,6 +603,24 @@ def test_a_new_row_appears(page_server: Serve, root: Path, page: Page) -> None:
 
 
 @slow
+def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Page) -> None:
+    write_page_run(root, 0)
+    view = View(page, page_server(root))
+    view.shown("return", 1)
+    live = LiveRun(root, 3, rows=0)
+    table = live.folder / "progress.csv"
+    header = table.read_text()
+    table.unlink()  # an agent writes it with the first row
+    view.row(1).wait_for()
+    view.page.wait_for_timeout(1000)  # until the panel has asked for the run, too, and got nothing
+    table.write_text(header)
+    live.append(55.0)
+    view.shown("return", 2)
+    live.append(56.0)
+    view.until("return", "chart.data.slice(1).some((ys) => ys.includes(56))")
+
+
+@slow
 def test_a_new_run_appears_and_one_that_went_goes(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0)
     view = View(page, page_server(root))
