@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rla_agent.alerts.alert import rule_id
 from rla_agent.alerts.watch import Watch
-from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
 from rla_client.contract.opening import Opening
 
@@ -32,7 +32,7 @@ class RuleFile:
 
     Attributes:
         alerts: its section; empty without one.
-        changed: when the file changed that was read (see `Reading`), -1 where there is none.
+        changed: of the file that was read (see `Reading`).
         problem: why the file as it is now is not used.
         foreign: why it may not name commands, empty when it may.
         real: path without links.
@@ -40,7 +40,7 @@ class RuleFile:
     """
 
     alerts: Alerts
-    changed: int = -1
+    changed: Changed = None
     problem: str = ""
     foreign: str = ""
     real: str = ""
@@ -192,5 +192,5 @@ def _rule_file(config: str, found: Reading | None, former: RuleFile | None) -> R
         )
         return RuleFile(alerts, found.changed, "", foreign, found.real)
     kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
-    told = "; ".join(found.faults) if kept.rules or found.changed != -1 else ""
+    told = "; ".join(found.faults) if kept.rules or found.changed is not None else ""
     return RuleFile(kept, found.changed, told, unsafe, found.real)

@@ -47,6 +47,7 @@ _PASSING = frozenset(
      errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EREMOTEIO}
 )  # fmt: skip
 
+Changed = tuple[int, int, int] | None  # what tells one content of a file from another; None without a file
 _log = logging.getLogger("rla_agent.config")
 
 
@@ -62,7 +63,7 @@ class Reading:
         foreign: why it may not name programs: somebody else can change it.
     """
 
-    changed: tuple[int, int, int] | None
+    changed: Changed
     config: Config | None = None
     faults: tuple[str, ...] = ()
     real: str = ""

@@ -36,7 +36,7 @@ from rla_agent.replicate.worker.detect import Watch
 from rla_agent.replicate.worker.link import Confirmed, Link, Outage, Outcome, log_beside_the_agent
 from rla_agent.replicate.worker.notify import Committed, Hint, Listener
 from rla_agent.replicate.worker.scan import Scanner
-from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
 from rla_client.contract.locks import try_lock
 
@@ -60,7 +60,7 @@ class Served:
     """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
 
     entry: registry.Entry
-    changed: int
+    changed: Changed
     database: Database
     target: settings.Target
     outage: Outage
@@ -242,7 +242,7 @@ class Worker:
             log.warning("%s is not replicated: %s", entry.data_root, why)
         self._problems[entry.config] = why
 
-    def _open(self, entry: registry.Entry, changed: int, config: Config) -> Served:
+    def _open(self, entry: registry.Entry, changed: Changed, config: Config) -> Served:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
