@@ -96,6 +96,43 @@ export function later(f, ms) {
   return (...args) => { clearTimeout(timer); timer = setTimeout(() => f(...args), ms); };
 }
 
+// What lies under a pressed pointer is not replaced, nor what has a colour chooser open: the click, or the colour, would be lost.
+
+const HELD_MS = 20_000;  // at most: an end may happen where nobody tells of it
+const waiting = new Map();
+let pressed = false;
+let chooser = null;  // the element whose colour is being chosen
+let limit = 0;
+
+function holding(change) {
+  change();
+  clearTimeout(limit);
+  if (pressed || chooser) { limit = setTimeout(holding, HELD_MS, () => { pressed = false; chooser = null; }); return; }
+  const todo = [...waiting.values()];
+  waiting.clear();
+  for (const f of todo) f();
+}
+
+const letGo = () => { pressed = false; };
+addEventListener("pointerdown", () => holding(() => { pressed = true; }), true);
+addEventListener("pointerup", () => setTimeout(holding, 0, letGo), true);  // after its click
+addEventListener("pointercancel", () => holding(letGo), true);
+addEventListener("pointermove", (event) => { if (pressed && !event.buttons) holding(letGo); }, true);
+addEventListener("click", ({ target }) => {
+  pressed = false;  // what the click does shows at once
+  if (target.type === "color") holding(() => { chooser = target; });
+}, true);
+for (const end of ["change", "focusout"]) {
+  addEventListener(end, ({ target }) => { if (target === chooser) setTimeout(holding, 0, () => { chooser = null; }); }, true);
+}
+
+/** Call `f` now, or once nothing is pressed any more; of several for one `key` the last. */
+export function whenFree(key, f) {
+  waiting.delete(key);
+  if (pressed || chooser) waiting.set(key, f);
+  else f();
+}
+
 /** Save a text or Blob as a file. */
 export function save(name, content, type = "text/plain") {
   const blob = content instanceof Blob ? content : new Blob([content], { type });

@@ -1,7 +1,7 @@
 // `#/machine`: the agent of this machine, what needs attention, and all machines that send to the same master.
 
 import { ask } from "./api.js";
-import { bytesText, durationText, fill, h, numberText, timeText } from "./dom.js";
+import { bytesText, durationText, fill, h, numberText, timeText, whenFree } from "./dom.js";
 import { runLink } from "./main.js";
 import { badge, copyButton, facts, repeat, section, table } from "./parts.js";
 
@@ -15,7 +15,10 @@ export async function open(page) {
   const fleet = h("div", {});
   fill(page, h("div", { class: "runpage" }, h("h1", {}, "This machine"), here, h("h1", {}, "All machines"), fleet));
   fill(here, h("p", { class: "dim" }, "asking the agent…"));
-  const look = async () => showStatus(here, await ask("status", {}, stop.signal));
+  const look = async () => {
+    const told = await ask("status", {}, stop.signal);
+    whenFree(here, () => showStatus(here, told));
+  };
   let network = false;
   const lookAtFleet = async (now = false) => {
     showFleet(fleet, await ask("fleet", { network, now }, stop.signal), () => { network = true; return lookAtFleet(true); });

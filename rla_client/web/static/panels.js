@@ -3,7 +3,7 @@
 
 import { ask, askNumbers, offline, stream } from "./api.js";
 import { Chart } from "./chart.js";
-import { fill, h, later, numberText, save } from "./dom.js";
+import { fill, h, later, numberText, save, whenFree } from "./dom.js";
 import { toCommand, toPng, toSvg } from "./export.js";
 import { complain } from "./main.js";
 import { table } from "./parts.js";
@@ -274,7 +274,7 @@ export class Panels {
     const found = Object.keys(await ask("metrics", { numbers: this.numbers })).filter((name) => !CLOCKS.includes(name));
     if (found.join("\n") === (this.metrics ?? []).join("\n")) return;
     this.metrics = found;
-    this.layout();
+    whenFree(this, () => this.layout());
   }
 
   layout() {

@@ -1,6 +1,6 @@
 // The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
 
-import { durationText, fill, h, later, numberText, timeText } from "./dom.js";
+import { durationText, fill, h, later, numberText, timeText, whenFree } from "./dom.js";
 import { runLink } from "./main.js";
 import { compare } from "./store.js";
 
@@ -40,7 +40,9 @@ export class Table {
   close() { this.observer.disconnect(); }
 
   /** Show the list and the columns as they are now. */
-  update() {
+  update() { whenFree(this, () => this.show()); }
+
+  show() {
     this.list = this.view.list();
     this.columns = this.view.columns();
     const grouped = this.list.some((one) => !one.row);

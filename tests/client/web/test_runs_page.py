@@ -621,6 +621,24 @@ def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Pa
 
 
 @slow
+def test_news_take_no_click_away(page_server: Serve, root: Path, page: Page) -> None:
+    live = LiveRun(root)
+    view = View(page, page_server(root))
+    view.shown("return", 1)
+    box = view.row(0).locator("input.choose")
+    where = box.bounding_box()
+    assert where is not None
+    page.mouse.move(where["x"] + 5, where["y"] + 5)
+    page.mouse.down()
+    live.append(77.0)
+    page.wait_for_function("() => window.rla.store.rows.get(0).value === 77")  # the list has been told of it
+    assert "77" not in view.row(0).inner_text()
+    page.mouse.up()
+    view.row(0).get_by_text("77").wait_for()
+    assert box.is_checked()
+
+
+@slow
 def test_a_new_run_appears_and_one_that_went_goes(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0)
     view = View(page, page_server(root))
