@@ -101,7 +101,8 @@ def _print_help(command: list[str], name: str) -> int:
         check=False,
         env={**os.environ, "COLUMNS": room},
     )
-    text = done.stdout.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
+    text = done.stdout.partition(" Examples:")[0]  # which are of rla-agent
+    text = text.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
     if text:
         say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
         say("\n Examples:\n" + "\n".join(f" {line}" for line in _EXAMPLES[name]))

@@ -166,6 +166,21 @@ def test_one_bad_file_spoils_no_other(target: Opened) -> None:
     assert (root / "a" / "theirs").read_bytes() == b"theirs"
 
 
+def test_a_file_of_ones_own_replaces_whatever_is_there(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"status"])
+    file = small(b"status/box.json", b"first")
+    for data in (b"first", b"second, longer"):
+        state = session.put_own(replace(file, data=data))
+        assert state == RemoteStat(len(data), 1_700_000_000) == session.stat(file.path)
+        assert (root / "status" / "box.json").read_bytes() == data
+    (root / "status" / "box.json").write_bytes(b"somebody else's")
+    (root / "status" / file.temp.decode().rpartition("/")[2]).write_bytes(b"of a try that was killed")
+    session.put_own(replace(file, data=b"third"))
+    assert (root / "status" / "box.json").read_bytes() == b"third"
+    assert session.stat(file.path) == RemoteStat(5, 1_700_000_000)
+
+
 def test_a_file_is_replaced_only_as_it_was_left(target: Opened) -> None:
     session, root = target
     (first,) = session.put_many([small(b"f", b"first")])

@@ -30,6 +30,7 @@ from rla_agent.replicate.backend.target import (
     UnreadableError,
     Upload,
     check_room,
+    replace_own,
     same,
 )
 
@@ -96,6 +97,10 @@ class SftpSession(SftpCore):
         return [
             result if result is not None else TransientError("send", b"", "no result") for result in results
         ]
+
+    def put_own(self, file: SmallFile) -> RemoteStat:
+        """See `Session`."""
+        return replace_own(self, file)
 
     def _link_many(self, files: Sequence[SmallFile]) -> dict[int, RemoteStat]:
         """Make temp names links of their twins; those that are none of it are written."""

@@ -37,7 +37,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_client.contract.errors import RlaError
@@ -251,6 +251,9 @@ class Session(Protocol):
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
 
+    def put_own(self, file: SmallFile) -> RemoteStat:
+        """Put a small file that nobody else writes, whatever is under its names; `expect` does not count."""
+
     def upload(self, job: Upload) -> RemoteStat:
         """Put one large file."""
 
@@ -426,6 +429,14 @@ class OneByOne(ABC):
                 results.append(error)
         return results
 
+    @abstractmethod
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+
+    def put_own(self, file: SmallFile) -> RemoteStat:
+        """See `Session`."""
+        return replace_own(self, file)
+
     def _put(self, file: SmallFile) -> RemoteStat:
         return self.upload(
             Upload(
@@ -454,6 +465,15 @@ class OneByOne(ABC):
         found = self.stat(path)
         if found is not None and not same(found, expect):
             raise ConflictError("send", path, found)
+
+
+def replace_own(session: OneByOne | Session, file: SmallFile) -> RemoteStat:
+    """`Session.put_own` where a file has to be looked at before it is replaced."""
+    session.remove(file.temp)
+    (result,) = session.put_many([replace(file, expect=session.stat(file.path))])
+    if not isinstance(result, RemoteStat):
+        raise result
+    return result
 
 
 def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:

@@ -13,7 +13,7 @@ import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, SmallFile
+from rla_agent.replicate.backend.target import MissingError, Session, SmallFile
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ def leave(session: Session, host: str, content: bytes, mode: int = 0o644) -> Non
     session.make_folders([FOLDER])
     now = int(time.time())
     temp = FOLDER + b"/.rla-tmp-" + name
-    session.remove(temp)
-    file = SmallFile(path, temp, content, now, session.stat(path), lambda: True, mode=mode)
-    (result,) = session.put_many([file])
-    if not isinstance(result, RemoteStat):
-        raise result
+    session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode))
 
 
 def read(session: Session) -> list[dict[str, Any]]:
