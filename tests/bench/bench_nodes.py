@@ -121,10 +121,13 @@ def into_a_bucket(base: Path, chosen: argparse.Namespace) -> None:
         closing_server(server),
         Fleet(base / "nodes", bucket_remote(server, bucket, append_every_s=chosen.append_every_s), chosen),
     ):
-        seen, began = -1, time.monotonic()
-        while seen != (seen := len([word for word in server.requests() if "run.json" in word])):
-            time.sleep(20.0)  # until no first file comes any more
-        print(f"  all nodes begin at once: their first files came in {time.monotonic() - began:.0f} s")
+        began = time.monotonic()
+        while (seen := sum("/run.json " in word for word in server.requests())) < chosen.nodes:
+            if time.monotonic() - began > PATIENCE_S:
+                break
+            time.sleep(5.0)
+        took = time.monotonic() - began
+        print(f"  all nodes begin at once: first files of {seen} came in {took:.0f} s", flush=True)
         before, began = server.requests(), time.monotonic()
         time.sleep(chosen.seconds)
         asked, took = server.requests()[len(before) :], time.monotonic() - began
