@@ -2,8 +2,8 @@
 
     python tests/bench/bench_nodes.py [--nodes 1000] [--on sftp] [--seconds 60] [--connections 2]
 
-A node is what the replicator of a machine is, with its own ledger, state folder, data root and connections;
-only that many of them share a process, and no training and no agent run beside them. Each has one live
+A node is what the replicator of a machine is, with its own ledger, state folder, data root and connections,
+but many of them share a process, and no training and no agent run beside them. Each has one live
 run, whose `progress.csv` and `log.txt` grow by a row every `--row-s` seconds. All of it, the nodes' part too,
 runs on this machine's cores, so rates per second say little: what counts is the master's CPU time, memory,
 connections and requests for each node, from which follows how many nodes a master serves.
@@ -25,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -122,7 +123,7 @@ def into_a_bucket(base: Path, chosen: argparse.Namespace) -> None:
         Fleet(base / "nodes", bucket_remote(server, bucket, append_every_s=chosen.append_every_s), chosen),
     ):
         began = time.monotonic()
-        while (seen := sum("/run.json " in word for word in server.requests())) < chosen.nodes:
+        while (seen := sum(_is_first(word) for word in server.requests())) < chosen.nodes:
             if time.monotonic() - began > PATIENCE_S:
                 break
             time.sleep(5.0)
@@ -131,9 +132,18 @@ def into_a_bucket(base: Path, chosen: argparse.Namespace) -> None:
         before, began = server.requests(), time.monotonic()
         time.sleep(chosen.seconds)
         asked, took = server.requests()[len(before) :], time.monotonic() - began
-        for kind in sorted({word.split()[0] for word in asked}):
-            count = sum(word.startswith(kind) for word in asked)
+        for kind, count in sorted(Counter(map(_priced_as, asked)).items()):
             print(f"  {kind}: {60 * count / took / chosen.nodes:.2f} a node and minute", flush=True)
+
+
+def _is_first(request: str) -> bool:
+    """Whether it puts the run.json of a node's only run."""
+    return request.startswith("PUT ") and "/run.json " in request
+
+
+def _priced_as(request: str) -> str:
+    """GET, PUT, …, or LIST, which costs as much as a PUT."""
+    return "LIST" if "list-type=" in request else request.split(maxsplit=1)[0]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rla_agent.replicate.backend.target import MissingError, Session, SmallFile, TargetError
+from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, SmallFile, TargetError
 from rla_agent.replicate.ledger import tombstones
 from rla_agent.replicate.ledger.ledger import ledger_path, upgrade
 from rla_agent.replicate.worker.scan import MAX_RUN_JSON_BYTES, heard_s_ago
@@ -137,7 +137,12 @@ def _write_entry(session: Session, base: bytes, created: float, content: tuple[s
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
-    session.put_own(SmallFile(path, temp, text.encode(), int(time.time()), None, lambda: True, mode=0o644))
+    file = SmallFile(
+        path, temp, text.encode(), int(time.time()), session.stat(path), lambda: True, mode=0o644
+    )
+    (result,) = session.put_many([file])
+    if not isinstance(result, RemoteStat):
+        raise result
 
 
 def entries(session: Session) -> list[Entry]:
