@@ -43,6 +43,7 @@ ENDING_S = 3.0
 RLA_VARIABLES = (
     "RLA_RUN",
     "RLA_LAUNCH",
+    "RLA_CONSOLE_KEPT",
     "RLA_RELAUNCH",
     "RLA_MODE",
     "RLA_RUN_ID",

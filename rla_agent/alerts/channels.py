@@ -40,6 +40,7 @@ from typing import Any
 
 from rla_agent.alerts.alert import ALERT_FORMAT
 from rla_client.config.alerts import Channel
+from rla_client.contract.kernel import memory_file
 from rla_client.contract.paths import file_problem
 from rla_client.contract.textformat import printable
 from rla_client.contract.version import __version__
@@ -329,7 +330,7 @@ def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     problem = file_problem(program) if program is not None and os.path.exists(program) else None
     if problem is not None:
         raise SendError(f"command {name}: {problem}")
-    descriptor = os.memfd_create("rla-alert")
+    descriptor = memory_file("rla-alert")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(body("command", alerts))

@@ -41,7 +41,7 @@ from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.errors import RlaError
-from rla_client.contract.opening import LAUNCH_VARIABLE
+from rla_client.contract.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import process_start, stream_names, writer_alive
 
@@ -121,11 +121,13 @@ def run_command(
         return NOT_EXECUTABLE if there else NOT_FOUND
     with suppress(RlaError):  # told of below
         places.create()
-    keeper = LogWriter(places.state, settings.console_max_bytes if console else 0)
+    kept_bytes = settings.console_max_bytes if console else 0
+    keeper = LogWriter(places.state, kept_bytes)
     keeping = AgentKeeper(places, config)
     launch = secrets.token_hex(8)
     try:
-        child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch}, keeper)
+        kept = {CONSOLE_VARIABLE: "1"} if kept_bytes else {}
+        child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch, **kept}, keeper)
     except OSError as error:
         sys.stderr.write(f"rla-agent run: {command[0]}: {error.strerror or error}\n")
         ending = Ending(NOT_EXECUTABLE, None)

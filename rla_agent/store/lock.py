@@ -28,6 +28,7 @@ from typing import Any
 from rla_client.contract.agent_process import OWNER_VARIABLE, shared_memory_device
 from rla_client.contract.errors import AgentRunningError
 from rla_client.contract.files import open_root
+from rla_client.contract.kernel import process_descriptor, signal_process
 from rla_client.contract.locks import holder_pid, lock_record, try_lock
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import PROTOCOL_VERSION
@@ -174,7 +175,7 @@ class HolderProcess:
         if not isinstance(pid, int):
             return None
         try:
-            descriptor = os.pidfd_open(pid)  # refuses what is no number of a process
+            descriptor = process_descriptor(pid)  # refuses what is no number of a process
         except (OSError, OverflowError):
             return None
         if _has_open(pid, places.lock):
@@ -185,7 +186,7 @@ class HolderProcess:
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
+            signal_process(self._descriptor, signal.SIGTERM)
 
     def await_end(self, timeout_s: float) -> bool:
         """Whether it ended within that time."""

@@ -39,6 +39,7 @@ from rla_client.contract.protocol import (
 from rla_client.contract.segments import STREAM_NAME, read_at, segment_numbers, segment_path
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
+CONSOLE_VARIABLE = "RLA_CONSOLE_KEPT"  # set by `rla-agent run` where it keeps what its command prints
 OPENING_BYTES = 64 << 10  # more than most opening frames
 MAX_PID = 1 << 31
 MAX_NAME_BYTES = 255

@@ -154,6 +154,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     table, config, root = setup.configured()
     if runs.disabled() or runs.rank() > 0:
         return None
+    setup.keeps_console = False  # what is printed is the run's of the process
     secrets, joined = setup.secrets(), os.environ.get(runs.RUN_VARIABLE)
     setup.info = make_info((name, secrets.value(name, value)) for name, value in setup.tracked)
     try:

@@ -25,6 +25,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rla_client.code.secret_values import Secrets
@@ -49,7 +50,6 @@ SETTLE_S = 1.0
 MESSAGE_BYTES = 1 << 20
 PASSED = b"passed"  # to the training
 _PUNCH = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-_PAGE = 4096
 
 
 class Mark(NamedTuple):
@@ -90,18 +90,22 @@ class Source:
         """Let the readers have what is new; free what they have read. False where nothing is new."""
         with self.changed:
             is_new = (size, ended) != (self.size, self.ended)
-            if size < self.size:  # somebody opened /dev/stdout, which cut it
+            if size < self.size or self._was_cut():  # somebody opened /dev/stdout
                 self._free_to = 0
                 for reader in self.readers:
                     reader.restart()
             if is_new:
                 self.size, self.ended = size, ended
                 self.changed.notify_all()
-            free = min(max(reader.at, size - BACKLOG_BYTES) for reader in self.readers) // _PAGE * _PAGE
+            free = min(max(reader.at, size - BACKLOG_BYTES) for reader in self.readers)
             if free > self._free_to:
                 _punch(self._file, self._free_to, free - self._free_to)
                 self._free_to = free
         return is_new
+
+    def _was_cut(self) -> bool:
+        """Whether there is something where all was freed: the file was cut, and is as long again."""
+        return self._free_to > 0 and os.pread(self._file, 1, 0) not in {b"", b"\0"}
 
     def next(self, reader: Reader) -> bytes | Mark | None:
         """Wait for what a reader has not had yet: a mark, bytes (none after a while), None at the end."""
@@ -180,10 +184,10 @@ class Passing(Reader):
             try:
                 data = data[os.write(self._target, data[:PASSED_BYTES]) :]
             except BlockingIOError:
-                select.select((), (self._target,), ())
+                _ready({self._target: select.POLLOUT}, None)
             except OSError:  # the terminal is closed, the pipe's reader gone, the disk full
                 return
-            done = self.at - len(data)
+            done = max(0, self.at - len(data))  # less where the source has begun anew meanwhile
             os.pwrite(self._progress, done.to_bytes(8, sys.byteorder), 8 * self._place)
 
 
@@ -283,7 +287,8 @@ class Recorder:
             opening = console_opening(self._opening)
             if opening is None:
                 return  # the item is gone
-            self._outbox = Outbox(find_places(), opening, self._settings)
+            config = None if opening.config is None else Path(opening.config)
+            self._outbox = Outbox(find_places(), opening, self._settings, config_path=config)
         self._outbox.put(FrameKind.TEXT, pack([TextTarget.CONSOLE, data.decode()]), time.time())
 
 
@@ -306,6 +311,14 @@ def console_opening(opening: Opening) -> Opening | None:
             continues=None,
         )
     return None
+
+
+def _ready(waits: dict[int, int], pause_s: float | None) -> list[int]:
+    """Which of some descriptors are ready, of any number, after `pause_s` at the latest."""
+    poll = select.poll()
+    for descriptor, events in waits.items():
+        poll.register(descriptor, events)
+    return [descriptor for descriptor, _ in poll.poll(None if pause_s is None else 1000 * pause_s)]
 
 
 def _punch(descriptor: int, offset: int, size: int) -> None:
@@ -344,20 +357,20 @@ class Mirror:
         readers: list[Reader] = [*self._passing, *self._keeping]
         for reader in readers:
             reader.start()
-        waits: list[Any] = [self._control, self._training]
+        waits = dict.fromkeys([self._control.fileno(), self._training], select.POLLIN)
         gone_at: float | None = None
         printed_at = time.monotonic()
         while any(reader.is_alive() for reader in readers):
             now = time.monotonic()
             pause_s = POLL_S if now - printed_at < IDLE_AFTER_S else IDLE_POLL_S
             pause_s = pause_s if self._awaited is None else AWAITED_POLL_S
-            if self._training in select.select(waits, (), (), pause_s)[0]:
+            if self._training in _ready(waits, pause_s):
                 waits.clear()  # a process that it forked may have the control socket, too
                 gone_at = now
             seen = [source.look() for source in self._sources]
             # Heard afterwards: where a run ends is told before anything more is printed.
-            if not self._hear() and self._control in waits:
-                waits.remove(self._control)
+            if not self._hear():
+                waits.pop(self._control.fileno(), None)
             for source, (size, ended) in zip(self._sources, seen, strict=True):
                 printed_at = now if source.release(size, ended) else printed_at
             if gone_at is not None and now - gone_at > AFTER_S:
@@ -402,8 +415,15 @@ class Mirror:
         )
 
 
+def _give_up(failed: threading.ExceptHookArgs) -> None:
+    """End: a thread is no more, and where nobody is, the training leads its output where it went before."""
+    threading.__excepthook__(failed)
+    os._exit(1)
+
+
 def main(what: str) -> None:
     """Serve a training until its end. `what`: arguments of `Mirror`, as JSON."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
+    threading.excepthook = _give_up
     Mirror(**json.loads(what)).run()

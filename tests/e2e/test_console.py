@@ -263,6 +263,55 @@ def test_a_terminal_stays_one(run: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("agent")
+def test_a_file_that_is_cut_and_as_long_again(run: Callable[..., Any], tmp_path: Path) -> None:
+    """As a child does that opens /dev/stderr; with a default timeout of sockets, which is not for ours."""
+    training = run(
+        """
+import socket
+socket.setdefaulttimeout(0.5)
+begin(console=True)
+for number in range(40):
+    print(f"line {number}")
+time.sleep(1.5)
+os.truncate("/dev/stdout", 0)
+for number in range(100):
+    print(f"after {number}")
+"""
+    )
+    out, err = training.communicate(timeout=60)
+    lines = out.decode().splitlines()[1:]  # behind the one that says where the run lies
+    assert lines == [f"line {n}" for n in range(40)] + [f"after {n}" for n in range(100)]
+    assert b"has ended" not in err
+    assert "after 0\n" in until_kept(tmp_path, "after 99\n")
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_run_beside_a_run(run: Callable[..., Any], tmp_path: Path) -> None:
+    training = run(
+        """
+outer = begin(console=True)
+print("first of the outer")
+inner = type(outer)()
+inner.configure("table", {"LOG_USED": ["csv"]}, data_root="data", console=True)
+inner.log_files_gen()
+print("of the inner")
+inner.close()
+print("last of the outer")
+"""
+    )
+    _, err = training.communicate(timeout=60)
+    assert training.returncode == 0, err
+    words = ("first of", "of the inner", "last of")
+
+    def kept() -> list[str]:
+        texts = [path.read_text() for path in consoles(tmp_path)]
+        return texts if all(sum(word in text for text in texts) == 1 for word in words) else []
+
+    texts = wait_until(kept, 30, what="what both have printed")
+    assert not any("of the inner" in text and "of the outer" in text for text in texts)
+
+
+@pytest.mark.usefixtures("agent")
 def test_by_configuration_and_only_once(run: Callable[..., Any], tmp_path: Path) -> None:
     text = 'begin(more={"AGENT": {"console": True}})\nprint("said")\n'
     run(text).communicate(timeout=60)

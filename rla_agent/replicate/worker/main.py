@@ -38,6 +38,7 @@ from rla_agent.replicate.worker.notify import Committed, Hint, Listener
 from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
+from rla_client.contract.kernel import process_descriptor
 from rla_client.contract.locks import try_lock
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Worker:
     def run(self, parent: int | None) -> None:
         """Serve until told to stop, or until the parent is gone."""
         if parent is not None:
-            with suppress(OSError, AttributeError):  # older kernels: seen at the next turn
-                self._parent = os.pidfd_open(parent)
+            with suppress(OSError):  # older kernels: seen at the next turn
+                self._parent = process_descriptor(parent)
         while not self.stopping and (parent is None or os.getppid() == parent):
             now = time.monotonic()
             self._wait(0.0 if self.turn(now) else self.tick(now))

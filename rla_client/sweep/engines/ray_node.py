@@ -28,6 +28,7 @@ from pathlib import Path
 
 from rla_client.config.find import DATA_ROOT_VARIABLE
 from rla_client.contract.files import PRIVATE_FOLDER
+from rla_client.contract.kernel import process_descriptor
 from rla_client.contract.locks import try_lock
 from rla_client.contract.paths import find_places
 from rla_client.sweep.engines.base import Work, start_program
@@ -157,8 +158,8 @@ def _attempt(work: Work, *, again: bool, is_shared: bool) -> Outcome:
 def _end_of(process: subprocess.Popen[bytes], asked: Callable[[], bool]) -> int:
     """The exit status as a shell's; the program gets SIGTERM when the task is cancelled."""
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except (OSError, AttributeError):  # an old kernel, or one of a sandbox
+        descriptor = process_descriptor(process.pid)
+    except OSError:  # an old kernel, or one of a sandbox
         descriptor = -1
     was_told = False
     try:

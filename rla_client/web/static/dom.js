@@ -108,13 +108,11 @@ function holding(change) {
   change();
   clearTimeout(limit);
   if (pressed || chooser) { limit = setTimeout(holding, HELD_MS, () => { pressed = false; chooser = null; }); return; }
-  const todo = [...waiting.values()];
-  waiting.clear();
-  for (const f of todo) f();
+  for (const [key, f] of waiting) { waiting.delete(key); f(); }
 }
 
 const letGo = () => { pressed = false; };
-addEventListener("pointerdown", () => holding(() => { pressed = true; }), true);
+addEventListener("pointerdown", () => holding(() => { pressed = true; chooser = null; }), true);
 addEventListener("pointerup", () => setTimeout(holding, 0, letGo), true);  // after its click
 addEventListener("pointercancel", () => holding(letGo), true);
 addEventListener("pointermove", (event) => { if (pressed && !event.buttons) holding(letGo); }, true);

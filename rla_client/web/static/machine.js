@@ -21,7 +21,8 @@ export async function open(page) {
   };
   let network = false;
   const lookAtFleet = async (now = false) => {
-    showFleet(fleet, await ask("fleet", { network, now }, stop.signal), () => { network = true; return lookAtFleet(true); });
+    const told = await ask("fleet", { network, now }, stop.signal);
+    whenFree(fleet, () => showFleet(fleet, told, () => { network = true; return lookAtFleet(true); }));
   };
   lookAtFleet();
   repeat(lookAtFleet, () => FLEET_MS, stop.signal);

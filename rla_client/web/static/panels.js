@@ -265,7 +265,7 @@ export class Panels {
       await this.learn();
     }
     this.key = key;
-    this.layout();
+    whenFree(this, () => this.layout());
     this.follow();
   }
 

@@ -195,8 +195,8 @@ class Runs {
     const set = this[what];
     const on = !set.has(row.number);
     const rows = this.rows();
-    const [a, b] = [rows.indexOf(from ?? row), rows.indexOf(row)];
-    for (const one of a < 0 ? [row] : rows.slice(Math.min(a, b), Math.max(a, b) + 1)) {
+    const [a, b] = [from ?? row, row].map(({ number }) => rows.findIndex((one) => one.number === number));
+    for (const one of a < 0 || b < 0 ? [row] : rows.slice(Math.min(a, b), Math.max(a, b) + 1)) {
       if (on) set.add(one.number); else set.delete(one.number);
     }
     this.update();

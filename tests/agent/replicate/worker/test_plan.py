@@ -104,6 +104,7 @@ def test_growing_logs_without_the_agents_word() -> None:
         (b"progress.label.csv", True),
         (b"log.txt", True),
         (b"warn.txt", True),
+        (b"system.csv", True),
         (b"events.out.tfevents.1.h.2.u", True),
         (b"run.json", False),
         (b"catalog.txt", False),
