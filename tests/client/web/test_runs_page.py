@@ -612,7 +612,9 @@ def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Pa
     header = table.read_text()
     table.unlink()  # an agent writes it with the first row
     view.row(1).wait_for()
-    view.page.wait_for_timeout(1000)  # until the panel has asked for the run, too, and got nothing
+    page.wait_for_function(  # the panel has asked for the run, too, and got nothing
+        "() => document.querySelector('section.panel[data-metric=return]').panel.head.lacking === 1"
+    )
     table.write_text(header)
     live.append(55.0)
     view.shown("return", 2)
