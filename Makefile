@@ -61,7 +61,7 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	echo "  $(BIN)/rla init YOUR_PROJECT"; \
 	exit $$status
 
-test: $(STAMP) packages  ## the quick tests: some ten minutes on two cores
+test: $(STAMP) packages  ## the quick tests: some four minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not soak and not scale" $(PYTEST_ARGS)
 
 test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too

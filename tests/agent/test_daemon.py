@@ -72,6 +72,7 @@ def test_a_database_of_a_later_release_ends_the_agent_once(places: Places) -> No
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["files", "folder"])
 def test_sockets_that_were_deleted_come_back(
     agent: Any, places: Places, tmp_path: Path, wait_until: Callable[..., Any], gone: str
@@ -141,6 +142,7 @@ def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_w
         outbox.close("finished", "")
 
 
+@pytest.mark.slow
 def test_shared_memory_whose_lock_is_held_beyond_the_end_of_its_stream_goes_later(
     places: Places, agent: Any, wait_until: Callable[..., Any]
 ) -> None:

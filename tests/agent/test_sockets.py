@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 import zmq
 from support.waiting import wait_until
 
@@ -18,6 +19,7 @@ LARGE = 1 << 16  # so that the kernel holds few of them
 MOST_GROWTH = 40 << 20  # 12,800 messages; each of them kept 8 KiB before, with a thousand to a client
 
 
+@pytest.mark.slow
 def test_a_queue_of_many_clients_is_small_and_bounded(places: Places, tmp_path: Path) -> None:
     wire = Wire(places)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -146,6 +146,7 @@ def test_two_outputs_in_one_file_are_refused_at_once(
     assert openings(places) == []
 
 
+@pytest.mark.slow
 def test_names_of_outputs_that_are_not_asked_for_may_be_the_same(agent: Any, tmp_path: Path) -> None:
     logger.configure(tmp_path, ("csv",), file_names={"csv": "log.txt", "json": "x", "log": "x"})
     logger.logkvs({"v": 1})

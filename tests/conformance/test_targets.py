@@ -134,6 +134,7 @@ def upload(path: bytes, data: bytes, expect: RemoteStat | None = None, start: in
     )
 
 
+@pytest.mark.slow
 def test_small_files_arrive_whole(target: Opened) -> None:
     session, root = target
     session.make_folders([b"a/b", b"a/c"])

@@ -73,6 +73,7 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     return rows
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled(
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],

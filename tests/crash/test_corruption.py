@@ -60,6 +60,7 @@ def cut_at_each(tail: int, whole_every: int, *, final: bool) -> None:
     print(f"cut at each of {tail} bytes, no more bytes to come: {final}")
 
 
+@pytest.mark.slow
 def test_each_flipped_bit_costs_the_frame_it_hits() -> None:
     flip(FLIPS)
 
@@ -111,6 +112,7 @@ def test_garbage_between_frames_is_counted_and_passed_over() -> None:
 CASES = ("cut", "flip", "zeros", "opening", "empty", "garbage-segment")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_agent_takes_in_a_damaged_spool(
     case: str,

@@ -116,6 +116,7 @@ def drain_damaged(
     agent.kill()
 
 
+@pytest.mark.slow
 def test_agent_takes_in_damaged_spools(
     places: Places,
     bare_agent: BareAgent,

@@ -153,6 +153,7 @@ def test_full_data_root(bench: Bench, small_disk: MakeDisk) -> None:
     print(f"{check_folder(one)} rows, all there")
 
 
+@pytest.mark.slow
 def test_data_root_full_from_the_start(bench: Bench, small_disk: MakeDisk) -> None:
     disk = small_disk(bench.folder / "disk", 6)
     disk.fill()
@@ -164,6 +165,7 @@ def test_data_root_full_from_the_start(bench: Bench, small_disk: MakeDisk) -> No
     assert check_folder(one) > 1000
 
 
+@pytest.mark.slow
 def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
     one = start(bench, "run", 1 << 16)
     state_disk.fill()
@@ -187,6 +189,7 @@ def fill_both(
     return tell_times(bench.times)
 
 
+@pytest.mark.slow
 def test_both_full_at_once(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk) -> None:
     fill_both(bench, small_disk, state_disk, 4000)
 

@@ -186,6 +186,7 @@ def test_trainer_killed_at_each_call(
     print(f"{call}: killed at {k - 1} calls")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "k"), [("write", 17), ("write", 18), ("rename", 3)])
 def test_trainer_killed_at_a_call(
     call: str,

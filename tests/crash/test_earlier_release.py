@@ -147,6 +147,7 @@ def test_all_is_as_it_was_left(left: Left) -> None:
             assert db.execute("PRAGMA user_version").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_the_rest_is_written_once_and_all_is_read(
     left: Left, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -194,6 +195,7 @@ def test_the_commands_read_it(left: Left, command: tuple[str, ...]) -> None:
         assert "perf/return" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_ledger_goes_on_without_sending_again(
     left: Left, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -238,6 +240,7 @@ assert logger.flush(60)
 """
 
 
+@pytest.mark.slow
 def test_its_killed_run_is_resumed_at_its_checkpoint(
     left: Left, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:

@@ -115,6 +115,7 @@ def test_agent_whose_clock_jumps_a_day(
     print(f"an agent whose clock jumps by a day, killed once: {rows} rows, each once")
 
 
+@pytest.mark.slow
 def test_sigterm_takes_in_what_is_there(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
 ) -> None:
@@ -153,6 +154,7 @@ def test_second_agent_names_the_holder(bare_agent: BareAgent, wait_until: Callab
     assert bare_agent.serves()
 
 
+@pytest.mark.slow
 def test_replay_is_fast(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
 ) -> None:

@@ -19,6 +19,7 @@ pytestmark = [
 FILES, FILE_BYTES = 300, 20_000
 
 
+@pytest.mark.slow
 def test_small_files_on_a_full_master(tmp_path: Path) -> None:
     master = Sshd(tmp_path / "sshd")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "rla-test", str(master.root)], check=True)

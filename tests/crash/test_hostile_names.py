@@ -206,6 +206,7 @@ def kept_for_a_human(stream: Path, sandbox: Sandbox) -> bool:
     return not Path(opened.root).is_relative_to(sandbox.root)
 
 
+@pytest.mark.slow
 @counts
 @pytest.mark.timeout(900)
 def test_names_in_frames(

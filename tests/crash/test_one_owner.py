@@ -63,6 +63,7 @@ DISTURBANCES: dict[str, Callable[[Places, Callable[[], object]], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disturbance", DISTURBANCES)
 def test_the_next_agent_takes_over(
     bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer], disturbance: str
@@ -143,6 +144,7 @@ def test_a_living_writer_writes_anew_what_was_deleted_under_it(
     check_folder(one)
 
 
+@pytest.mark.slow
 def test_a_state_folder_deleted_under_an_idle_agent(
     bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer]
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_state_folder_deleted_under_an_idle_agent(
     check_folder(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("becomes", ["gone", "empty", "a copy", "a link"])
 def test_a_stream_whose_lock_file_is_gone_goes_on(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], becomes: str
@@ -205,6 +208,7 @@ def set_version(places: Places, number: int) -> None:
         db.execute(f"PRAGMA user_version = {number}")
 
 
+@pytest.mark.slow
 def test_an_upgrade_and_a_downgrade_under_a_living_writer(
     bare_agent: BareAgent, trainer: Callable[..., Trainer]
 ) -> None:
@@ -237,6 +241,7 @@ def test_an_upgrade_and_a_downgrade_under_a_living_writer(
     check_folder(one)
 
 
+@pytest.mark.slow
 def test_a_bind_mount_of_a_served_spool_is_refused(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], tmp_path: Path
 ) -> None:

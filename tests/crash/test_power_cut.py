@@ -243,6 +243,7 @@ def test_a_stream_of_which_only_names_are_left_goes_away(
     machine.recover(wait_until)
 
 
+@pytest.mark.slow
 def test_durable_rows_survive_power_cuts(
     machine: Machine, chance: random.Random, wait_until: Callable[..., object]
 ) -> None:

@@ -74,6 +74,7 @@ def kill_trainers(
     return known_s[len(known_s) // 2]
 
 
+@pytest.mark.slow
 def test_nothing_that_returned_is_lost(
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],

@@ -194,6 +194,7 @@ def test_a_newer_client_spools_and_warns_once(
     assert ask_status(places)["problems"] == []
 
 
+@pytest.mark.slow
 def test_an_upgrade_in_the_middle_of_a_stream(
     agent_of: Callable[[int], int],
     client: Callable[[int], Client],

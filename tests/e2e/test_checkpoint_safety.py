@@ -116,6 +116,7 @@ def arenas(places: Places) -> set[str]:
     return {name.text for name in parsed if name is not None and name.spool_key == own}
 
 
+@pytest.mark.slow
 def test_an_agent_killed_in_the_middle_of_writing(
     agent: Any, trainer: Callable[..., Trainer], wait_until: Callable[..., Any]
 ) -> None:
@@ -144,6 +145,7 @@ def test_an_agent_killed_in_the_middle_of_writing(
     wait_until(lambda: not arenas(agent.places), what="end of the shared memory")
 
 
+@pytest.mark.slow
 def test_ten_saves_while_the_agent_is_stopped_and_a_kill(
     agent: Any, trainer: Callable[..., Trainer], wait_until: Callable[..., Any]
 ) -> None:

@@ -381,6 +381,7 @@ def test_many_runs_with_few_files(
     assert agent.status()["open_files"] <= 16
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace to say that a disk is NFS")
 def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """statfs says NFS: the default state goes to /var/tmp, one that was chosen there is refused."""

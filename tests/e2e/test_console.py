@@ -83,6 +83,7 @@ def mirrors(folder: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_everything_that_is_printed(run: Callable[..., Any], tmp_path: Path) -> None:
     out, err = run(KINDS).communicate(timeout=60)
@@ -112,6 +113,7 @@ def test_everything_that_is_printed(run: Callable[..., Any], tmp_path: Path) -> 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_one_file_has_both_in_order(run: Callable[..., Any], tmp_path: Path) -> None:
     out, _ = run(KINDS, stderr=subprocess.STDOUT).communicate(timeout=60)
@@ -122,6 +124,7 @@ def test_one_file_has_both_in_order(run: Callable[..., Any], tmp_path: Path) -> 
         assert places == sorted(places)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_kill_takes_no_line(run: Callable[..., Any], tmp_path: Path) -> None:
     text = """
@@ -157,6 +160,7 @@ open("through", "w").close()
     assert out.count(b"x" * 100 + b"\n") == 20_000, "and the reader gets all of it later"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_the_training_goes_on_without_the_process_beside_it(run: Callable[..., Any], tmp_path: Path) -> None:
     text = """
@@ -188,6 +192,7 @@ for number in range(100):
     wait_until(lambda: "the process that keeps what is printed has ended" in warned.read_text(), 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", ["0.02", "0"])
 @pytest.mark.usefixtures("agent")
 def test_the_file_has_a_bound(run: Callable[..., Any], tmp_path: Path, pause: str) -> None:
@@ -207,6 +212,7 @@ for number in range(1000):
     assert "line 500\n" not in kept
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_each_run_of_a_process_has_its_own(run: Callable[..., Any], tmp_path: Path) -> None:
     text = """
@@ -224,6 +230,7 @@ for number in range(3):
         assert "between" not in kept
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_run_that_goes_on_has_another_file(run: Callable[..., Any], tmp_path: Path) -> None:
     text = """
@@ -246,6 +253,7 @@ time.sleep(float(os.environ["PAUSE"]))
     assert f"pid {second.pid}" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_terminal_stays_one(run: Callable[..., Any], tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
@@ -262,6 +270,7 @@ def test_a_terminal_stays_one(run: Callable[..., Any], tmp_path: Path) -> None:
     until_kept(tmp_path, "terminal: True True\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_file_that_is_cut_and_as_long_again(run: Callable[..., Any], tmp_path: Path) -> None:
     """As a child does that opens /dev/stderr; with a default timeout of sockets, which is not for ours."""
@@ -285,6 +294,7 @@ for number in range(100):
     assert "after 0\n" in until_kept(tmp_path, "after 99\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_run_beside_a_run(run: Callable[..., Any], tmp_path: Path) -> None:
     training = run(
@@ -311,6 +321,7 @@ print("last of the outer")
     assert not any("of the inner" in text and "of the outer" in text for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_by_configuration_and_only_once(run: Callable[..., Any], tmp_path: Path) -> None:
     text = 'begin(more={"AGENT": {"console": True}})\nprint("said")\n'

@@ -91,6 +91,7 @@ def check_all(results: Path) -> None:
     assert environment["command"][1].endswith("train.py")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_all_is_there_after_a_flush(train: Callable[[str], Path]) -> None:
     check_all(train("flush"))

@@ -92,6 +92,7 @@ def written_fixture(agent: Any, tmp_path: Path) -> tuple[Path, list[dict[str, An
     return Path(folder), rows
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run(written: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, (first, second, third) = written
     stamps = [repr(row["timestamp"]) for row in (first, second, third)]
@@ -157,6 +158,7 @@ def test_tensorboard_reads_every_kind(written: tuple[Path, list[dict[str, Any]]]
     assert any(tag.startswith("note") for tag in tags["tensors"])
 
 
+@pytest.mark.slow
 def test_our_readers_and_pandas_agree(written: tuple[Path, list[dict[str, Any]]]) -> None:
     import pandas as pd
 

@@ -48,6 +48,7 @@ def steps(folder: Path, tag: str) -> list[int]:
     return [event.step for event in reader.Scalars(tag)]
 
 
+@pytest.mark.slow
 def test_rows_before_the_first_set_time_are_of_step_0_everywhere(agent: Any, tmp_path: Path) -> None:
     log, exact = run(
         """
@@ -66,6 +67,7 @@ def test_rows_before_the_first_set_time_are_of_step_0_everywhere(agent: Any, tmp
     assert table["timestamp"][0] == exact, "not cut to float32"
 
 
+@pytest.mark.slow
 def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: Path) -> None:
     """Time-step 0, own event files, freq and averages afresh, and its checkpoints are its own."""
     pytest.importorskip("torch", reason="needs PyTorch")

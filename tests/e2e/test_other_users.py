@@ -229,6 +229,7 @@ def far(victim: User, ground: Path) -> str:
     return said.strip()
 
 
+@pytest.mark.slow
 def test_a_state_folder_whose_parent_somebody_else_made(
     victim: User, other: User, canary: Path, far: str, ground: Path
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_state_folder_whose_parent_somebody_else_made(
     assert f"{taken} belongs to uid {OTHER}" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["moved", "linked"])
 def test_a_stream_of_somebody_else_in_the_spool(victim: User, other: User, canary: Path, how: str) -> None:
     """Whatever brought it there, it is not taken in; log, status and doctor say so."""
@@ -295,6 +297,7 @@ def _file(path: Path) -> None:
     os.chown(path, OTHER, OTHER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [_foreign, _link, _file])
 @pytest.mark.parametrize("deep", [0, 120], ids=["short", "too long"])
 def test_somebody_else_has_our_name_in_tmp(victim: User, make: Callable[[Path], None], deep: int) -> None:
@@ -329,6 +332,7 @@ def _gone(victim: User, ground: Path) -> Path:
     return ground / "gone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [_of_root, _of_other, _open_to_all, _gone])
 def test_a_runtime_folder_that_is_not_ours(
     victim: User, ground: Path, make: Callable[[User, Path], Path]

@@ -192,6 +192,7 @@ def test_what_is_parked_is_shown_with_its_fix(
     wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 6, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_replicate_now_and_wait(project: Project) -> None:
     training = project.train()
@@ -209,6 +210,7 @@ def test_replicate_now_and_wait(project: Project) -> None:
     assert last_number(project.there(training.log) / "progress.csv") == 10
 
 
+@pytest.mark.slow
 def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) -> None:
     training = project.train("master")
     training.tell("rows 5")

@@ -125,6 +125,7 @@ def test_killed_and_run_again_equals_uninterrupted(
     assert agent.alive
 
 
+@pytest.mark.slow
 def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -330,6 +331,7 @@ def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
     assert list(forked["time-step"]) == list(range(1, 12))
 
 
+@pytest.mark.slow
 def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -426,6 +428,7 @@ GOING_ON = """
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_executes_itself_anew_goes_on(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -437,6 +440,7 @@ def test_a_program_that_executes_itself_anew_goes_on(
     assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(60)]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -452,6 +456,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(60)]
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     new_agent: Callable[..., Any], places: Places, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

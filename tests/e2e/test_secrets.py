@@ -190,6 +190,7 @@ COMMAND = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("end", ["finish", "fail"])
 def test_a_run_sees_its_secrets_and_no_file_does(
@@ -214,6 +215,7 @@ def test_a_run_sees_its_secrets_and_no_file_does(
     assert set(diff["left_out"]) == {".envrc", ".git-credentials", ".pgpass", "logins.txt"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_switched_off_they_stand_as_they_are(project: Path) -> None:
     program(project, *COMMAND, options="  hide_secrets: false\n")
@@ -227,6 +229,7 @@ def test_switched_off_they_stand_as_they_are(project: Path) -> None:
         assert name in found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("item", [True, False], ids=["item", "folder"])
 def test_a_launcher_and_its_resume(

@@ -133,6 +133,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 def test_every_end_leaves_a_complete_item(
     training: Callable[..., Training], wait_until: Callable[..., Any]
 ) -> None:

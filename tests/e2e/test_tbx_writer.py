@@ -111,6 +111,7 @@ def written(agent: Any, tmp_path: Path) -> Callable[[Callable[[Any], None]], Pat
     return write
 
 
+@pytest.mark.slow
 def test_every_kind_of_summary_is_as_tensorboardx_writes_it(
     written: Callable[[Callable[[Any], None]], Path], tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_every_kind_of_summary_is_as_tensorboardx_writes_it(
         assert EventAccumulator(str(folder)).Reload().Scalars(f"scalars/{name}")[0].value == value
 
 
+@pytest.mark.slow
 def test_graph_and_hyper_parameters_are_as_tensorboardx_writes_them(
     written: Callable[[Callable[[Any], None]], Path], tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def hyper_params(found: list[Event], tag: str) -> list[str]:
     return [str(content) for content in contents]
 
 
+@pytest.mark.slow
 def test_embeddings_are_the_same_files(
     written: Callable[[Callable[[Any], None]], Path], tmp_path: Path
 ) -> None:
@@ -171,6 +174,7 @@ def test_embeddings_are_the_same_files(
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_video_and_sound_need_no_further_packages(written: Callable[[Callable[[Any], None]], Path]) -> None:
     film = RANDOM.integers(0, 255, (1, 5, 3, 8, 8), dtype=np.uint8)
     sound = np.sin(np.linspace(0, 20, 800))
@@ -190,6 +194,7 @@ def test_video_and_sound_need_no_further_packages(written: Callable[[Callable[[A
     assert np.allclose(samples, sound, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_openvino_graph(written: Callable[[Callable[[Any], None]], Path], tmp_path: Path) -> None:
     model = tmp_path / "model.xml"
     model.write_text(
@@ -251,6 +256,7 @@ def test_the_scalars_of_a_step_are_a_row(run: Any, tmp_path: Path) -> None:
     assert "losses" not in (tmp_path / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_last_row_is_written_when_the_run_ends_and_before_a_flush_of_the_logger(
     run: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -268,6 +274,7 @@ def test_the_last_row_is_written_when_the_run_ends_and_before_a_flush_of_the_log
         logger.set_current(former)
 
 
+@pytest.mark.slow
 def test_a_row_waits_for_a_second_at_most(run: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     writer_of(run).add_scalar("a", 1, 1)
     path = tmp_path / "run" / "progress.csv"

@@ -6,6 +6,8 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import rla_client
 
 ROOT = Path(rla_client.__file__).parents[1]
@@ -23,6 +25,7 @@ def imported(path: Path, modules: set[str]) -> set[str]:
     return found & modules
 
 
+@pytest.mark.slow
 def test_there_is_no_circle() -> None:
     paths = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

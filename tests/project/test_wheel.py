@@ -76,6 +76,7 @@ def files_of(package: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_all_files_of_the_packages_are_there(wheel: Path, names: set[str]) -> None:
     for package in PACKAGES:
         assert files_of(package) - names == set()

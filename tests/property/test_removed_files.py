@@ -59,6 +59,7 @@ def do(step: str, lone: LoneStream, side: Side, chance: random.Random) -> None:
         remove(lone, side, chance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)

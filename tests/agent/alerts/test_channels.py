@@ -283,6 +283,7 @@ def test_a_large_alert_and_a_command_that_reads_nothing(folder: Path) -> None:
     send(script(folder, "pass"), many, "box")
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_killed_with_its_children(
     folder: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -152,6 +152,7 @@ def test_what_comes_too_often_is_told_at_the_end_of_the_interval(agent: Any, sce
     assert len(scene.hook.posts) == 2
 
 
+@pytest.mark.slow
 def test_a_stop_sends_what_has_just_happened(scene: Scene) -> None:
     """As in a batch job, where agent and job end together."""
     agent = scene.new_agent().start()
@@ -165,6 +166,7 @@ def test_a_stop_sends_what_has_just_happened(scene: Scene) -> None:
     assert events(scene.hook) == ["killed"]
 
 
+@pytest.mark.slow
 def test_a_damaged_database_of_alerts_is_put_aside(scene: Scene, places: Places) -> None:
     (places.state / "alerts.db").write_bytes(b"no database" * 1000)
     scene.new_agent().start()

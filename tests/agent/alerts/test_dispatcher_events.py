@@ -33,6 +33,7 @@ PASSWORD = "hunter2-secret"
 # -- runs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_run_by_mail(scene: Scene) -> None:
     """SIGKILL of the training process; the mail goes over TLS with a login, the password nowhere else."""
     pair = make_certificate(scene.folder)
@@ -80,6 +81,7 @@ def test_each_end_of_a_run(scene: Scene) -> None:
     scene.wait_until(lambda: json.loads(run_file.read_text())["state"] == "failed", what="run.json")
 
 
+@pytest.mark.slow
 def test_the_agents_own_rules_hold_for_all_runs_of_their_tables(scene: Scene) -> None:
     rules = "- {when: killed, send: chat, table: 'ta*'}\n- {when: failed, send: chat, table: other}"
     own = hooked(scene.folder / "own", rules, scene.hook.url)
@@ -96,6 +98,7 @@ def test_the_agents_own_rules_hold_for_all_runs_of_their_tables(scene: Scene) ->
 # -- metrics ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_metrics(agent: Any, scene: Scene) -> None:
     rules = """
         - {when: nan, send: chat, once: true}
@@ -117,6 +120,7 @@ def test_metrics(agent: Any, scene: Scene) -> None:
     del agent
 
 
+@pytest.mark.slow
 def test_what_a_script_asks_to_tell(agent: Any, scene: Scene) -> None:
     training = scene.train_with("- {when: message, send: chat, table: 'ta*', interval_s: 0}")
     training.say(1, "alert", 2, "alert")
@@ -145,6 +149,7 @@ def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> No
 # -- the machine --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_low(scene: Scene, places: Places) -> None:
     """Once, although it stays low and the agent is restarted."""
     config = scene.configure(f"- {{when: disk_low, free_bytes: {1 << 60}, send: chat}}")
@@ -175,6 +180,7 @@ def test_replication_that_is_parked(scene: Scene) -> None:
 # -- none of it where none of it is wanted ------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_rules_there_is_nothing(agent: Any, scene: Scene) -> None:
     config = scene.folder / "rla_config.yaml"
     config.write_text("LOG_USED: [csv]\n")
@@ -217,6 +223,7 @@ def cli(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
 
 
+@pytest.mark.slow
 def test_the_test_message(tmp_path: Path, places: Places, hook: HookServer) -> None:
     folder = tmp_path / "p"
     channels = f"""
@@ -241,6 +248,7 @@ def test_the_test_message(tmp_path: Path, places: Places, hook: HookServer) -> N
     del places
 
 
+@pytest.mark.slow
 def test_show_tells_what_was_sent(agent: Any, scene: Scene) -> None:
     config = scene.configure("- {when: nan, metric: 'a*', send: chat}")
     scene.train(config).say("nan")
@@ -252,6 +260,7 @@ def test_show_tells_what_was_sent(agent: Any, scene: Scene) -> None:
     assert json.loads(cli("show", "--json").stdout)["recent"][0]["event"] == "nan"
 
 
+@pytest.mark.slow
 def test_a_secret_in_the_environment_reaches_an_agent_in_the_background(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def ended(places: Places) -> Iterator[Places]:
         stop_agent(places)
 
 
+@pytest.mark.slow
 def test_life(ended: Places) -> None:
     absent = cli("status")
     assert (absent.returncode, "start one: rla-agent start --detach" in absent.stderr) == (3, True)
@@ -110,6 +111,7 @@ def test_a_config_without_faults(tmp_path: Path) -> None:
     assert cli("check-config", str(tmp_path / "missing.yaml")).returncode == 5
 
 
+@pytest.mark.slow
 def test_wrong_usage() -> None:
     assert cli("no-such-command").returncode == 2
     assert cli("install-service", "--user", "--system").returncode == 2
@@ -117,6 +119,7 @@ def test_wrong_usage() -> None:
     assert (done.returncode, "--system" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_logs(agent: Any) -> None:
     done = cli("logs", "-n", "1")
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
@@ -153,6 +156,7 @@ def test_a_log_that_comes_later_is_followed(tmp_path: Path) -> None:
     lines.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_watch_shows_the_status_anew(agent: Any) -> None:
     command = [sys.executable, "-m", "rla_agent", "status", "--watch"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -56,6 +56,7 @@ def gone(places: Places, tmp_path: Path) -> Path:
     return tmp_path / "gone"
 
 
+@pytest.mark.slow
 def test_it_shows_first_and_deletes_on_request(gone: Path, places: Places) -> None:
     before = stream_names(places.spool)
     shown = cli("forget")
@@ -76,6 +77,7 @@ def test_it_shows_first_and_deletes_on_request(gone: Path, places: Places) -> No
     assert list((gone.parent / "there").rglob("progress.csv"))
 
 
+@pytest.mark.slow
 def test_beside_a_serving_agent(gone: Path, new_agent: Any, wait_until: Callable[..., Any]) -> None:
     agent = new_agent().start()
 
@@ -100,6 +102,7 @@ def test_beside_a_serving_agent(gone: Path, new_agent: Any, wait_until: Callable
     assert not gone.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_known_is_marked(
     new_agent: Any, places: Places, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_run_that_was_known_is_marked(
     assert "given up" in run["reason"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_written_is_left_alone(places: Places, tmp_path: Path) -> None:
     stop_autostart(places)
     process = train(tmp_path / "data", wait=True)

@@ -66,6 +66,7 @@ def training(root: Path, rows: int, end: str) -> list[str]:
     return [sys.executable, "-c", TRAINING, str(root), str(rows), end]
 
 
+@pytest.mark.slow
 def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path) -> None:
     root = tmp_path / "data"
     done = run("--", *training(root, 100, "3"))
@@ -84,6 +85,7 @@ def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path
     assert "to stderr" in console  # print writes the line's end apart, so another line may come between
 
 
+@pytest.mark.slow
 def test_an_agent_that_the_command_starts_ends_with_it(
     places: Places, wait_until: Callable[..., Any]
 ) -> None:
@@ -135,6 +137,7 @@ def test_two_jobs_that_end_together_leave_no_agent_and_lose_no_row(
     assert rows == [51] * 6
 
 
+@pytest.mark.slow
 def test_a_killed_command(places: Places, tmp_path: Path) -> None:
     root = tmp_path / "data"
     done = run("--no-console", "--", *training(root, 10, "kill"))
@@ -146,6 +149,7 @@ def test_a_killed_command(places: Places, tmp_path: Path) -> None:
     del places
 
 
+@pytest.mark.slow
 def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     root = tmp_path / "data"
     process = subprocess.Popen(
@@ -175,6 +179,7 @@ sys.exit(5)
 """
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_a_data_root_that_hangs_does_not_hold_up_the_command(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
@@ -253,6 +258,7 @@ def test_a_data_root_that_is_frozen_and_thawed(
     assert (code, rows("frozen"), list(places.spool.iterdir())) == (0, 2000, [])
 
 
+@pytest.mark.slow
 def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> None:
     root = tmp_path / "data"
     process = subprocess.Popen(
@@ -272,6 +278,7 @@ def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> N
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_several_runs_share_one_console(places: Places, tmp_path: Path) -> None:
     root = tmp_path / "data"
     one = " ".join(f"'{word}'" for word in training(root, 5, "0"))
@@ -284,6 +291,7 @@ def test_several_runs_share_one_console(places: Places, tmp_path: Path) -> None:
     del places
 
 
+@pytest.mark.slow
 def test_commands_that_do_not_start(places: Places, tmp_path: Path) -> None:
     missing = run("--", "no-such-command")
     assert (missing.returncode, "not found" in missing.stderr) == (127, True)
@@ -294,6 +302,7 @@ def test_commands_that_do_not_start(places: Places, tmp_path: Path) -> None:
     assert run().returncode == 2
 
 
+@pytest.mark.slow
 def test_input_options_and_a_closed_reader(agent: Any) -> None:
     done = run("--", "cat", "--", "-", input="through\n")
     assert done.stdout == "through\n"
@@ -307,6 +316,7 @@ def test_input_options_and_a_closed_reader(agent: Any) -> None:
     del agent
 
 
+@pytest.mark.slow
 def test_in_a_terminal_the_command_has_one_too(agent: Any) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(
@@ -327,6 +337,7 @@ def test_in_a_terminal_the_command_has_one_too(agent: Any) -> None:
     del agent
 
 
+@pytest.mark.slow
 def test_what_is_not_durable_in_time_stays_in_the_spool(agent: Any, tmp_path: Path) -> None:
     root = tmp_path / "data"
     words = " ".join(f"'{word}'" for word in training(root, 5, "0"))

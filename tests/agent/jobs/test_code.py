@@ -59,6 +59,7 @@ def disk_bytes(folder: Path) -> int:
     return sum(inodes.values())
 
 
+@pytest.mark.slow
 def test_many_runs_of_one_repository_cost_one_copy(tmp_path: Path, run: Run) -> None:
     files = [(f"p{number % 5}/m{number}.py", os.urandom(3000)) for number in range(100)]
     for number in range(50):
@@ -174,6 +175,7 @@ def test_copies_where_the_file_system_has_no_links(
     assert (found.st_nlink, stat.S_IMODE(found.st_mode)) == (1, 0o444)
 
 
+@pytest.mark.slow
 def test_more_runs_than_an_inode_has_names(tmp_path: Path, run: Run) -> None:
     run([("__init__.py", b"")], "first")
     (stored,) = [path for path in (tmp_path / "code" / ".objects").rglob("*") if path.is_file()]
@@ -336,6 +338,7 @@ def test_what_is_no_object_hinders_no_job(
     assert (tmp_path / "item" / "a.py").read_bytes() == b"shared"
 
 
+@pytest.mark.slow
 def test_a_store_is_never_left_by_a_link_that_is_swapped_in(tmp_path: Path, outside: Path, run: Run) -> None:
     objects = tmp_path / "code" / ".objects"
     before = texts(outside)

@@ -144,6 +144,7 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 
 
+@pytest.mark.slow
 def test_a_figure_that_never_ends_is_given_up(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def blobs(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, blobs: Path) -> None:
     pixels = os.urandom(400 * 400 * 3)
     (blobs / "b").write_bytes(pixels)
@@ -89,6 +90,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
     assert all(name.startswith(TEMP_PREFIX) for name in others)
 
 
+@pytest.mark.slow
 def test_a_kill_while_code_is_stored_is_repaired_by_doing_it_again(tmp_path: Path, blobs: Path) -> None:
     files = {f"p{number % 7}/m{number}.py": os.urandom(2000) for number in range(300)}
     write_code_blob(blobs / "b", files)

@@ -34,6 +34,7 @@ payloads = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(kind=st.sampled_from(list(FrameKind)), content=payloads)
 def test_any_plain_payload_is_taken_or_refused(kind: int, content: Any) -> None:
@@ -67,6 +68,7 @@ def test_rows_of_another_shape_are_refused(payload: list[Any]) -> None:
     assert decode(FrameKind.ROW, pack(payload)) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(content=payloads)
 def test_the_short_way_of_rows_gives_what_the_long_one_does(content: Any) -> None:

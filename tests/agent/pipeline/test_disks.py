@@ -102,6 +102,7 @@ def put(outbox: Outbox, step: int) -> None:
     assert outbox.put(FrameKind.ROW, pack([step, now, {"v": step}]), now, 1)
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_a_root_that_hangs_holds_up_no_other(
     new_agent: Callable[..., Any],
@@ -150,6 +151,7 @@ def test_a_root_that_hangs_holds_up_no_other(
     assert len((mounted / LOG / "progress.csv").read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_a_stream_that_is_found_while_its_root_hangs_is_named_and_holds_up_no_other(
     new_agent: Callable[..., Any],

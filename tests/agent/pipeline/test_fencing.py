@@ -69,6 +69,7 @@ def test_the_run_file_of_a_later_stream_is_not_overwritten(tmp_path: Path) -> No
     assert json.loads((log / "run.json").read_text())["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_it_is_taken_in_beside_and_survives_kills(
     places: Places, tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:

@@ -171,6 +171,7 @@ def damaged(places: Places, table: str, setting: str) -> None:
         database.execute(f"UPDATE {table} SET {setting}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -110,6 +110,7 @@ def test_a_damaged_record_ends_what_is_cut(tmp_path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [Continuation(rows=3), Continuation(time_step=3.0)])
 def test_a_large_file_is_not_read_into_memory(tmp_path: Path, plan: Continuation) -> None:
     rows = [{"x": number, "note": "y" * 4000} for number in range(8000)]

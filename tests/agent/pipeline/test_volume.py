@@ -93,6 +93,7 @@ def test_a_row_whose_message_was_lost_wakes_a_sleeping_stream(
         run.close("finished", "")
 
 
+@pytest.mark.slow
 def test_a_file_that_somebody_removed_comes_back_with_what_follows(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -87,6 +87,7 @@ def faults_of(node: Node, server: S3Server, bucket: str) -> tuple[int, list[Faul
     return found
 
 
+@pytest.mark.slow
 def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
     node: Node, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
     assert "Traceback" not in node.log()
 
 
+@pytest.mark.slow
 def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
     node: Node, server: S3Server, bucket: str
 ) -> None:
@@ -156,6 +158,7 @@ def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
     assert (found.checked, found.changed, found.wrong, found.broken) == (1, 0, [], [])
 
 
+@pytest.mark.slow
 def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, store: FaultyStore) -> None:
     finished_item(node)
     node.start()
@@ -176,6 +179,7 @@ def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, stor
     assert {path.rpartition("/")[2].partition("?")[0] for path in sent()} <= {"new", "SHA256SUMS"}, sent()
 
 
+@pytest.mark.slow
 def test_push_and_the_trash(node: Node, server: S3Server, bucket: str, tmp_path: Path) -> None:
     finished_item(node)
     session = opened(server, bucket)
@@ -223,6 +227,7 @@ def damage(server: S3Server, bucket: str, count: int, seed: int = 0) -> set[str]
     return set(chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.soak)])
 def test_verify_finds_every_damage(
     node: Node, server: S3Server, bucket: str, tmp_path: Path, count: int
@@ -247,6 +252,7 @@ def test_verify_finds_every_damage(
     assert faults_of(node, server, bucket)[1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_store_that_fails_loses_and_doubles_nothing(
     node: Node, server: S3Server, bucket: str, store: FaultyStore, tmp_path: Path, count: int
@@ -298,6 +304,7 @@ def test_a_store_that_fails_loses_and_doubles_nothing(
     assert "Traceback" not in node.log()
 
 
+@pytest.mark.slow
 def test_without_the_library_replication_waits_and_says_why(
     server: S3Server, bucket: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

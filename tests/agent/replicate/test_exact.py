@@ -35,6 +35,7 @@ from rla_client.contract.retention import note_dropped
 MakeNode = Callable[..., Node]
 
 
+@pytest.mark.slow
 def test_all_kinds_arrive_once_and_a_restart_sends_nothing(node: Node, master: Sshd) -> None:
     size = finished_item(node)
     node.start()
@@ -142,6 +143,7 @@ def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
     assert checked.stdout.count(": OK") == 5
 
 
+@pytest.mark.slow
 def test_the_sums_of_an_ended_run_are_written_once(node: Node, master: Sshd) -> None:
     def end(item: str) -> Path:
         node.run(item, state="finished")
@@ -159,6 +161,7 @@ def test_the_sums_of_an_ended_run_are_written_once(node: Node, master: Sshd) -> 
     assert sums.stat().st_ino == once
 
 
+@pytest.mark.slow
 def test_only_what_max_to_keep_dropped_goes_and_only_where_mirror_is_asked_for(
     master: Sshd, make_node: MakeNode
 ) -> None:
@@ -289,6 +292,7 @@ def test_the_same_code_of_two_items_is_one_file_on_the_master(node: Node, master
     assert (master.root / "code" / OTHER / "model.py").read_bytes() == data
 
 
+@pytest.mark.slow
 def test_a_master_without_extensions(make_node: MakeNode, tmp_path: Path) -> None:
     server = Sshd(tmp_path / "nas", sftp=NO_EXTENSIONS).start()
     try:
@@ -311,6 +315,7 @@ def test_a_master_without_extensions(make_node: MakeNode, tmp_path: Path) -> Non
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, master: Sshd) -> None:
     """The user's own; the agent knows nothing of it. `verify` finds nothing, for there is nothing to find."""
     log = node.run() / "log.txt"
@@ -326,6 +331,7 @@ def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, mast
     assert not list(master.root.rglob("*.kept-*"))
 
 
+@pytest.mark.slow
 def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     """A ledger whose sums are those of what was sent, and that was not what is here."""
     from rla_agent.replicate.backend.folder import FolderSession

@@ -29,6 +29,7 @@ from rla_agent.replicate import Announcer, replication_status
 MakeNode = Callable[..., Node]
 
 
+@pytest.mark.slow
 def test_cuts_at_random_bytes(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     cut_the_link(make_node(master.remote(port=proxy.port)), master, proxy, 6, 1)
 
@@ -88,6 +89,7 @@ def _partly_there(node: Node) -> bool:
     return bool(acked and acked > 2_000_000)
 
 
+@pytest.mark.slow
 def test_killed_at_random(node: Node, master: Sshd) -> None:
     chance = random.Random(3)
     finished_item(node, files=60)

@@ -89,6 +89,7 @@ def verify(node: Node, *, fix: bool = False) -> dict[str, str]:
     return {fault.path: fault.what for fault in faults}
 
 
+@pytest.mark.slow
 def test_all_arrives_with_its_mode(node: Node, there: Path) -> None:
     node.start()
     wait_same(node, there, 30)
@@ -101,6 +102,7 @@ def test_all_arrives_with_its_mode(node: Node, there: Path) -> None:
     assert verify(node) == {}
 
 
+@pytest.mark.slow
 def test_what_changes_here_changes_there(node: Node, there: Path) -> None:
     """Of files that rest and that grow, of large ones without their bytes, of folders; both ways."""
     node.start()
@@ -187,6 +189,7 @@ def _open_up(there: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+@pytest.mark.slow
 def test_a_database_of_an_earlier_release_is_put_right(node: Node, there: Path) -> None:
     """Without being sent or read again; and it is told of until then."""
     node.start()
@@ -215,6 +218,7 @@ def test_a_database_of_an_earlier_release_is_put_right(node: Node, there: Path) 
     assert sent_files(node) <= sent
 
 
+@pytest.mark.slow
 def test_a_copy_that_somebody_opened_is_told_of_and_repaired(node: Node, there: Path) -> None:
     node.start()
     wait_same(node, there, 30)
@@ -229,6 +233,7 @@ def test_a_copy_that_somebody_opened_is_told_of_and_repaired(node: Node, there: 
     assert (there / LOG / "progress.csv").read_bytes() == (node.root / LOG / "progress.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_groups_of_the_master_stay(node: Node, there: Path) -> None:
     """A lab's folder is setgid there, and what is made in it is, too."""
     there.chmod(0o2775)
@@ -239,6 +244,7 @@ def test_groups_of_the_master_stay(node: Node, there: Path) -> None:
     assert (there / LOG).stat().st_mode & 0o7777 == 0o2700
 
 
+@pytest.mark.slow
 def test_a_folder_above_runs_takes_nothing_from_those_of_other_machines(node: Node, there: Path) -> None:
     """It is never opened up, for another machine's runs lie in it."""
     (there / "results").mkdir(mode=0o700)
@@ -251,6 +257,7 @@ def test_a_folder_above_runs_takes_nothing_from_those_of_other_machines(node: No
     assert (there / "results").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_read_only_log_goes_on(node: Node, there: Path) -> None:
     log = node.root / LOG / "progress.csv"
     log.chmod(0o400)

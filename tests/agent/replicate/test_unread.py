@@ -107,6 +107,7 @@ def test_a_folder_that_gives_an_error_is_named_and_looked_at_again(near: Node, t
     wait_until(lambda: parked(near) == {}, 20)
 
 
+@pytest.mark.slow
 @needs_strace
 def test_files_of_a_folder_that_is_not_seen_are_not_gone(near: Node, there: Path) -> None:
     near.agent = {"replicate_retention": "mirror"}

@@ -91,6 +91,7 @@ def clients(root: Path, count: int, *config: Path) -> list[subprocess.Popen[str]
     ]
 
 
+@pytest.mark.slow
 def test_many_clients_at_once_give_one_agent(ended: Places, tmp_path: Path) -> None:
     started = clients(tmp_path / "data", 6)
     outputs = [client.communicate("\n", timeout=60)[0] for client in started]
@@ -144,6 +145,7 @@ def test_an_idle_agent_ends_and_misses_nobody(
     assert list(ended.spool.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_project_sets_its_runs_and_not_the_machine(
     ended: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_project_sets_its_runs_and_not_the_machine(
     assert "stall_s 1800" in shown.stdout
 
 
+@pytest.mark.slow
 def test_stop_waits_for_the_drain(agent: Any) -> None:
     assert stop_agent(agent.places) is True
     assert not agent_alive(agent.places)
@@ -181,6 +184,7 @@ def test_stop_waits_for_the_drain(agent: Any) -> None:
         ask_status(agent.places)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(agent: Any, tmp_path: Path) -> None:
     (client,) = clients(tmp_path / "data", 1)
     assert client.stdout is not None
@@ -195,6 +199,7 @@ def test_a_second_signal_ends_it_at_once(agent: Any, tmp_path: Path) -> None:
     client.communicate()
 
 
+@pytest.mark.slow
 def test_an_agent_that_hangs_is_reported(agent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     agent.send_signal(signal.SIGSTOP)
     with pytest.raises(RlaError, match=f"does not answer within 0.3 s: pid {agent.pid}"):
@@ -224,6 +229,7 @@ def test_stop_never_ends_another_process_of_the_same_number(
     assert bystander.poll() is None
 
 
+@pytest.mark.slow
 def test_stop_says_where_to_stop_an_agent_that_cannot_be_told(
     agent: Any, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +244,7 @@ def test_stop_says_where_to_stop_an_agent_that_cannot_be_told(
     agent.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_stop_from_another_pid_namespace(agent: Any) -> None:
     stop = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "rla_agent", "stop"]
     done = subprocess.run(stop, capture_output=True, text=True, check=False)

@@ -87,6 +87,7 @@ def test_own_spool_is_taken_in_once(spooled: Path, places: Places) -> None:
     assert '"state": "finished"' in (spooled / "run.json").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 def test_what_somebody_else_put_into_the_state_folder_is_refused(spooled: Path, places: Places) -> None:
     places.database.write_bytes(b"")
@@ -110,6 +111,7 @@ def test_a_damaged_database_is_put_aside_and_told_of(spooled: Path, places: Plac
     assert "agent.db was damaged" not in drain().stdout
 
 
+@pytest.mark.slow
 def test_a_living_writer_keeps_its_stream(places: Places, tmp_path: Path) -> None:
     places.stopped_marker.touch()
     process, log = train(tmp_path / "data", wait=True)
@@ -126,6 +128,7 @@ def test_a_living_writer_keeps_its_stream(places: Places, tmp_path: Path) -> Non
     assert list(places.spool.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_beside_a_serving_agent_it_waits(agent: Any, tmp_path: Path) -> None:
     process, log = train(tmp_path / "data", wait=True)
     try:
@@ -164,6 +167,7 @@ def test_a_copy_on_another_machine(spooled: Path, places: Places, tmp_path: Path
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     """The agent had written rows, machine and agent.db are gone: base files keep it exactly once."""
     process, log = train(tmp_path / "data", wait=True)
@@ -181,6 +185,7 @@ def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: C
     assert stored(tmp_path / "data2" / log.relative_to(tmp_path / "data")) == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_the_root_was_copied_too(spooled: Path, places: Places, tmp_path: Path) -> None:
     """Same path, another inode: on purpose parked for a serving agent, taken in by a drain of a copy."""
     copy = tmp_path / "saved"

@@ -102,6 +102,7 @@ def served(places: Places, manager: socket.socket) -> Iterator[subprocess.Popen[
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_real_agent_is_ready_beats_and_stops(
     served: subprocess.Popen[bytes], manager: socket.socket, places: Places
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_real_agent_is_ready_beats_and_stops(
     assert served.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_service_takes_over_from_an_autostarted_agent(
     agent: Any, manager: socket.socket, wait_until: Callable[..., Any]
 ) -> None:

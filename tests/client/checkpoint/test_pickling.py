@@ -130,6 +130,7 @@ def test_shared_objects_stay_shared() -> None:
         assert not view.any()
 
 
+@pytest.mark.slow
 def test_the_fast_way_is_taken_for_what_training_saves() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     optimizer = torch.optim.Adam(model.parameters())

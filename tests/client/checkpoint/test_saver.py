@@ -186,6 +186,7 @@ def test_what_cannot_be_pickled_raises_and_frees_everything(saver: CheckpointSav
     assert jobs_of(places) == []
 
 
+@pytest.mark.slow
 def test_other_objects_and_arrays_come_back(saver: CheckpointSaver, places: Places, folder: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     optimizer = torch.optim.Adam(model.parameters())

@@ -154,6 +154,7 @@ def start_trainer(folder: Path, body: str, *arguments: str) -> subprocess.Popen[
     return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_a_trainer_killed_right_after_save_returned(
     places: Places, folder: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_trainer_killed_right_after_save_returned(
     wait_until(lambda: arenas_of(places) == [])
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
     places: Places, folder: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -24,6 +24,7 @@ MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_diff_compare_tail_tag_note(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, params={"lr": 0.1, "same": 1})
     make_run(number=2, params={"lr": 0.2, "same": 1})
@@ -54,6 +55,7 @@ def test_diff_compare_tail_tag_note(rla: Rla, root: Path, make_run: MakeRun) -> 
     assert rla("tag", "@last", "no blanks please", "-d", str(root)).returncode == 1
 
 
+@pytest.mark.slow
 def test_rm_asks_refuses_live_runs_and_can_be_undone(rla: Rla, root: Path, make_run: MakeRun) -> None:
     index = make_run(number=1)
     make_run(number=2, state="running")
@@ -80,6 +82,7 @@ def test_rm_asks_refuses_live_runs_and_can_be_undone(rla: Rla, root: Path, make_
     assert "empty" in rla("trash", "-d", str(root)).stdout
 
 
+@pytest.mark.slow
 def test_archive_and_migrate(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     assert "copied 7 item(s) to arc/" in rla("archive", "@last", "-y", "-d", str(root)).stdout
@@ -115,6 +118,7 @@ def test_plot_export_tb(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path)
     assert "TensorBoard" in none.stderr
 
 
+@pytest.mark.slow
 def test_tensorboard_serves_the_chosen_runs_and_ends_with_us(
     root: Path, make_run: MakeRun, tmp_path: Path, wait_until: Callable[..., object]
 ) -> None:
@@ -161,6 +165,7 @@ def test_tensorboard_serves_the_chosen_runs_and_ends_with_us(
     assert list(tmp_path.glob("rla-tb-*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -204,6 +209,7 @@ def test_each_module_is_asked_for_by_its_commands() -> None:
         assert made == set(commands), name
 
 
+@pytest.mark.slow
 def test_wrong_values_are_told_apart_from_right_ones(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -259,6 +265,7 @@ def test_names_that_are_not_easy_go_through_every_command(
     assert archived == set(before)
 
 
+@pytest.mark.slow
 def test_parquet_holds_the_runs_and_the_curves(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -282,6 +289,7 @@ def test_parquet_holds_the_runs_and_the_curves(
     assert curves["index"].nunique() == 3
 
 
+@pytest.mark.slow
 def test_the_trash_names_runs_and_gives_single_ones_back(rla: Rla, root: Path, make_run: MakeRun) -> None:
     first, second = make_run(number=1, info="&seed=1"), make_run(number=2, info="&seed=2")
     third = make_run(number=3, table="other")
@@ -304,6 +312,7 @@ def test_the_trash_names_runs_and_gives_single_ones_back(rla: Rla, root: Path, m
     assert (missing.returncode, "rla trash" in missing.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_project_without_runs_is_no_fault(rla: Rla, tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     assert rla("init", cwd=tmp_path / "p").returncode == 0
@@ -315,6 +324,7 @@ def test_a_project_without_runs_is_no_fault(rla: Rla, tmp_path: Path) -> None:
     assert rla("ls", cwd=tmp_path).returncode == 1  # no project either
 
 
+@pytest.mark.slow
 def test_an_archive_of_nothing_is_no_fault(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     done = rla("ls", "--archived", "-d", str(root))
@@ -322,6 +332,7 @@ def test_an_archive_of_nothing_is_no_fault(rla: Rla, root: Path, make_run: MakeR
     assert json.loads(rla("ls", "--archived", "--json", "-d", str(root)).stdout) == []
 
 
+@pytest.mark.slow
 def test_the_plots_line_says_what_was_averaged(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -371,6 +382,7 @@ def test_the_version(rla: Rla) -> None:
     assert (done.returncode, done.stdout) == (0, f"rla {__version__}\n")
 
 
+@pytest.mark.slow
 def test_verify_is_called_verify_and_finds_its_files(
     rla: Rla, root: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -386,6 +398,7 @@ def test_verify_is_called_verify_and_finds_its_files(
     assert "REMOTE_SETTING" in rla("push", cwd=tmp_path / "elsewhere").stderr  # found, and names no master
 
 
+@pytest.mark.slow
 def test_the_folder_of_tb_print_lies_in_the_cache_and_goes_with_time(
     rla: Rla, root: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -413,6 +426,7 @@ def test_each_command_for_many_runs_selects_them_alike(rla: Rla, command: str) -
         assert f" {option} " in text, option
 
 
+@pytest.mark.slow
 def test_selectors_choose_the_same_runs_everywhere(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -448,6 +462,7 @@ def test_selectors_choose_the_same_runs_everywhere(
     assert "3 run(s)" in rla("archive", "--tag", "go`od", "-y", *where).stdout
 
 
+@pytest.mark.slow
 def test_what_a_selector_cannot_mean_is_said(rla: Rla, root: Path, make_run: MakeRun) -> None:
     for number in range(3):
         make_run(number=number, info=f"&lr=0.1&seed={number}")

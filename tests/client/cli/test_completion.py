@@ -36,6 +36,7 @@ def offered(root: Path | None, line: str, shell: str = "bash", broken_at: str = 
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -56,6 +57,7 @@ def test_runs_tables_and_metrics(
     assert offered(root, line) == expected
 
 
+@pytest.mark.slow
 def test_without_a_database_there_is_nothing_to_offer() -> None:
     assert offered(None, "rla show 2026") == []
     assert offered(None, "rla ls -t t") == []
@@ -94,6 +96,7 @@ def test_a_quoted_selector_goes_on_behind_its_ampersand(root: Path, make_run: Ca
     assert offered(root, "rla show 'lr=0.1&se", broken_at="|") == ["lr=0.1&seed=1", "lr=0.1&seed=10"]
 
 
+@pytest.mark.slow
 def test_zsh_is_not_told_to_offer_files_for_names(root: Path, make_run: Callable[..., str]) -> None:
     _fill(root, make_run)
     for line in ("rla plot return --group zz", "rla show zz", "rla plot zz", "rla ls --sort zz"):
@@ -103,6 +106,7 @@ def test_zsh_is_not_told_to_offer_files_for_names(root: Path, make_run: Callable
     assert offered(root, "rla plot return --out ", "zsh") == ["_files"]
 
 
+@pytest.mark.slow
 def test_a_tab_that_cannot_be_answered_is_silent(root: Path, make_run: Callable[..., str]) -> None:
     """A broken catalogue, a folder that is none, words that are no command, a count that is none."""
     _fill(root, make_run)

@@ -49,6 +49,7 @@ def columns(text: str, name: str) -> list[list[str]]:
     return [[row[name] for row in rows], frame[name].tolist()]
 
 
+@pytest.mark.slow
 def test_printed_tables(database: Path) -> None:
     where = ("--csv", "-d", str(database))
     assert columns(rla_bytes("ls", "-c", f"seed,{NAME}", *where), NAME) == [HARD, HARD]

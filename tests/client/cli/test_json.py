@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.main import get_command
 
@@ -36,6 +37,7 @@ def test_commands_that_print_take_it() -> None:
     assert lacking == WITHOUT
 
 
+@pytest.mark.slow
 def test_changes(rla: Rla, root: Path, make_run: MakeRun) -> None:
     where = ("--json", "-d", str(root))
     first, second = make_run(number=1), make_run(number=2)
@@ -69,6 +71,7 @@ def test_changes(rla: Rla, root: Path, make_run: MakeRun) -> None:
     assert (refused.returncode, refused.stdout) == (1, "")
 
 
+@pytest.mark.slow
 def test_what_is_taken_out(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     make_run(number=1), make_run(number=2)
     where = ("--json", "-d", str(root))

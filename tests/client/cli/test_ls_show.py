@@ -57,6 +57,7 @@ def test_ls_sorts_filters_and_chooses_columns(rla: Rla, root: Path, make_run: Ma
     assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
 
 
+@pytest.mark.slow
 def test_the_database_of_a_project_without_config_is_found(rla: Rla, tmp_path: Path) -> None:
     program = "import rla_client; rla_client.init('task', config={'lr': 0.5}, track=['lr'])"
     stop_autostart(find_places())  # the run's own files are enough
@@ -65,6 +66,7 @@ def test_the_database_of_a_project_without_config_is_found(rla: Rla, tmp_path: P
     assert "lr" in rla("ls", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_the_database_is_found_beside_the_config(
     rla: Rla, tmp_path: Path, root: Path, make_run: MakeRun
 ) -> None:
@@ -96,6 +98,7 @@ def test_errors_that_name_what_there_is_hold_no_control_characters(
     assert not {"\x1b", "\x07", "\u202e"} & {*done.stderr, *done.stdout}
 
 
+@pytest.mark.slow
 def test_show_tells_everything(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(params={"lr": 0.1, "evil": "\x1b[31mred\u202e"}, rows=100)
     rla("show", "-d", str(root))
@@ -161,6 +164,7 @@ def test_on_a_terminal_states_have_colours(root: Path, make_run: MakeRun) -> Non
     os.close(master)
 
 
+@pytest.mark.slow
 def test_the_table_as_argument_or_option(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, table="one")
     make_run(number=2, table="two")
@@ -181,6 +185,7 @@ def test_lists_are_shown_as_words_and_parameters_are_no_code(rla: Rla, root: Pat
     assert "code: equal" in rla("diff", "09-30-00", "09-30-01", "-d", str(root)).stdout
 
 
+@pytest.mark.slow
 def test_a_column_that_no_run_has_is_named(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(params={"net": {"size": 3}})
     for words in (("-c", "run,zzz"), ("-s", "-zzz"), ("-w", "zzz > 3")):
@@ -215,6 +220,7 @@ def test_how_a_run_ended_is_said_once(rla: Rla, root: Path, make_run: MakeRun) -
         assert f"failed {shown}" in rla("show", index, "-d", str(root)).stdout
 
 
+@pytest.mark.slow
 def test_an_unknown_metric_is_an_error_and_no_page(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     for words in (["-m", "foo"], ["-m", "return", "-m", "foo"], ["-m", "foo", "--json"]):
@@ -228,6 +234,7 @@ def test_an_unknown_metric_is_an_error_and_no_page(rla: Rla, root: Path, make_ru
     assert "no rows yet" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_database_is_an_error_for_each_command(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -254,6 +261,7 @@ def test_a_database_without_runs_is_no_fault(rla: Rla, root: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"no runs yet in {root}\n")
 
 
+@pytest.mark.slow
 def test_what_show_and_status_print_is_a_column_too(rla: Rla, root: Path, make_run: MakeRun) -> None:
     index = make_run()
     path = root / "log" / "task" / index / "run.json"
@@ -281,6 +289,7 @@ def test_what_show_and_status_print_is_a_column_too(rla: Rla, root: Path, make_r
     assert "boom" in rla("ls", "-d", str(root), "-w", "exit_code == 1", "-c", "reason").stdout
 
 
+@pytest.mark.slow
 def test_a_note_is_shown_whole_at_any_width(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     note = (
@@ -298,6 +307,7 @@ def test_a_note_is_shown_whole_at_any_width(rla: Rla, root: Path, make_run: Make
     assert listed[1].endswith("…")
 
 
+@pytest.mark.slow
 def test_a_run_without_tracked_parameters_has_a_plain_name(rla: Rla, root: Path, make_run: MakeRun) -> None:
     for number, spaces in enumerate((False, True)):
         index = make_run(number=number, info="&", spaces=spaces)
@@ -312,6 +322,7 @@ def test_a_run_without_tracked_parameters_has_a_plain_name(rla: Rla, root: Path,
     assert not any("&" in line for line in fitting)
 
 
+@pytest.mark.slow
 def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, info="&lr=0.1&seed=3", params={"agent": {"lr": 0.1}, "seed": 3})
     make_run(number=2, info="&lr=0.2&seed=4", params={"agent": {"lr": 0.2}, "seed": 4})
@@ -374,6 +385,7 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
         assert meant in done.stderr
 
 
+@pytest.mark.slow
 def test_the_last_part_of_a_nested_name_will_do(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, info="", params={"agent": {"lr": 0.1}, "net": {"size": 3}, "critic": {"size": 4}})
     make_run(number=2, info="", params={"agent": {"lr": 0.2}, "net": {"size": 3}})

@@ -255,6 +255,7 @@ def test_what_rla_wrote_is_no_code(tmp_path: Path) -> None:
     assert find_repository(folder, ()).untracked == {"plot.png"}
 
 
+@pytest.mark.slow
 def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     output, _ = launch(folder, tmp_path / "one")
@@ -277,6 +278,7 @@ experiment()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repository", [True, False])
 def test_of_a_home_folder_only_the_program_is_archived(tmp_path: Path, *, repository: bool) -> None:
     home = tmp_path / "home"

@@ -138,6 +138,7 @@ def test_names_of_older_versions_run_too(agent: Any, tmp_path: Path) -> None:
     assert b"2.0 MiB" in events
 
 
+@pytest.mark.slow
 def test_an_old_script_runs(agent: Any, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(OLD_SCRIPT))

@@ -32,6 +32,7 @@ assert logger.flush(60), "not durable"
 """
 
 
+@pytest.mark.slow
 def test_an_agent_is_started_and_is_nobodys_child(
     places: Places, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_commands_work(root: Path, words: tuple[str, ...], shown: str) -> None:
     assert shown in done.stdout
 
 
+@pytest.mark.slow
 def test_metrics_are_those_that_pandas_reads(root: Path) -> None:
     words = ("metrics", "--json", "--data-root", str(root))
     with_pandas = python(RLA.removeprefix(BLOCKED).join(("import sys; ", "")), *words)

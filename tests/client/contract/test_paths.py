@@ -406,6 +406,7 @@ def _make_often(shared: Path, name: str, times: int) -> tuple[int, int]:
     return good, betrayed
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 def test_nobody_gets_between_the_check_and_the_use(ground: Path) -> None:

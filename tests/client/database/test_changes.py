@@ -107,6 +107,7 @@ def test_the_trash_is_emptied_after_its_days(root: Path, make_run: Callable[...,
         assert empty_trash(root, 0.0) == 0
 
 
+@pytest.mark.slow
 def test_only_a_command_that_changes_something_empties_the_trash(
     root: Path, make_run: Callable[..., str]
 ) -> None:
@@ -226,6 +227,7 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
                 assert copy not in after or after[copy] == before[name]
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_both_finish(root: Path, make_run: Callable[..., str]) -> None:
     for number in range(6):
         make_run(number=number)
@@ -260,6 +262,7 @@ def test_two_removals_at_once_take_each_run_once(root: Path, make_run: Callable[
     assert len([item for item in tree(root) if item.endswith("run.json")]) == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_written_is_listed_and_not_touched(
     root: Path, make_run: Callable[..., str]
 ) -> None:
@@ -295,6 +298,7 @@ def test_a_run_that_is_being_written_is_listed_and_not_touched(
     assert {name.split("/", 1)[0] for name in tree(root)} <= set(DEFAULT_LOG_TYPES)
 
 
+@pytest.mark.slow
 def test_killed_at_random_while_copying_much(root: Path, make_run: Callable[..., str]) -> None:
     index = make_run()
     for number in range(200):

@@ -86,6 +86,7 @@ def test_odd_characters_in_sources_end_no_line(folders: tuple[Path, Path]) -> No
     assert " text = 'a\u2028b'" in lines
 
 
+@pytest.mark.slow
 def test_equal_and_not_stored_are_told_apart(rla: Rla, root: Path, make_run: MakeRun) -> None:
     indices = [make_run(number=number) for number in range(3)]
     code = [root / "code" / "task" / index for index in indices]
@@ -106,6 +107,7 @@ def test_equal_and_not_stored_are_told_apart(rla: Rla, root: Path, make_run: Mak
     assert [has_code(str(folder)) for folder in code] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_runs_that_have_only_a_launchers_archive_are_compared_by_it(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_control_characters_of_sources_never_reach_the_terminal(
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_what_rla_plots_and_exports_is_in_no_later_backup(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:

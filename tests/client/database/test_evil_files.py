@@ -140,6 +140,7 @@ def evil_runs(root: Path, make_run: MakeRun) -> list[str]:
     return indices
 
 
+@pytest.mark.slow
 def test_lists_name_the_evil_files_and_show_the_other_runs(
     root: Path, make_run: MakeRun, evil_runs: list[str]
 ) -> None:
@@ -226,6 +227,7 @@ LINKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", LINKS)
 def test_links_in_the_hidden_folders_lead_no_deletion_outside(
     root: Path, outside: Path, make_run: MakeRun, place: str
@@ -277,6 +279,7 @@ def test_a_journal_of_somebody_else_moves_nothing_in_or_out(
     assert (root / "log" / "task" / index / "progress.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", ["task", "task/2026", "task/2026/11", "task/2026/11/21"])
 def test_nothing_behind_a_link_below_a_kind_is_changed(
     root: Path, tmp_path: Path, make_run: MakeRun, depth: str

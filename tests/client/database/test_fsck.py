@@ -145,6 +145,7 @@ def test_what_a_repair_takes_away_is_in_the_trash(root: Path, make_run: Callable
     assert kept == ["entry.json", "entry.json", "parameter.json", "progress.csv.torn"]
 
 
+@pytest.mark.slow
 def test_what_may_be_somebodys_own_is_repaired_only_when_named(
     root: Path, make_run: Callable[..., str]
 ) -> None:
@@ -174,6 +175,7 @@ def test_the_originals_data_has_no_faults_that_could_be_repaired_wrongly(legacy:
     assert [fault for fault in find_faults(legacy, NOW) if fault.repairable] == []
 
 
+@pytest.mark.slow
 def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callable[..., str]) -> None:
     """On the master the replicator puts files in place all the time, also those of ended runs."""
     day = root / "archive_tester" / "task" / make_run().rpartition("/")[0]
@@ -188,6 +190,7 @@ def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callab
         writer.wait()
 
 
+@pytest.mark.slow
 def test_the_last_line_says_what_works(
     rla: Callable[..., Any], root: Path, make_run: Callable[..., str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_torn_log_of_wandb(root: Path, tmp_path: Path) -> None:
     assert (found.state, found.scalars()["loss"].tolist()) == ("unknown", [0, 1])
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(root: Path, tmp_path: Path) -> None:
     for number in range(250):
         sacred_run(tmp_path / "s" / str(number), loss=[0.5 * step for step in range(20)])

@@ -53,6 +53,7 @@ def silence(log: Path) -> None:
     os.replace(log / "new.json", log / "run.json")
 
 
+@pytest.mark.slow
 def test_the_agent_confirms_a_run_and_then_the_writers_lock(
     agent: Any, writer: subprocess.Popen[str], wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_agent_confirms_a_run_and_then_the_writers_lock(
     assert json.loads((log / "run.json").read_text())["state"] == "running"  # readers never write
 
 
+@pytest.mark.slow
 def test_rows_that_wait_for_an_agent_are_told(
     places: Any, writer: subprocess.Popen[str], rla: Callable[..., Any], tmp_path: Path
 ) -> None:

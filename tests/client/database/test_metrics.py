@@ -63,6 +63,7 @@ def test_the_interval_is_students() -> None:
     )
 
 
+@pytest.mark.slow
 def test_ls_shows_the_likely_metric(rla: Rla, root: Path, make_run: MakeRun) -> None:
     where = ("-d", str(root))
     first, second = make_run(number=1, info="&lr=0.1"), make_run(number=2, info="&lr=0.2")
@@ -89,6 +90,7 @@ def test_ls_shows_the_likely_metric(rla: Rla, root: Path, make_run: MakeRun) -> 
     assert rla("ls", *where).stdout.splitlines()[0].split() == ["run", "state", "step", "took", "lr"]
 
 
+@pytest.mark.slow
 def test_ls_groups_runs(rla: Rla, root: Path, make_run: MakeRun) -> None:
     where = ("-d", str(root))
     for number, (lr, value) in enumerate(((0.1, 1), (0.1, 3), (0.02, 7), (0.02, 7), (0.02, 0))):
@@ -117,6 +119,7 @@ def test_ls_groups_runs(rla: Rla, root: Path, make_run: MakeRun) -> None:
     assert json.loads(rla("ls", "-g", "lr", "-w", "lr > 9", "--json", *where).stdout) == []
 
 
+@pytest.mark.slow
 def test_ls_says_what_seeds_say_of_groups(rla: Rla, root: Path, make_run: MakeRun) -> None:
     for number, (lr, value) in enumerate(((0.1, 1), (0.1, 3), (0.1, 5), (0.2, 4), (0.2, 2), (0.2, 6))):
         index = make_run(number=number, info="", params={"lr": lr, "seed": number % 3})
@@ -136,6 +139,7 @@ def test_ls_says_what_seeds_say_of_groups(rla: Rla, root: Path, make_run: MakeRu
     assert told[-1] == "report lr=0.2 by the 2 runs on seeds that no other group has: 6.5 ± 6.4"
 
 
+@pytest.mark.slow
 def test_metrics_lists_names_rows_and_ranges(rla: Rla, root: Path, make_run: MakeRun) -> None:
     where = ("-d", str(root))
     first, second = make_run(number=1), make_run(number=2)
@@ -159,6 +163,7 @@ def test_metrics_lists_names_rows_and_ranges(rla: Rla, root: Path, make_run: Mak
     assert rla("metrics", "09-30-09", *where).returncode == 1
 
 
+@pytest.mark.slow
 def test_plot_without_a_metric_takes_the_likely_one(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:

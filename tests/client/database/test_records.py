@@ -61,6 +61,7 @@ if not exp_manager.resumed:
 """
 
 
+@pytest.mark.slow
 def test_the_time_between_a_kill_and_the_resume_does_not_count(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

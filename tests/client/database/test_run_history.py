@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rla_client.database.run_history import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
 from rla_client.run.run import traceback_text
 
@@ -30,6 +32,7 @@ diverge('nan, lr ' + sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_the_parameters_of_a_resume_and_the_traceback_are_shown(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any], rla: Callable[..., Any]
 ) -> None:

@@ -38,6 +38,7 @@ def episodes(run: Any) -> list[tuple[float, ...]]:
     return [tuple(float(row[name]) for name in names) for row in run.rows() if "episode/length" in row]
 
 
+@pytest.mark.slow
 def test_a_single_environment(scripts: Scripts) -> None:
     scripts.run(
         COUNTER_ENV
@@ -58,6 +59,7 @@ films(env, 14, 0)
     assert all(abs(one - other) <= 3 for one, other in zip(shades[1], range(40, 46), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
 def test_a_vector_of_environments(scripts: Scripts, mode: str) -> None:
     scripts.run(
@@ -88,6 +90,7 @@ rla_client.logger.dump_tabular()
     assert all(abs(one - other) <= 3 for one, other in zip(shades[1], range(40, 46), strict=False))
 
 
+@pytest.mark.slow
 def test_workers_of_a_vector_have_no_runs_of_their_own(scripts: Scripts) -> None:
     done = scripts.run(
         COUNTER_ENV

@@ -28,6 +28,7 @@ class SummaryWriter:
 """
 
 
+@pytest.mark.slow
 def test_a_script_with_one_changed_line_has_tensorboards_own_scalars(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     pytest.importorskip("gymnasium")
@@ -55,6 +56,7 @@ def test_a_script_with_one_changed_line_has_tensorboards_own_scalars(scripts: Sc
     assert list((scripts.folder / "runs").rglob("*.cleanrl_model"))
 
 
+@pytest.mark.slow
 def test_rows_steps_and_parameters(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     scripts.run("""
@@ -95,6 +97,7 @@ writer.add_scalar("after/close", 1.0, 9)
     assert run.parameters["gamma"] == 0.9
 
 
+@pytest.mark.slow
 def test_writers_beside_each_other_share_a_run_and_one_after_another_do_not(scripts: Scripts) -> None:
     scripts.run("""
 from rla_client.integrations.tensorboard import SummaryWriter
@@ -119,6 +122,7 @@ for seed in (1, 2):
         assert (row["loss"], row["test/loss"], row["more"]) == (f"{seed}.0", f"{2.0 * seed}", f"{3.0 * seed}")
 
 
+@pytest.mark.slow
 def test_it_writes_into_a_run_that_is_open(scripts: Scripts) -> None:
     scripts.run("""
 import rla_client
@@ -141,6 +145,7 @@ rla_client.log({"z": 3.0}, step=41)
     ]
 
 
+@pytest.mark.slow
 def test_what_was_configured_names_the_run(scripts: Scripts) -> None:
     scripts.run("""
 from rla_client import exp_manager
@@ -153,6 +158,7 @@ SummaryWriter("runs/third").add_scalar("x", 1.0, 2)
     assert [run.table for run in scripts.runs(2)] == ["configured", "configured"]
 
 
+@pytest.mark.slow
 def test_an_error_in_a_script_that_closes_its_writer_is_a_failed_run(scripts: Scripts) -> None:
     done = scripts.run(
         """
@@ -170,6 +176,7 @@ with SummaryWriter() as writer:
     assert [row["x"] for row in run.rows()] == ["1.0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
 def test_where_nothing_is_stored_every_call_works(scripts: Scripts, environment: dict[str, str]) -> None:
     scripts.run(
@@ -223,6 +230,7 @@ def test_parameters_of_a_markdown_table() -> None:
         assert parameters_of_table(other) == {}
 
 
+@pytest.mark.slow
 def test_signatures_of_torch_and_secrets_in_texts(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     scripts.run("""

@@ -48,6 +48,7 @@ def test_cleanrls_tracking(scripts: Scripts) -> None:
     assert run.state["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_language_models_loop(scripts: Scripts) -> None:
     """nanoGPT's pattern: a dict now and then with the iteration in it, no step."""
     scripts.run(
@@ -173,6 +174,7 @@ assert wandb.run is None
     assert tags["audio"] == ["sound"]
 
 
+@pytest.mark.slow
 def test_steps_commits_and_step_metrics(scripts: Scripts) -> None:
     scripts.run(
         IMPORT
@@ -214,6 +216,7 @@ for wrong in ([1], {1: 2}, "text"):
     ]
 
 
+@pytest.mark.slow
 def test_films_of_record_video_are_part_of_the_run(scripts: Scripts) -> None:
     pytest.importorskip("gymnasium")
     scripts.run(
@@ -246,6 +249,7 @@ env.close()
     assert len(list((scripts.folder / "theirs").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_ends_modes_ids_and_what_is_unknown(scripts: Scripts) -> None:
     done = scripts.run(
         IMPORT
@@ -286,6 +290,7 @@ except wandb.UsageError:
     assert "again" not in (first.log / "warn.txt").read_text()
 
 
+@pytest.mark.slow
 def test_disabled_stores_nothing(scripts: Scripts) -> None:
     scripts.run(
         IMPORT
@@ -303,6 +308,7 @@ wandb.finish()
     assert not (scripts.folder / "data").exists()
 
 
+@pytest.mark.slow
 def test_no_value_stops_training(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     scripts.run(
@@ -374,6 +380,7 @@ except ValueError as error:
     assert "big" in tags["histograms"]
 
 
+@pytest.mark.slow
 def test_going_on_by_id_loses_no_row(scripts: Scripts) -> None:
     source = (
         IMPORT
@@ -413,6 +420,7 @@ if "kill" in sys.argv:
     )
 
 
+@pytest.mark.slow
 def test_processes_modes_names_and_ends(scripts: Scripts) -> None:
     source = (
         IMPORT

@@ -76,6 +76,7 @@ def keys(server: S3Server, bucket: str) -> set[str]:
     return {one["Key"].removeprefix(LAKE) for page in pages for one in page.get("Contents", [])}
 
 
+@pytest.mark.slow
 def test_ended_runs_are_built_asked_and_verified(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun
 ) -> None:
@@ -98,6 +99,7 @@ def test_ended_runs_are_built_asked_and_verified(
     assert "2 run(s) are as their files say" in rla_bucket(server, bucket, "verify").stdout
 
 
+@pytest.mark.slow
 def test_it_says_what_the_lake_of_the_same_folder_says(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun, root: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_it_says_what_the_lake_of_the_same_folder_says(
         assert [str(there["n"]), str(there["content"])] == [str(value) for value in here], view
 
 
+@pytest.mark.slow
 def test_a_build_costs_what_is_new(server: S3Server, bucket: str, send: Send, make_run: MakeRun) -> None:
     for number in range(12):
         send(make_run(number=number))
@@ -136,6 +139,7 @@ def test_a_build_costs_what_is_new(server: S3Server, bucket: str, send: Send, ma
     assert [one for one in read if name not in one] == []
 
 
+@pytest.mark.slow
 def test_a_changed_run_and_one_that_goes_on_are_left_out_until_built(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun, root: Path
 ) -> None:
@@ -155,6 +159,7 @@ def test_a_changed_run_and_one_that_goes_on_are_left_out_until_built(
     assert asked(server, bucket, "SELECT tags FROM runs WHERE len(tags) > 0") == [{"tags": "best"}]
 
 
+@pytest.mark.slow
 def test_a_build_that_is_killed_is_never_read(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun
 ) -> None:
@@ -194,6 +199,7 @@ def test_of_two_builds_one_counts_and_old_rubbish_is_swept(
     assert {name.rpartition("/")[0] for name in keys(server, bucket)} - {""} == counts
 
 
+@pytest.mark.slow
 def test_damage_leaves_the_lake(server: S3Server, bucket: str, send: Send, make_run: MakeRun) -> None:
     send(make_run(number=1))
     rla_bucket(server, bucket, "build")

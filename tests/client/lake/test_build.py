@@ -310,6 +310,7 @@ build(__import__("pathlib").Path(sys.argv[1]), time.time() + 1)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_a_lake_that_holds(root: Path, make_run: MakeRun) -> None:
     indexes = [make_run(number=number) for number in range(3)]
     build(root, now())
@@ -365,6 +366,7 @@ CELL = st.one_of(
 TABLE = st.lists(st.lists(CELL, min_size=3, max_size=3), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables=st.lists(TABLE, min_size=1, max_size=4), step=st.integers(0, 3))
 def test_any_runs_are_in_the_lake_as_in_their_files(

@@ -67,6 +67,7 @@ def now() -> float:
     return time.time() + 1
 
 
+@pytest.mark.slow
 def test_the_same_with_and_without_a_lake(filled: Path, make_run: MakeRun) -> None:
     without = answers(filled)
     build(filled, now())
@@ -184,6 +185,7 @@ def test_too_much_outside_the_lake_is_refused(filled: Path, monkeypatch: pytest.
     assert db.sql("SELECT count(*) FROM runs").fetchall() == [(7,)]
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_read_from_files(filled: Path) -> None:
     expected = answers(filled)
     build(filled, now())
@@ -193,6 +195,7 @@ def test_a_damaged_part_is_read_from_files(filled: Path) -> None:
         assert answers(filled) == expected
 
 
+@pytest.mark.slow
 def test_the_command(
     filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from support.written_runs import MakeRun
 
 from rla_client.database.lake.build import build
@@ -26,6 +27,7 @@ def rla(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_without_the_libraries(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     for number in range(3):
         make_run(number=number)

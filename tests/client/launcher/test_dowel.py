@@ -65,6 +65,7 @@ def test_added_outputs_get_text_and_rows_until_they_are_removed() -> None:
     assert events.Histograms("weights")[1].histogram_value.num == 4
 
 
+@pytest.mark.slow
 def test_histograms_and_figures_of_an_experiment_go_to_tensorboard_at_the_rows_step(agent: object) -> None:
     from matplotlib.figure import Figure
 
@@ -153,6 +154,7 @@ def said(text: str) -> list[str]:
     return [found[1] if (found := LINE.fullmatch(line)) else line for line in lines]
 
 
+@pytest.mark.slow
 def test_texts_bear_their_time_and_the_experiments_name(
     agent: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +189,7 @@ def test_texts_bear_their_time_and_the_experiments_name(
     assert "[experiment_seed=4] epoch #4 | one" in printed
 
 
+@pytest.mark.slow
 def test_the_text_of_an_earlier_part_keeps_its_times(agent: object) -> None:
     @wrap_experiment(log_dir="run", archive_launch_repo=False, use_existing_dir=True)
     def experiment(ctxt: Any, text: str) -> None:
@@ -216,6 +219,7 @@ def test_an_added_stdout_prints_each_text_once(stamped: bool, capsys: pytest.Cap
     assert (found is not None) == stamped
 
 
+@pytest.mark.slow
 def test_texts_bear_them_also_after_the_outputs_began_anew(agent: object) -> None:
     @wrap_experiment(log_dir="run", archive_launch_repo=False)
     def experiment(ctxt: Any) -> None:

@@ -239,6 +239,7 @@ def run(folder: Path, text: str, *arguments: str) -> Path:
     return folder / "data" / "local"
 
 
+@pytest.mark.slow
 def test_cem_of_2020(agent: object, tmp_path: Path) -> None:
     folder = run(tmp_path, CEM) / "experiment" / "cem_cartpole"
     settle(folder)

@@ -35,6 +35,7 @@ def start(name: str, *arguments: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_the_smallest_launcher(tmp_path: Path) -> None:
     process = start("garage_style.py")
     output, _ = process.communicate(timeout=launchers.DEADLINE_S)

@@ -102,6 +102,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_started_after_the_run_make_none(tmp_path: Path) -> None:
     launchers.run(write(tmp_path / "then.py", SWEEP_THEN_POOL))
     assert commands.resume(tmp_path / BASE / "sweep_seed=0") == 0
@@ -109,6 +110,7 @@ def test_processes_started_after_the_run_make_none(tmp_path: Path) -> None:
     assert {row["told"] for row in rows(tmp_path / BASE / "sweep_seed=0")} == {"False"}, "the run is its own"
 
 
+@pytest.mark.slow
 def test_a_launcher_under_rla_agent_run(tmp_path: Path) -> None:
     path = write(
         tmp_path / "l.py", "@wrap_experiment(archive_launch_repo=False)\ndef one(ctxt): row(a=1)\none()\n"
@@ -222,6 +224,7 @@ def test_objects_are_described_as_in_garage_and_without_addresses() -> None:
     assert differs(client, {**found["client"], "size": 1.5})
 
 
+@pytest.mark.slow
 def test_what_holds_very_much_is_described_in_short() -> None:
     many = [Client() for _ in range(1000)]
     text = json.dumps(described({"many": many, "arrays": [np.ones(60_000) for _ in range(20)]}))
@@ -245,6 +248,7 @@ objects(stamp=time.time())
 """
 
 
+@pytest.mark.slow
 def test_functions_and_objects_among_the_parameters_stay_what_they_are(tmp_path: Path) -> None:
     launchers.run(write(tmp_path / "objects.py", OBJECTS))
     folder = tmp_path / BASE / "objects"
@@ -266,6 +270,7 @@ if "--not" not in sys.argv:
 """
 
 
+@pytest.mark.slow
 def test_a_call_that_is_not_reached_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "nested.py", NESTED)
     launchers.run(path)
@@ -328,6 +333,7 @@ moving()
 """
 
 
+@pytest.mark.slow
 def test_a_launcher_that_changes_its_folder_is_started_where_it_was(tmp_path: Path) -> None:
     path = write(tmp_path / "scripts" / "moving.py", MOVING)
     early = "import os\nos.makedirs('work', exist_ok=True)\nos.chdir('work')\n"
@@ -349,6 +355,7 @@ item()
 """
 
 
+@pytest.mark.slow
 def test_an_item_goes_on_with_the_outputs_that_it_had(tmp_path: Path) -> None:
     output = launchers.run(write(tmp_path / "item.py", ITEM))
     assert "use_existing_dir has no meaning in a database" in output
@@ -361,6 +368,7 @@ def test_an_item_goes_on_with_the_outputs_that_it_had(tmp_path: Path) -> None:
     assert "password" not in (folder / "metadata.json").read_text().lower()
 
 
+@pytest.mark.slow
 def test_the_configuration_above_the_launcher_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +402,7 @@ def test_the_configuration_above_the_launcher_is_found(
     assert folder() == path.parent / BASE / "deep"  # nor above a repository
 
 
+@pytest.mark.slow
 def test_no_configuration_above_the_launcher_without_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,6 +439,7 @@ two()
 """
 
 
+@pytest.mark.slow
 def test_a_second_thread_is_refused_while_the_first_is_inside(tmp_path: Path) -> None:
     output = launchers.run(write(tmp_path / "threads.py", THREADS))
     assert "LaunchError two cannot run now: another thread" in output

@@ -86,6 +86,7 @@ def last_policy(folder: Path, name: str) -> tuple[object, ...]:
     return saved["algo"].policy.weights.tobytes(), saved["algo"].best, saved["rng"]["numpy"][1].tobytes()
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
     launchers.run(launchers.write(tmp_path / "two", calls="search()\nsearch()\nsearch(seed=2)"))
     base = tmp_path / "two" / "data" / "local" / "experiment"
@@ -188,6 +189,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     assert events(folder) == whole["events"]
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_snapshot_begins_again(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", "snapshot_mode='none'", calls="search(epoch_s=0.05)")
@@ -237,6 +239,7 @@ def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
         process.communicate(timeout=launchers.DEADLINE_S)
 
 
+@pytest.mark.slow
 def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     project = tmp_path / "project"
     path = launchers.write(project, calls="import helper\nsearch(epochs=helper.EPOCHS)")
@@ -267,6 +270,7 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     assert compared.differences == ()
 
 
+@pytest.mark.slow
 def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     launchers.run(launchers.write(tmp_path / "one", calls="search(epochs=1)"))
     folder = only(tmp_path / "one")
@@ -329,6 +333,7 @@ def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Pa
     assert (tmp_path / "code" / "launcher.py").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_where_nothing_is_to_be_stored_nothing_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def uninterrupted(tmp_path: Path) -> list[dict[str, str]]:
     return _reference[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["all", "last"])
 def test_a_killed_experiment_goes_on_from_its_last_snapshot(tmp_path: Path, mode: str) -> None:
     path = project(tmp_path / "p", f"snapshot_mode='{mode}'")
@@ -95,6 +96,7 @@ def test_a_killed_experiment_goes_on_from_its_last_snapshot(tmp_path: Path, mode
     assert {(line["run_key"], line["index"]) for line in told} == {("sweep-3", "/".join(log.parts[-4:]))}
 
 
+@pytest.mark.slow
 def test_a_finished_one_is_begun_anew(tmp_path: Path) -> None:
     path = project(tmp_path / "p", calls="search(epochs=2)")
     launchers.run(path)
@@ -102,6 +104,7 @@ def test_a_finished_one_is_begun_anew(tmp_path: Path) -> None:
     assert [len(launchers.rows(log)) for log in items(path.parent)] == [2, 2]
 
 
+@pytest.mark.slow
 def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLA_RESUME", "must")
     process = launchers.start(project(tmp_path / "p"))
@@ -111,6 +114,7 @@ def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not items(tmp_path / "p")
 
 
+@pytest.mark.slow
 def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = project(tmp_path / "p", calls="search(epoch_s=0.4, epochs=4)")
     kill_at(path, "epoch #1 | EpochTime")
@@ -120,6 +124,7 @@ def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launchers.rows(log) == uninterrupted(tmp_path)[:4]
 
 
+@pytest.mark.slow
 def test_one_that_is_still_going_is_refused(tmp_path: Path) -> None:
     path = project(tmp_path / "p", calls="search(epoch_s=5)")
     first = launchers.start(path)
@@ -155,6 +160,7 @@ def keys(folder: Path) -> list[tuple[object, object, int]]:
     return [(record(log)["run_key"], record(log)["state"], len(launchers.rows(log))) for log in items(folder)]
 
 
+@pytest.mark.slow
 def test_each_call_of_a_program_has_an_id_of_its_own(tmp_path: Path) -> None:
     path = project(tmp_path / "p", "snapshot_mode='last'", SEVERAL)
     process = launchers.start(path)
@@ -171,6 +177,7 @@ def test_each_call_of_a_program_has_an_id_of_its_own(tmp_path: Path) -> None:
     assert found[:3] == [("sweep-3", "finished", 2), ("sweep-3:2", "finished", 6), ("sweep-3", "finished", 2)]
 
 
+@pytest.mark.slow
 def test_calls_inside_of_others_have_none(tmp_path: Path) -> None:
     calls = SEVERAL[: SEVERAL.index("search({", SEVERAL.index("__wrapped__"))] + "outer()\n"
     path = project(tmp_path / "p", "snapshot_mode='last'", calls)
@@ -182,6 +189,7 @@ def test_calls_inside_of_others_have_none(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_the_launcher_gives_now_gives_way_to_what_is_recorded(tmp_path: Path) -> None:
     calls = "import sys\nsearch(epochs=4, epoch_s=0.4, seed=int(sys.argv[1]))"
     path = project(tmp_path / "p", calls=calls.replace("int(sys.argv[1])", "1"))
@@ -193,6 +201,7 @@ def test_what_the_launcher_gives_now_gives_way_to_what_is_recorded(tmp_path: Pat
     assert launchers.rows(log) == uninterrupted(tmp_path)[:4]
 
 
+@pytest.mark.slow
 def test_another_functions_run_is_refused(tmp_path: Path) -> None:
     path = project(tmp_path / "p", "snapshot_mode='last', name='same'")
     kill_at(path, "epoch #1 | EpochTime")
@@ -224,6 +233,7 @@ own()
 """
 
 
+@pytest.mark.slow
 def test_checkpoints_of_exp_manager_are_gone_on_from_as_ever(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     path = project(tmp_path / "p", calls=OWN_CHECKPOINTS)
@@ -245,6 +255,7 @@ both()
 """
 
 
+@pytest.mark.slow
 def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     path = project(tmp_path / "p", calls=FIGURES)
@@ -256,6 +267,7 @@ def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
     assert saved.parts[-5:-1] == log.parts[-4:]
 
 
+@pytest.mark.slow
 def test_one_without_snapshots_begins_again_in_its_item(tmp_path: Path) -> None:
     path = project(tmp_path / "p", "snapshot_mode='none'")
     kill_at(path, "epoch #3 | EpochTime")
@@ -265,6 +277,7 @@ def test_one_without_snapshots_begins_again_in_its_item(tmp_path: Path) -> None:
     assert record(log)["run_key"] == "sweep-3"
 
 
+@pytest.mark.slow
 def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +293,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
     assert len(items(path.parent)) == 1
 
 
+@pytest.mark.slow
 def test_plain_folders_begin_anew(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.4)")
     kill_at(path, "epoch #1 | EpochTime")

@@ -86,6 +86,7 @@ def test_before_setup(tmp_path: Path) -> None:
         runner.train(1)
 
 
+@pytest.mark.slow
 def test_training_counts_and_gives_the_algorithms_result(tmp_path: Path) -> None:
     set_seed(1)
     algo = Algo()
@@ -137,6 +138,7 @@ def test_foreign_snapshots_are_refused(tmp_path: Path) -> None:
         runner.restore(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
     agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

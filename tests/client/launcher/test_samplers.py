@@ -220,6 +220,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_the_trainer(tmp_path: Path, wait_until: Callable[..., Any], number: int) -> None:
     command = [sys.executable, "-c", TRAINER.format(folder=str(Path(__file__).parent))]

@@ -108,6 +108,7 @@ def test_an_agent_that_is_killed_meanwhile_writes_them_later(agent: Any, size: i
     check("params.pkl", 4, size)
 
 
+@pytest.mark.slow
 def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
     @wrap_experiment(log_dir="late", archive_launch_repo=False)
     def experiment(ctxt: Any, size: int) -> None:
@@ -132,6 +133,7 @@ def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
         experiment({"log_dir": f"late{size}"}, size=size)
 
 
+@pytest.mark.slow
 def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
     agent: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -155,6 +157,7 @@ def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
     assert read_footer("alone/params.pkl")["itr"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
     """Also when the agent comes back to older ones that wait in the spool."""
@@ -183,6 +186,7 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
         assert cloudpickle.load(file)["w"].tolist() == [2.0] * size
 
 
+@pytest.mark.slow
 def test_an_agent_that_sees_no_shared_memory_of_ours_gets_blobs(agent: Any, places: Places) -> None:
     @wrap_experiment(log_dir="apart", archive_launch_repo=False)
     def experiment(ctxt: Any) -> None:
@@ -200,6 +204,7 @@ def test_an_agent_that_sees_no_shared_memory_of_ours_gets_blobs(agent: Any, plac
     experiment()
 
 
+@pytest.mark.slow
 def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: Path) -> None:
     @wrap_experiment(log_dir="here", archive_launch_repo=False)
     def experiment(ctxt: Any) -> None:
@@ -223,6 +228,7 @@ def test_a_normal_exit_leaves_the_snapshot(tmp_path: Path) -> None:
     assert Snapshotter().load(tmp_path / "shots")["w"].sum() == 3_000_000
 
 
+@pytest.mark.slow
 def test_no_shared_memory_is_left(agent: Any, wait_until: Callable[..., Any]) -> None:
     own = f"-{spool_key(agent.places.spool)}-"  # other tests have theirs
 

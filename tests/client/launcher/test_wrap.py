@@ -62,6 +62,7 @@ def test_signature_and_arguments() -> None:
             wrap_experiment(**wrong)
 
 
+@pytest.mark.slow
 def test_folders_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "REUSE_WAIT_S", 0.1)  # there is no agent that could write rows out
     seen = []
@@ -114,6 +115,7 @@ def test_records_of_the_launch(tmp_path: Path) -> None:
     assert (context.snapshot_mode, context.snapshot_gap) == ("last", 1)
 
 
+@pytest.mark.slow
 def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path: Path) -> None:
     @wrap_experiment(archive_launch_repo=False)
     def inner(ctxt: Any, value: Any = 1) -> Any:
@@ -149,6 +151,7 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
     assert list(first.rglob("events.out.tfevents.*"))
 
 
+@pytest.mark.slow
 def test_what_a_seed_cannot_do_is_noted_in_the_text(
     agent: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +176,7 @@ class Client:
         self.size = 3
 
 
+@pytest.mark.slow
 def test_secrets_in_the_attributes_of_an_object_are_hidden(agent: object) -> None:
     key = "k-12345678-abc"
 
@@ -224,6 +228,7 @@ def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(
     assert launchers.rows(folders[0]) == [{"a": "1", "time-step": "1"}]
 
 
+@pytest.mark.slow
 def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Callable[..., Any]) -> None:
     @wrap_experiment(archive_launch_repo=False, log_dir="run", use_existing_dir=True)
     def part(ctxt: Any, value: Any) -> Any:
@@ -242,6 +247,7 @@ def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Call
     assert len(list(folder.rglob("events.out.tfevents.*"))) == 1
 
 
+@pytest.mark.slow
 def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
     path.write_text(
@@ -262,6 +268,7 @@ def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> N
     assert names == {"race", *(f"race_{number}" for number in range(1, 20))}
 
 
+@pytest.mark.slow
 def test_metadata_and_archive_of_a_repository(tmp_path: Path) -> None:
     repository = tmp_path / "project"
     path = launchers.write(repository / "scripts", calls="search(epochs=1)")

@@ -53,6 +53,7 @@ READ = """
 """
 
 
+@pytest.mark.slow
 def test_no_evil_pickle_gets_anything_run(tmp_path: Path) -> None:
     """Each is refused before anything is looked up, called or written."""
     marker = tmp_path / "marker"

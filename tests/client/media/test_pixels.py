@@ -58,6 +58,7 @@ def test_what_is_drawn_into_an_array_later_does_not_matter(run: Any) -> None:
     assert np.asarray(Image.open(run.results / "7-i.png")).tolist() == RGB.tolist()
 
 
+@pytest.mark.slow
 def test_image_formats(run: Any) -> None:
     rgba = np.full((8, 8, 4), 200, np.uint8)
     for extension in ("png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"):

@@ -150,6 +150,7 @@ def test_pretty_sizes_legend_and_labels(run: Any) -> None:
     assert axes.xaxis.get_gridlines()[0].get_visible()
 
 
+@pytest.mark.slow
 def test_a_decorated_figure_looks_as_if_the_caller_had_decorated_it(run: Any, tmp_path: Path) -> None:
     wanted = {"pretty_plot": True, "legend_outside": True, "xlabel": "steps", "ylabel": "loss", "title": "A"}
     MatplotlibRecorder.pretty_plot_wrapper("sent", curves, **wanted)
@@ -189,6 +190,7 @@ def test_the_users_own_figures_stay_and_the_current_one_is_used(run: Any) -> Non
     assert plt.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_the_drawing_stays_the_current_figure_and_only_the_last_one(run: Any) -> None:
     def several() -> None:
         plt.subplots(2, 2)
@@ -395,6 +397,7 @@ def test_a_refusing_spool_means_that_the_caller_draws(run: Any) -> None:
     assert len(run.warnings) == 1
 
 
+@pytest.mark.slow
 def test_simple_plots(run: Any) -> None:
     simple_plot("p", data=[[1, 2], [2, 1]], labels=["a", "b"], xlabel="x", ylabel="y")
     simple_plot("q", x=[[1, 2]], y=[[3, 4]], labels=["a"], colors=["r"], styles=["x--"], pretty=True)

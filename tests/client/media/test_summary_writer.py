@@ -181,6 +181,7 @@ def test_audio_is_wav(spread: Spread) -> None:
         spread.writer.add_audio("sound", np.zeros((3, 3)))
 
 
+@pytest.mark.slow
 def test_graph(spread: Spread) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
     spread.writer.add_graph(model, torch.zeros(1, 2))

@@ -98,6 +98,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_resumed_run_sees_its_own_secret_and_writes_none(tmp_path: Path) -> None:
     for key, lr in (("first-key-8841", 0.1), ("second-key-9973", 0.1), ("second-key-9973", 0.5)):

@@ -67,6 +67,7 @@ def test_print_custom_data_records_the_mean(manager: ExpManager) -> None:
     assert logger.dump_tabular()["mean/r"] == 3.0
 
 
+@pytest.mark.slow
 def test_checkpoints_are_kept_per_name(manager: ExpManager) -> None:
     manager.new_saver(max_to_keep=2)
     for step in range(1, 5):
@@ -90,6 +91,7 @@ def test_checkpoints_are_kept_per_name(manager: ExpManager) -> None:
     assert loaded.load_checkpoint(checkpoint_name="other")[0] == 4
 
 
+@pytest.mark.slow
 def test_keep_best_and_every(manager: ExpManager) -> None:
     manager.new_saver(max_to_keep=1)
     manager.keep_best("loss", "min", 1)

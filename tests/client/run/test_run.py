@@ -85,6 +85,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize(
     ("ending", "state", "reason", "code"),
@@ -154,6 +155,7 @@ deeper(80)
     assert "in <module>" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_all_open_runs_are_closed_and_an_error_that_was_caught_is_told(
     trainer: Trainer, wait_until: Callable[..., Any]
@@ -176,6 +178,7 @@ raise ValueError("x" * 100000)
     assert len((trainer.data / "plain" / "warn.txt").read_text()) == TRACEBACK_BYTES + 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_whatever_is_given_as_a_reason(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     returned, _, err = trainer.run("begin()\nexp_manager.close('failed', ValueError('x' * 20_000_000))\n")
@@ -184,6 +187,7 @@ def test_whatever_is_given_as_a_reason(trainer: Trainer, wait_until: Callable[..
     assert (found["state"], found["reason"]) == ("failed", "x" * REASON_CHARS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_block_that_fails_oddly(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     script = """
@@ -207,6 +211,7 @@ def _state(folder: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     process = trainer.start("begin()\nrows(5)\nprint('looping', flush=True)\ntime.sleep(60)\n")
@@ -219,6 +224,7 @@ def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) ->
     assert wait_until(trainer.state)["reason"].startswith("KeyboardInterrupt")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     code, out, err = trainer.run("begin()\nrows(5)\nlogger.flush(60)\n")
@@ -229,6 +235,7 @@ def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until:
     wait_until(trainer.state)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_workers_write_streams_of_their_own(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     script = """
@@ -261,6 +268,7 @@ if __name__ == "__main__":
     assert len(list(folder.glob("warn.*.txt"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_fork_while_a_value_is_pending_doubles_nothing(
     trainer: Trainer, wait_until: Callable[..., Any]
@@ -288,6 +296,7 @@ logger.dump_tabular()
     assert pending == ["1"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_four_runs_started_at_once(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     processes = [trainer.start(f"begin()\nrows(50, 'k{number}')\n") for number in range(4)]
@@ -308,6 +317,7 @@ def test_four_runs_started_at_once(trainer: Trainer, wait_until: Callable[..., A
     assert keys == {"k0", "k1", "k2", "k3"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_two_experiments_in_one_process(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
     code, _, err = trainer.run("begin()\nrows(5)\nbegin()\nrows(3)\n")
@@ -324,6 +334,7 @@ def test_two_experiments_in_one_process(trainer: Trainer, wait_until: Callable[.
     assert [row["time-step"] for row in second] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_without_an_agent_the_rows_wait(
     places: Places, trainer: Trainer, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -378,6 +389,7 @@ begin()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize(
     ("body", "said"),
@@ -406,6 +418,7 @@ def test_what_was_forgotten_is_said_once(
     assert (trainer.folders()[0] / "warn.txt").read_text().count(said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize(
     "body",

@@ -103,6 +103,7 @@ def test_garbage_gives_an_error_or_a_value_and_never_anything_else(data: bytes) 
         to_plain(parse_pickle(data))
 
 
+@pytest.mark.slow
 def test_a_cycle_and_a_bomb_end() -> None:
     loop: list[Any] = []
     loop.append(loop)

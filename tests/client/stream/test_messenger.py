@@ -21,6 +21,7 @@ from rla_client.stream import messenger as messenger_module
 from rla_client.stream.messenger import Messenger
 
 
+@pytest.mark.slow
 def test_an_agent_that_comes_back_elsewhere_is_found(
     places: Places,
     new_agent: Callable[..., Any],
@@ -143,6 +144,7 @@ def test_the_agent_that_was_killed_is_started_again(
         wait_until(lambda: no_agents(places), what="the end of the agents")
 
 
+@pytest.mark.slow
 def test_a_flush_does_not_wait_for_an_agent_that_may_not_come(
     agent: Any, written: Callable[[], None], places: Places
 ) -> None:

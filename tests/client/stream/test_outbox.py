@@ -308,6 +308,7 @@ def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]
     assert rows(outbox) == [0, 2]
 
 
+@pytest.mark.slow
 def test_flush_is_not_true_for_rows_whose_spool_was_removed(
     new_outbox: Callable[..., Outbox], new_agent: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -166,6 +166,7 @@ ANY = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(ANY)
 def test_whatever_is_logged_fits_into_a_frame(value: object) -> None:
     plain = to_plain(value)

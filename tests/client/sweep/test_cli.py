@@ -72,6 +72,7 @@ def terminal(lab: Lab, *words: str, columns: int = 80) -> Iterator[Terminal]:
         os.close(made.here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [20, 80, 300])
 def test_the_live_table(lab: Lab, columns: int) -> None:
     lab.write(parameters={"lr": list(range(40)), "a_rather_long_name_of_a_parameter": "ünïcödé 日本 " * 5})
@@ -85,6 +86,7 @@ def test_the_live_table(lab: Lab, columns: int) -> None:
         assert max(len(line) for line in lines) <= columns, max(lines, key=len)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "states", "code"), [("l", "running", 3), ("s", "stopped", 3), ("g", "finished", 0)]
 )
@@ -103,6 +105,7 @@ def test_ctrl_c_asks(lab: Lab, answer: str, states: str, code: int) -> None:
     assert lab.states() == [states] * 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_at_once_and_leaves_the_runs(lab: Lab) -> None:
     lab.write(parameters={"lr": [1, 2]})
     with terminal(lab, f"{NAME}.yaml") as screen:
@@ -118,6 +121,7 @@ def test_ctrl_c_twice_ends_at_once_and_leaves_the_runs(lab: Lab) -> None:
     assert lab.run().endswith("2 finished\n")
 
 
+@pytest.mark.slow
 def test_status(lab: Lab) -> None:
     assert "has no sweep yet\nhint: `rla sweep FILE` starts one" in lab.run("status", code=1)
     lab.shell('echo "oh no: $1"; [ "$1" = 1 ]', metric="score")
@@ -140,6 +144,7 @@ def test_status(lab: Lab) -> None:
     assert "has no sweep 'lrr'\nhint: did you mean 'lr'?" in lab.run("status", "lrr", code=1)
 
 
+@pytest.mark.slow
 def test_the_newest_sweep_is_the_default(lab: Lab) -> None:
     lab.open_gate()
     for name in ("one", "other"):

@@ -97,6 +97,7 @@ def test_how_values_are_written(value: Any, text: str) -> None:
     assert words("p {x}", {"x": value}) == ["p", text]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,5}", fullmatch=True),
@@ -220,6 +221,7 @@ def test_a_run_of_another_file_lacks_what_the_command_names() -> None:
     assert can_start(spec_of("p", parameters={"lr": 1}), RunState(1, 1, {}))
 
 
+@pytest.mark.slow
 def test_the_caller_outside_of_a_sweep(tmp_path: Path) -> None:
     done = subprocess.run(
         CALLER,

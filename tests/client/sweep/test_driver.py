@@ -50,6 +50,7 @@ def test_no_more_than_parallel_at_a_time(lab: Lab) -> None:
     assert most <= 2
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_started_again_and_tells_why(lab: Lab) -> None:
     lab.shell('echo try >>"tries$1"; echo "lr $1 is too high"; [ "$1" = 1 ] || exit 7', retries=2)
     told = lab.run(code=1)
@@ -108,6 +109,7 @@ def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
 # -- drivers that end before their runs ---------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 def test_runs_of_a_dead_driver_are_watched_by_the_next(lab: Lab, how: signal.Signals, tmp_path: Path) -> None:
     lab.write()
@@ -173,6 +175,7 @@ def test_a_second_driver_is_refused(lab: Lab) -> None:
     assert lab.end(driver).endswith("3 finished\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "number", "runs_go_on"),
     [
@@ -204,6 +207,7 @@ def test_interrupts(lab: Lab, words: tuple[str, ...], number: int, runs_go_on: b
     assert [run.kills for run in lab.journal().runs.values()] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [False, True])
 def test_stop_from_elsewhere(lab: Lab, leave: bool) -> None:
     lab.write()
@@ -232,6 +236,7 @@ def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
     assert lab.run("resume").endswith("3 finished\n")
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_end_when_asked_is_killed(lab: Lab) -> None:
     lab.shell("trap '' TERM; echo x >ready$1; while :; do sleep 0.01; done", parameters={"lr": [1, 2]})
     script = (
@@ -292,6 +297,7 @@ def test_what_a_file_no_longer_asks_for_is_dropped(lab: Lab) -> None:
     assert lab.run().endswith("3 finished 1 dropped\n"), "it asks for it again"
 
 
+@pytest.mark.slow
 def test_a_dropped_run_that_is_killed_is_not_started_again(lab: Lab) -> None:
     lab.write(parameters={"lr": [1, 2]})
     driver = lab.start()
@@ -321,6 +327,7 @@ def test_a_relative_data_root(lab: Lab, tmp_path: Path) -> None:
     assert "3 finished" in told
 
 
+@pytest.mark.slow
 def test_the_data_root_of_the_environment_and_the_default(lab: Lab, tmp_path: Path) -> None:
     path = lab.write()
     lab.open_gate()
@@ -331,6 +338,7 @@ def test_the_data_root_of_the_environment_and_the_default(lab: Lab, tmp_path: Pa
     assert "3 finished" in lab.run("status", told=False)
 
 
+@pytest.mark.slow
 def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
     path = lab.write()
     driver = lab.start()
@@ -370,6 +378,7 @@ def test_two_sweeps_at_once_share_gpus(lab: Lab) -> None:
     assert {one["gpus"] for one in lab.log()} == {"0", "1"}
 
 
+@pytest.mark.slow
 def test_a_sweep_waits_for_a_gpu_without_spinning(lab: Lab) -> None:
     for name in ("one", "other"):
         lab.write(name, resources={"gpus": 1}, parameters={"sweep": name, "lr": [1]})

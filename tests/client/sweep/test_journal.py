@@ -97,6 +97,7 @@ def test_numbers_that_are_equal_are_not_the_same_choice(journal: Journal) -> Non
     )
 
 
+@pytest.mark.slow
 def test_a_journal_that_ends_anywhere(journal: Journal) -> None:
     for run in journal.plan(WANTED):
         journal.tell(run, "started", engine="local")

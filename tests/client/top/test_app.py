@@ -113,6 +113,7 @@ def test_marked_runs_share_a_chart(root: Path, make_run: MakeRun) -> None:
     played(root, play)
 
 
+@pytest.mark.slow
 def test_a_filter_and_a_wrong_one(root: Path, make_run: MakeRun) -> None:
     for number in range(3):
         make_run(number=number, info=f"&seed={number}", params={"seed": number})
@@ -175,6 +176,7 @@ def test_hostile_names_and_logs_are_shown_as_they_are(root: Path, make_run: Make
     played(root, play)
 
 
+@pytest.mark.slow
 def test_the_machine_and_the_fleet(root: Path, make_run: MakeRun) -> None:
     index = make_run(number=1)
     system = root / "log" / "task" / index / "system.csv"
@@ -196,6 +198,7 @@ def test_the_machine_and_the_fleet(root: Path, make_run: MakeRun) -> None:
     played(root, play)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_removed_while_it_is_shown(root: Path, make_run: MakeRun) -> None:
     gone = make_run(number=1, info="&seed=1")
     make_run(number=2, info="&seed=2")
@@ -215,6 +218,7 @@ def test_a_run_that_is_removed_while_it_is_shown(root: Path, make_run: MakeRun) 
     played(root, play)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (20, 6), (250, 80)])
 def test_any_size_of_terminal(root: Path, make_run: MakeRun, size: tuple[int, int]) -> None:
     make_run(number=1)
@@ -241,6 +245,7 @@ def test_a_look_while_the_app_ends(root: Path) -> None:
     played(root, play)
 
 
+@pytest.mark.slow
 def test_an_empty_database(root: Path) -> None:
     (root / "log").mkdir()
 

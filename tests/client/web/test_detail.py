@@ -71,6 +71,7 @@ def test_a_failed_run_tells_why(root: Path, make_run: MakeRun, server: PageServe
     assert found["warnings"] == [f"[WARN] {n} : w{n}" for n in range(20 - WARNINGS, 20)]
 
 
+@pytest.mark.slow
 def test_what_a_resume_changed(root: Path, server: PageServer, index: str) -> None:
     change = {"time_step": 5, "time": 1.0, "changed": {"lr": [0.1, 0.2]}}
     (root / "log" / TABLE / index / "parameter.resumed-1.json").write_text(json.dumps(change))
@@ -78,6 +79,7 @@ def test_what_a_resume_changed(root: Path, server: PageServer, index: str) -> No
     assert found == [{"file": "parameter.resumed-1.json", **change}]
 
 
+@pytest.mark.slow
 def test_parents_and_children(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
     fork, later, other = make_run(number=1), make_run(number=2), make_run(number=3)
     rewrite(root, other, "run.json", parent={"run": index, "table": TABLE, "time_step": 2})
@@ -142,6 +144,7 @@ def test_pipes_in_the_place_of_files_hold_nobody_up(root: Path, server: PageServ
 # -- another run ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_differences(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
     server.ask("run", {"run": name(index)})  # so the server has looked, and has not seen the second run
     other = make_run(number=1)

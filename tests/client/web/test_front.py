@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Serve = Callable[..., PageServer]
 
 
+@pytest.mark.slow
 def test_without_the_token_a_browser_is_told_what_to_do(
     page_server: Serve, root: Path, page: Page, faults: Faults
 ) -> None:

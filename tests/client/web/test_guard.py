@@ -35,6 +35,7 @@ def bearer(server: PageServer) -> dict[str, str]:
     return {"Authorization": f"Bearer {server.token}"}
 
 
+@pytest.mark.slow
 def test_the_token_is_long_and_new_at_each_start(page_server: Serve, root: Path) -> None:
     write_page_run(root, 0)
     first, second = page_server(root), page_server(root)

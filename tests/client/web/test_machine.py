@@ -44,6 +44,7 @@ def test_without_an_agent_it_says_what_to_do(root: Path, page_server: Callable[.
     assert found["databases"] == [str(root)]
 
 
+@pytest.mark.slow
 def test_with_an_agent(
     root: Path, agent: Agent, page_server: Callable[..., PageServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_media_and_other_files(one: OneRun) -> None:
     assert [name for name, _, _ in found["others"]] == ["table.csv"]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_files_are_listed_in_bounds(one: OneRun) -> None:
     folder = one.folder("results")
     for number in range(100_000):
@@ -136,6 +137,7 @@ def test_a_picture_is_sent_as_one_and_never_runs(one: OneRun) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["page.html", "page.xhtml", "x.js", "x.pdf", "x.pt", "noending", "x.xml", "x.svgz"]
 )
@@ -197,6 +199,7 @@ def test_a_film_that_the_browser_has_is_not_sent_again(one: OneRun) -> None:
 # -- what lies elsewhere, and what is no file -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [
@@ -220,6 +223,7 @@ def test_no_way_out_of_the_item(one: OneRun, kind: str, path: str) -> None:
     assert one.server.post("text", {"run": one.path, "kind": kind, "path": path}).status in {400, 404}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["", "..", "log/..", ".rla", "archive_tester", "arc", "/etc", "results/../log", ".rla/trash"]
 )
@@ -229,6 +233,7 @@ def test_no_other_folder_than_the_kinds(one: OneRun, kind: str) -> None:
         one.refused(name, kind=kind, path="x.txt", text="x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run", ["", "0", "0/..", "1/task/x", "0/../../etc", "-1/task", "0/task/2026/11/21/nothing"]
 )

@@ -59,6 +59,7 @@ def query(view: View) -> dict[str, str]:
 # The list ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_list_shows_what_is_there_newest_first(sweep: View) -> None:
     sweep.until_numbers([5, 4, 3, 2, 1, 0])
     row = sweep.rows()[1]
@@ -285,6 +286,7 @@ def test_an_empty_database_says_what_to_do(page_server: Serve, root: Path, page:
 # What is drawn -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_panel_draws_the_values_of_the_tables(sweep: View, root: Path) -> None:
     told = sweep.server.ask("runs")
     for metric in ("return", "loss"):

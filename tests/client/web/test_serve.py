@@ -37,6 +37,7 @@ def test_it_listens_on_loopback_alone(page_server: Serve, filled: Path) -> None:
         pytest.fail("nobody listens there")
 
 
+@pytest.mark.slow
 def test_a_port_that_was_named_is_taken_or_it_says_so(page_server: Serve, filled: Path, rla: Rla) -> None:
     port = free_port()
     server = page_server(filled, words=("--port", str(port)))
@@ -48,6 +49,7 @@ def test_a_port_that_was_named_is_taken_or_it_says_so(page_server: Serve, filled
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ports_that_are_no_ports(filled: Path, rla: Rla) -> None:
     for port in ("-1", "65536", "x"):
         done = rla("web", "-d", str(filled), "--port", port, "--no-browser")
@@ -55,6 +57,7 @@ def test_ports_that_are_no_ports(filled: Path, rla: Rla) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_page_takes_the_next_free_port(
     page_server: Serve, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +155,7 @@ def test_the_other_commands_need_no_extra(filled: Path, tmp_path: Path) -> None:
     assert "09-30-00" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_no_database_is_refused(rla: Rla, tmp_path: Path, filled: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
@@ -177,6 +181,7 @@ def test_ctrl_c_ends_it(page_server: Serve, filled: Path) -> None:
     assert "Traceback" not in server.told()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_connections_open(page_server: Serve, filled: Path) -> None:
     """One that says nothing, one kept alive, one in the middle of a body."""
     server = page_server(filled)
@@ -196,6 +201,7 @@ def test_ctrl_c_ends_it_with_connections_open(page_server: Serve, filled: Path) 
     assert "Traceback" not in server.told()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_a_stream_open(page_server: Serve, root: Path) -> None:
     live = LiveRun(root)
     server = page_server(root)
@@ -218,6 +224,7 @@ def test_sigterm_ends_it_too(page_server: Serve, filled: Path) -> None:
     server.process.returncode = 0  # by us, so no fault at teardown
 
 
+@pytest.mark.slow
 def test_it_reads_while_a_run_is_written(page_server: Serve, root: Path) -> None:
     live = LiveRun(root).start(0.01)
     try:

@@ -99,6 +99,7 @@ def test_a_path_that_names_no_run(root: Path, path: str) -> None:
         Site([root]).find(path)
 
 
+@pytest.mark.slow
 def test_looks_from_many_threads_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_module, "LOOK_S", 0.0)
     monkeypatch.setattr(site_module, "SHARE", 1e9)

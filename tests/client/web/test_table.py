@@ -97,6 +97,7 @@ def test_runs_with_items_of_each_kind(page_server: Serve, root: Path) -> None:
     assert {row["value"] for row in rows.values()} == {4.5}
 
 
+@pytest.mark.slow
 def test_since_a_version_only_what_changed(page_server: Serve, root: Path) -> None:
     write_sweep(root)
     server = page_server(root)
@@ -166,6 +167,7 @@ def test_what_no_run_is_called_is_left_out(page_server: Serve, root: Path) -> No
     assert columns_of(server, ["lr"], [0, 0, 1, -1, 10**30]) == {"": [0], "lr": [0.1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -310,6 +312,7 @@ def test_a_database_that_goes_is_a_problem_told_and_the_other_stays(
     rows_when(server, 0, lambda answer: len(answer["number"]) == 2 and not answer["problems"], "its return")
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_has_a_problem_and_hides_no_other(page_server: Serve, root: Path) -> None:
     bad, good = write_small(root, 2)
     (root / "log" / "task" / bad / "run.json").write_text("{")

@@ -84,6 +84,7 @@ def large(path: bytes, data: bytes) -> Upload:
     )
 
 
+@pytest.mark.slow
 def test_what_a_run_gets_is_one_request(session: BucketSession, store: FaultyStore, root: BucketPath) -> None:
     paths = [RUN + name for name in (b"/progress.csv", b"/log.txt", b"/tb/events.out.tfevents.1")]
     left = {path: put(session, path, b"0\n") for path in paths}
@@ -106,6 +107,7 @@ def test_what_a_run_gets_is_one_request(session: BucketSession, store: FaultySto
     assert all(key.startswith(below) for key in root.parts())
 
 
+@pytest.mark.slow
 def test_many_appends_leave_few_parts_and_compaction_none(
     session: BucketSession, root: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +147,7 @@ def test_parts_of_a_replaced_file_belong_to_nothing(
     assert root.objects() == []
 
 
+@pytest.mark.slow
 def test_what_other_sessions_have_left_is_swept(
     session: BucketSession, server: S3Server, root: BucketPath
 ) -> None:
@@ -175,6 +178,7 @@ def test_half_a_part_is_not_there(session: BucketSession, root: BucketPath) -> N
         session.append(path, 8, [b"two\n"], left)
 
 
+@pytest.mark.slow
 def test_one_reader_while_it_is_merged_and_replaced(
     session: BucketSession, server: S3Server, root: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +197,7 @@ def test_one_reader_while_it_is_merged_and_replaced(
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_at_any_request_changes_nothing(
     session: BucketSession, store: FaultyStore, root: BucketPath, fault: str
@@ -283,6 +288,7 @@ def test_two_writers_do_not_overwrite_each_other(
     other.close()
 
 
+@pytest.mark.slow
 def test_names_change_with_what_was_appended(session: BucketSession, root: BucketPath) -> None:
     """A file moved aside, an item moved to the trash and back, a folder of an item."""
     paths = [RUN + b"/progress.csv", RUN + b"/tb/events"]
@@ -421,6 +427,7 @@ def test_a_targets_name_has_no_secrets(server: S3Server) -> None:
         open_bucket(replace(setting, bucket="not-there"))
 
 
+@pytest.mark.slow
 def test_what_the_store_cannot_copy_is_sent_again(
     server: S3Server, bucket: str, root: BucketPath, session: BucketSession
 ) -> None:

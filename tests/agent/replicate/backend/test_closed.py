@@ -37,6 +37,7 @@ def nothing_pinned(master: Sshd, **more: object) -> dict[str, object]:
     return master.remote(host_key="", known_hosts=str(master.folder / "known_hosts"), **more)
 
 
+@pytest.mark.slow
 def test_an_unknown_host_key_is_refused_with_the_words_to_fix_it(master: Sshd, make_node: MakeNode) -> None:
     node = make_node(nothing_pinned(master))
     node.run()
@@ -53,6 +54,7 @@ def test_an_unknown_host_key_is_refused_with_the_words_to_fix_it(master: Sshd, m
     wait_until(lambda: same_trees(node, master.root), 20)
 
 
+@pytest.mark.slow
 def test_trust_wakes_the_replicator(master: Sshd, make_node: MakeNode) -> None:
     node = make_node(nothing_pinned(master, remote_data_root=str(master.root / "not-there")))
     (master.folder / "authorized_keys").write_text("")
@@ -80,6 +82,7 @@ def test_without_a_file_the_line_names_everything(tmp_path: Path) -> None:
     assert login.trust_command == f"rla-agent trust m --config {tmp_path / 'rla_config.yaml'}"
 
 
+@pytest.mark.slow
 def test_a_changed_host_key_is_refused(master: Sshd, make_node: MakeNode) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(master.folder / "other")], check=True
@@ -182,6 +185,7 @@ def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None
     assert (private / "id_ed25519").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_only_trust_makes_the_remote_root(master: Sshd, make_node: MakeNode) -> None:
     root = master.root / "mistyped"
     node = make_node(master.remote(remote_data_root=str(root)))
@@ -248,6 +252,7 @@ def test_a_folder_swapped_for_a_link_leads_nowhere(node: Node, tmp_path: Path) -
         os.close(root)
 
 
+@pytest.mark.slow
 def test_only_own_items_go(master: Sshd, make_node: MakeNode) -> None:
     first = make_node(master.remote(), "first", host="node-a")
     other = ITEM.replace("10.0.0.5", "10.0.0.6")
@@ -373,6 +378,7 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
     assert process.pid is None
 
 
+@pytest.mark.slow
 def test_a_million_bytes_of_everything(tmp_path: Path) -> None:
     """The folder target, without any server."""
     master = tmp_path / "mounted"

@@ -283,6 +283,7 @@ def test_without_the_master_nothing_is_removed_here(sent: Node, master: Sshd) ->
     assert of_item(tree(sent.root)) == before
 
 
+@pytest.mark.slow
 def test_bury_takes_one_archive_of_a_day(sent: Node) -> None:
     with closing(sqlite3.connect(sent.state / "replicate" / "ledger.db", timeout=20)) as db:
         tombstones.bury(db, 1, f"archive_tester/{ITEM}".encode())

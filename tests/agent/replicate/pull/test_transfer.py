@@ -272,6 +272,7 @@ def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("ledger.db"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])
 def test_verify_finds_every_fault_and_repairs_it(node: Node, master: Sshd, count: int) -> None:
     log = node.run(state="finished")

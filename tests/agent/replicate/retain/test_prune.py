@@ -57,6 +57,7 @@ def pruner(sent: Node, master: Sshd) -> Iterator[Pruner]:
     made.close()
 
 
+@pytest.mark.slow
 def test_dry_by_default_then_only_checkpoints_but_the_newest(sent: Node, master: Sshd) -> None:
     before, there = tree(sent.root), tree(master.root)
     shown = prune(sent, "--older-than", "1s")
@@ -104,6 +105,7 @@ def test_nothing_takes_it_for_damage_or_for_a_deletion(sent: Node, master: Sshd)
     assert [(fault.what, Path(fault.path).name) for fault in faults] == [("missing", "checkpoint_10.pt")]
 
 
+@pytest.mark.slow
 def test_a_live_run_and_what_was_just_sent_stay(master: Sshd, node: Node) -> None:
     fill(node, state="running")
     node.start()
@@ -175,6 +177,7 @@ class Losing(FolderSession):
         return data
 
 
+@pytest.mark.slow
 def test_a_master_that_loses_the_file_between_check_and_removal(
     pruner: Pruner, sent: Node, master: Sshd
 ) -> None:
@@ -188,6 +191,7 @@ def test_a_master_that_loses_the_file_between_check_and_removal(
     assert len(pruner.plan(OLD, time.time()).chosen) == 2  # the ledger's rows are as before
 
 
+@pytest.mark.slow
 def test_a_master_whose_root_is_the_data_root(make_node: Callable[..., Node], tmp_path: Path) -> None:
     """Shared storage (or a link): what is read "on the master" is the file here, and the only copy."""
     shared = tmp_path / "shared"
@@ -216,6 +220,7 @@ def test_a_master_whose_root_is_the_data_root(make_node: Callable[..., Node], tm
         assert not (folder / PRUNED_FOLDER).exists()
 
 
+@pytest.mark.slow
 def test_a_ledger_that_somebody_holds(pruner: Pruner, sent: Node, master: Sshd) -> None:
     plan = pruner.plan(OLD, time.time())
     pruner._db.execute("PRAGMA busy_timeout = 50")
@@ -243,6 +248,7 @@ class Rewriting(FolderSession):
         return super().read(path, offset, count)
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_here_meanwhile_stays(pruner: Pruner, sent: Node, master: Sshd) -> None:
     session = Rewriting(str(master.root))
     session.here = sent.root

@@ -58,6 +58,7 @@ def test_a_link_that_comes_and_goes_does_not_fill_the_log(caplog: pytest.LogCapt
         assert len(caplog.messages) == 3
 
 
+@pytest.mark.slow
 def test_doctor_reports_it(
     master: Sshd, node: Node, monkeypatch: pytest.MonkeyPatch, look: Callable[..., dict[str, Finding]]
 ) -> None:

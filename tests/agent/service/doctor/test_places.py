@@ -325,6 +325,7 @@ def test_spool_damaged_and_full(
     assert look() == {}
 
 
+@pytest.mark.slow
 def test_database(places: Places, look: Callable[..., dict[str, Finding]], new_agent: Any) -> None:
     AgentDatabase(places.database).close()
     assert look() == {}
@@ -338,6 +339,7 @@ def test_database(places: Places, look: Callable[..., dict[str, Finding]], new_a
     assert look() == {}
 
 
+@pytest.mark.slow
 def test_data_root(
     agent: Any,
     look: Callable[..., dict[str, Finding]],

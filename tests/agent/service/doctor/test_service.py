@@ -26,6 +26,7 @@ from rla_client.contract.paths import Places
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "doctor.md"
 
 
+@pytest.mark.slow
 def test_problems_of_the_agent(
     agent: Any, look: Callable[..., dict[str, Finding]], wait_until: Callable[..., Any]
 ) -> None:
@@ -42,6 +43,7 @@ def test_problems_of_replication(look: Callable[..., dict[str, Finding]]) -> Non
     assert look() == {}  # with a master that is down: tests/agent/replicate/worker/test_offline.py
 
 
+@pytest.mark.slow
 def test_version_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     status = agent.status()
     status["agent"]["version"] = "0.0.1"
@@ -88,6 +90,7 @@ def test_limits_that_an_agent_would_inherit(look: Callable[..., dict[str, Findin
     assert "limit-agent" not in look()
 
 
+@pytest.mark.slow
 def test_limits_of_the_agent_that_runs(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
     (told,) = agent.status()["problems"]
@@ -95,6 +98,7 @@ def test_limits_of_the_agent_that_runs(agent: Any, look: Callable[..., dict[str,
     assert look()["agent-problem"].what == told["what"]
 
 
+@pytest.mark.slow
 def test_file_limit(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     before = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (500, 500))
@@ -113,6 +117,7 @@ def test_watches(look: Callable[..., dict[str, Finding]], system: Path) -> None:
     assert look() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
 def test_shared_memory(places: Places, tmp_path: Path) -> None:
@@ -193,6 +198,7 @@ def test_unit_state(
     assert set(look(unit=Unit("rla-agent.service", system=False))) == ({name} if name else set())
 
 
+@pytest.mark.slow
 def test_unit_that_does_not_serve(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     from rla_client.contract.agent_process import Unit
 
@@ -217,6 +223,7 @@ def test_remove_ipc(
 # -- environment --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_password_of_the_service(
     new_agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +236,7 @@ def test_password_of_the_service(
     assert look() == {}
 
 
+@pytest.mark.slow
 def test_a_buckets_variables_of_the_service(
     new_agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +250,7 @@ def test_a_buckets_variables_of_the_service(
     assert look() == {}
 
 
+@pytest.mark.slow
 def test_ssh_agent_of_the_service(
     new_agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +288,7 @@ def test_credentials_file(
 # -- alerts -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_alert_channels(
     fix: Callable[[Finding], None],
     agent: Any,
@@ -319,6 +329,7 @@ def test_alert_commands(
 # -- the command --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_exit_codes_and_json(places: Places, system: Path, tmp_path: Path) -> None:
     del system
     command = [sys.executable, "-m", "rla_agent", "doctor"]
