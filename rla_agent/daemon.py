@@ -109,7 +109,9 @@ class Daemon:
         self._wire = Wire(places)
         self._configs = ConfigReader()
         self._replication = Replication(places, self._configs)
-        self._alerting = Alerting(places, config, self._live_openings, self.started, self._configs)
+        self._alerting = Alerting(
+            places, None if idle_exit else config, self._live_openings, self.started, self._configs
+        )
         self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[Disk, Volume] = {}
         self._route: dict[str, Volume] = {}

@@ -22,6 +22,7 @@ from typing import Any
 
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
+from rla_client.contract.files import held_folder
 from rla_client.contract.layout import component_problem
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
@@ -226,8 +227,8 @@ def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
             fields = unpack(row.fields)
         blob = fields.get("blob") if isinstance(fields, dict) else None
         if isinstance(blob, str) and component_problem(blob) is None:
-            with suppress(OSError):
-                (places.spool / row.stream / BLOBS_NAME / blob).unlink()
+            with suppress(OSError), held_folder(places.spool / row.stream, BLOBS_NAME) as blobs:
+                (blobs / blob).unlink()
 
 
 def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> None:

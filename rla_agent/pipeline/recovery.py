@@ -40,9 +40,16 @@ from rla_agent.outputs.output import Output, make_outputs
 from rla_agent.pipeline.fencing import step_aside
 from rla_agent.pipeline.reader import MOST_SEGMENT_BYTES
 from rla_agent.pipeline.stream import CONTROL, Stream
-from rla_agent.pipeline.truncate import continue_outputs
+from rla_agent.pipeline.truncate import continue_outputs, same_stream
 from rla_agent.store.state import AgentDatabase, Changes, OutputRow, making_sense
-from rla_client.contract.files import fsync_file, fsync_folder, held_folder, open_folder, write_atomic
+from rla_client.contract.files import (
+    TEMP_PREFIX,
+    fsync_file,
+    fsync_folder,
+    held_folder,
+    open_folder,
+    write_atomic,
+)
 from rla_client.contract.segments import base_path, read_at, segment_numbers, segment_path
 
 _log = logging.getLogger("rla_agent.pipeline.recovery")
@@ -136,9 +143,11 @@ def _rows_count(stream: Stream, rows: dict[str, OutputRow]) -> bool:
 
 
 def _restore(output: Output, row: OutputRow) -> None:
-    output.file_name = os.path.basename(row.path)
     with making_sense(f"agent.db, of {output.path},"):
+        _name(output, os.path.basename(row.path))
         output.restore_row(row)
+        if row.intent and (os.path.dirname(row.intent) or not row.intent.startswith(TEMP_PREFIX)):
+            raise ValueError(row.intent)  # agent.db may be a copy that somebody gave us
     if row.intent:  # the rename that a commit announced
         take_name(output, row.intent)
     output.align_columns()
@@ -196,9 +205,20 @@ def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
     if known is None:
         return
     with making_sense(f"the base file of segment {number}, of {output.name},"):
-        output.file_name = os.path.basename(str(known["file"]))
+        _name(output, os.path.basename(str(known["file"])))
         output.restore_base(known, number)
     output.align_columns()
+
+
+def _name(output: Output, name: str) -> None:
+    """Go on in the file of this name, if it can be the output's own.
+
+    Raises:
+        ValueError: it is another file of the folder.
+    """
+    if name != output.file_name and not same_stream(name, output.file_name):
+        raise ValueError(name)
+    output.file_name = name
 
 
 def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:

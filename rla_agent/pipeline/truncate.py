@@ -148,11 +148,11 @@ def _cut_events(output: Output, plan: Continuation) -> None:
             for name in os.listdir(folder):
                 if name == plan.event_file:
                     _truncate(folder, name, plan.event_size)
-                elif _begun(name) >= limit and not _same_stream(name, output.file_name):
+                elif _begun(name) >= limit and not same_stream(name, output.file_name):
                     _put_away(output, folder, name, plan)
         elif plan.time_step is not None:
             for name in os.listdir(folder):
-                if _begun(name) >= 0 and not _same_stream(name, output.file_name):
+                if _begun(name) >= 0 and not same_stream(name, output.file_name):
                     _cut_steps(folder, name, plan.time_step)
         _name_last(output, folder)
         os.fsync(folder)
@@ -163,7 +163,7 @@ def _cut_events(output: Output, plan: Continuation) -> None:
 def _name_last(output: Output, folder: int) -> None:
     """Have an event file's name sort behind those of the others that lie there."""
     own = output.file_name
-    others = (_begun(name) for name in os.listdir(folder) if not _same_stream(name, own))
+    others = (_begun(name) for name in os.listdir(folder) if not same_stream(name, own))
     second = max(_begun(own), 1 + max(others, default=-1))
     output.file_name = own.replace(f".{_begun(own)}.", f".{second}.", 1)
 
@@ -174,7 +174,7 @@ def _begun(name: str) -> int:
     return int(match[1]) if match and int(match[1]) < MAX_TIME_S else -1
 
 
-def _same_stream(name: str, own: str) -> bool:
+def same_stream(name: str, own: str) -> bool:
     """Whether an event file is of the same stream: it may have been named when others lay there."""
     first, other = _EVENT_FILE.match(name), _EVENT_FILE.match(own)
     return first is not None and other is not None and name[first.end() :] == own[other.end() :]

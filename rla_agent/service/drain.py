@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,12 +34,12 @@ from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.dealer import Dealer
 from rla_client.contract.errors import RemoteProtocolError, RlaError
-from rla_client.contract.files import open_folder, write_atomic
-from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.files import open_folder
+from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, OUTPUT_NAMES, RunIndex, item_path
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.retention import FETCHED_MARK
+from rla_client.contract.retention import MARKED_KINDS, mark_foreign
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names
 
 ASK_AGAIN_S = 1.0
@@ -58,11 +59,14 @@ class RootMap:
 
     def place(self, root: str) -> str:
         """The folder that stands for `root` here."""
-        fitting = [old for old in self.roots if root == old or root.startswith(old.rstrip("/") + "/")]
-        if not fitting:
+        old = max(self.fitting(root), key=len, default="")
+        if not old:
             return root
-        old = max(fitting, key=len)
         return os.path.normpath(self.roots[old] + "/" + root[len(old) :])
+
+    def fitting(self, root: str) -> list[str]:
+        """The old paths that `root` is, or is below of."""
+        return [old for old in self.roots if root == old or root.startswith(old.rstrip("/") + "/")]
 
     def adjust(self, opening: Opening) -> Opening:
         """The opening as it counts here; device and inode are taken from the folder that is there.
@@ -70,7 +74,7 @@ class RootMap:
         A spool of another machine names no interpreter: what it calls one is a file of this machine.
         """
         root = self.place(opening.root)
-        if not self.check:
+        if not self.check or opening.host != socket.gethostname():
             opening = opening._replace(python="")
         if self.check and root == opening.root:
             return opening
@@ -159,12 +163,17 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
         if not os.path.isdir(root):
             result.left[folder.name] = f"its data root {root} is not here; say where: --data-root {root}=DIR"
             return False
+        named = bool(roots.fitting(opening.root))
+        problem = "" if roots.check else _foreign_problem(opening, named=named)
+        if problem:
+            result.left[folder.name] = problem
+            return False
         if not roots.check or root != opening.root:
             for kind, relative in opening.folders.items():
                 folder_of_kind = open_folder(root, relative, create=True)
                 try:
-                    if kind == CHECKPOINT and not roots.check:
-                        write_atomic(f"/proc/self/fd/{folder_of_kind}/{FETCHED_MARK}", b"{}")
+                    if kind in MARKED_KINDS and not roots.check:
+                        mark_foreign(Path(f"/proc/self/fd/{folder_of_kind}"))
                 finally:
                     os.close(folder_of_kind)
     except FileNotFoundError:
@@ -173,6 +182,29 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
         result.left[folder.name] = str(error)
         return False
     return True
+
+
+def _foreign_problem(opening: Opening, *, named: bool) -> str:
+    """Why a stream of another machine's spool is not taken in; empty when it may be.
+
+    It says itself where its files go, and may say what its maker likes: only folders of an item will do, and
+    a plain folder that the user named.
+    """
+    hidden = [name for name in (*opening.names.values(), *opening.table.split("/")) if name.startswith(".")]
+    if hidden:
+        return f"it would write the hidden file or folder {hidden[0]!r}"
+    if not opening.table and dict(opening.folders) == {"log": "."}:
+        root = opening.root
+        return "" if named else f"it goes to the plain folder {root}; say so: --data-root {root}={root}"
+    renamed = any(OUTPUT_NAMES.get(output, name) != name for output, name in opening.names.items())
+    if RunIndex.parse(opening.index) is None or renamed:
+        return "what it would write are not the files of a run in a database"
+    for kind, folder in opening.folders.items():
+        item = item_path(kind, opening.table, opening.index)
+        own = os.path.dirname(item) if kind == ARCHIVE_TESTER else item
+        if kind not in DEFAULT_LOG_TYPES or folder != own:
+            return f"it would write to {folder}, which is no folder of its run"
+    return ""
 
 
 class _Drain(Volume):

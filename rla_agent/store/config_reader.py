@@ -279,7 +279,7 @@ def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
             values[key], sources[key] = getattr(named, key), str(config)
         elif values[key] == getattr(usual, key):
             sources[key] = "default"
-    return InForce(replace(named, **values), sources, faults)
+    return InForce(replace(machine if autostarted else named, **values), sources, faults)
 
 
 def _read(config: str, former: Reading | None) -> Reading:

@@ -9,8 +9,9 @@ Which files may be unpickled in full: those that this user, or for a checkpoint 
 
 Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
 or any folder that leads to it (the rule stands in `contract.paths`), and when it did not come from the
-master or from a copied spool, which leave FETCHED_MARK beside what they bring. A checkpoint must also carry
-the stamp of the run that loads it: a fork or a chain copies files of other runs beside those of its own.
+master or from a copied spool, which leave FOREIGN_MARK in the item's folder; a fork of what they bring
+keeps it. A checkpoint must also carry the stamp of the run that loads it: a fork or a chain copies files
+of other runs beside those of its own.
 The user's word (`trust=True`) is above all of this.
 """
 
@@ -36,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.checkpoint.tensors import torch_module, torch_names
 from rla_client.contract import paths
 from rla_client.contract.errors import NoCheckpointError, UntrustedCheckpointError
-from rla_client.contract.retention import FETCHED_MARK, noted_names, read_stamp
+from rla_client.contract.retention import is_foreign, noted_names, read_stamp
 
 if TYPE_CHECKING:
     import torch
@@ -221,7 +222,7 @@ def checkpoint_problem(path: Path, run: str) -> str | None:
 
 def file_problem(path: Path) -> str | None:
     """Why a file is not this user's own; None when it is."""
-    if os.path.lexists(path.parent / FETCHED_MARK):
+    if is_foreign(path):
         return "it came from another machine"
     problem = paths.file_problem(os.path.abspath(path))
     return None if problem is None else problem.what

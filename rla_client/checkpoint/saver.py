@@ -52,7 +52,7 @@ from rla_client.contract.checkpoint_job import (
     final_name,
     storage_offsets,
 )
-from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.descriptors import OwnFile, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.files import TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
@@ -347,10 +347,11 @@ def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
     """
     complete = False
     try:
-        torch_module().save(content, path)
-        with zipfile.ZipFile(path, "a") as file:
-            top = file.namelist()[0].split("/", 1)[0]
-            file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
+        with standard_taken():
+            torch_module().save(content, path)
+            with zipfile.ZipFile(path, "a") as file:
+                top = file.namelist()[0].split("/", 1)[0]
+                file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
         complete = True
         return path.stat().st_size
     except (

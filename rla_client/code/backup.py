@@ -22,7 +22,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rla_client.code.select import BackupPlan, BackupReport, select_files
+from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import SpoolError
+from rla_client.contract.files import NEW_FLAGS
 from rla_client.contract.jobs import (
     BLOB_MAGIC,
     BLOB_TAIL,
@@ -171,7 +173,7 @@ def _write_blob(folder: Path, room: int, files: list[tuple[str, str]], report: B
     path = folder / name
     index: list[tuple[str, int]] = []
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_high(path, NEW_FLAGS)
         with open(descriptor, "wb", buffering=1 << 20) as blob:
             blob.write(BLOB_MAGIC)
             for relative, data in _contents(files, report):

@@ -39,6 +39,7 @@ from rla_client.code.secret_values import (
     is_secret_value,
     secrecy,
 )
+from rla_client.contract.descriptors import standard_taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,6 +118,7 @@ class EnvironmentCapture:
         """Wait for git; True when it is done."""
         return self._done.wait(timeout_s)
 
+    @standard_taken()
     def _diff(self) -> None:
         try:
             found = git_diff(self._root, self._deadline)

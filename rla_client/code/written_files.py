@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import held_folder, open_plain, write_atomic
 
@@ -41,7 +42,7 @@ def note_written(data_root: Path, path: Path) -> None:
         found = os.stat(path)
         note = {"path": os.path.realpath(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
         notes = folder / name
-        with open(os.open(notes, _APPEND_FLAGS, 0o644), "ab") as file:
+        with open(open_high(notes, _APPEND_FLAGS, 0o644), "ab") as file:
             file.write(json.dumps(note).encode() + b"\n")
             size = file.tell()
         if size > MAX_NOTES_BYTES:

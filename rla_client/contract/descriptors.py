@@ -11,7 +11,8 @@ import errno
 import fcntl
 import os
 import resource
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
@@ -43,6 +44,37 @@ def lift(descriptor: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     return descriptor
+
+
+@contextmanager
+def standard_taken() -> Iterator[None]:
+    """Keep the numbers 0 to 2 from files that are opened meanwhile, also by a library.
+
+    Where a program closed its standard streams they are the next ones that a file gets, and what a C library
+    prints at that moment would be in it.
+    """
+    taken = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
+    null = identity(taken[0])
+    try:
+        while taken[-1] < LEAST:
+            taken.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            close_own(descriptor, null)
+
+
+def open_high(
+    path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, dir_fd: int | None = None
+) -> int:
+    """As `os.open`, for a file that we write: not for an instant under the number of a standard stream.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with standard_taken():
+        return lift(os.open(path, flags, mode, dir_fd=dir_fd))
 
 
 def identity(descriptor: int) -> Identity:

@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import BrokenFileError, UnsafeNameError
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 
@@ -83,7 +84,7 @@ def atomic_file(
     """
     with replacing(path, durable=durable, dir_fd=dir_fd, temp=temp, exclusive=exclusive) as new:
         bits = file_mode(new.parent if dir_fd is None else dir_fd) if mode is None else mode
-        with open(os.open(new, NEW_FLAGS, bits & _bits(path, dir_fd), dir_fd=dir_fd), "wb") as file:
+        with open(open_high(new, NEW_FLAGS, bits & _bits(path, dir_fd), dir_fd=dir_fd), "wb") as file:
             yield file
             file.flush()
             if durable:
@@ -477,7 +478,7 @@ def append_line(path: str | os.PathLike[str], line: bytes) -> None:
         OSError: it is no file, cannot be opened, or took a part of the line only.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-    descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+    descriptor = open_high(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))

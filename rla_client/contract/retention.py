@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,16 +33,19 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
-from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, TMP_DATA
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, TMP_DATA
 
 PRUNED_FOLDER = ".rla-pruned"
-# In the log folder of a run that was fetched to be gone on with; in a checkpoint folder, where files of it
-# came from the master or from a copied spool.
-FETCHED_MARK = ".rla-fetched"
+FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
+# In an item's folder, where files of it came from the master or from a copied spool. Earlier releases gave
+# FETCHED_MARK to a checkpoint folder for this. It may name files (path → size, mtime_ns): those alone.
+FOREIGN_MARK: Final = ".rla-foreign"
+MARKED_KINDS: Final = (LOG, CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds in which pickles may lie
 NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
+MAX_MARK_BYTES: Final = 16 << 20
 DROPPED_NOTE: Final = ".rla-dropped"
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
@@ -256,3 +259,43 @@ def pruned_below(folder: str | os.PathLike[str]) -> tuple[int, int]:
             size += sum(note.size for note in notes)
             count += len(notes)
     return size, count
+
+
+# -- what came from elsewhere --------------------------------------------------------------------
+
+
+def mark_foreign(folder: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
+    """Say that a folder, with all below it, holds what another machine wrote.
+
+    Args:
+        folder: of an item.
+        files: path below the folder → size and mtime_ns, where only these are meant, as they are now.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    write_atomic(folder / FOREIGN_MARK, json.dumps({} if files is None else {"files": files}).encode())
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a mark in the file's folder, or in one above it, says that another machine wrote the file."""
+    files = {Path(os.path.abspath(path)), Path(os.path.realpath(path))}
+    return any(
+        os.path.lexists(file.parent / FETCHED_MARK) or any(_is_meant(folder, file) for folder in file.parents)
+        for file in files
+    )
+
+
+def _is_meant(folder: Path, file: Path) -> bool:
+    """Whether the mark in a folder is there and means a file below; one that cannot be read means all."""
+    try:
+        mark = json.loads(read_small(folder / FOREIGN_MARK, MAX_MARK_BYTES))
+        meant = mark.get("files")
+        if not isinstance(meant, dict):
+            return True
+        found = os.stat(file, follow_symlinks=False)
+        return meant.get(str(file.relative_to(folder))) == [found.st_size, found.st_mtime_ns]
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, AttributeError, RecursionError, BrokenFileError):
+        return True

@@ -49,7 +49,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
+from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, open_high
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import FOLDER_FLAGS, MAX_SMALL_BYTES, READ_FLAGS, TEMP_PREFIX
 from rla_client.contract.locks import is_locked, lock_record_of_process
@@ -139,12 +139,18 @@ def stream_names(spool: Path, *, links: bool = False) -> list[str]:
 
 
 def check_stream(folder: Path) -> None:
-    """A stream is a folder of ours (or of root's): what somebody else put there is not read.
+    """A stream, and its folder of blobs, are folders of ours (or of root's): others' are not read.
 
     Raises:
         FileNotFoundError: it is gone.
-        SpoolError: it is a link, a file, or somebody else's.
+        SpoolError: one of them is a link, a file, or somebody else's.
     """
+    _check_folder(folder)
+    with suppress(FileNotFoundError):
+        _check_folder(folder / BLOBS_NAME)
+
+
+def _check_folder(folder: Path) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         message = f"{folder} is a link or a file: nothing is read from it"
@@ -495,7 +501,7 @@ class SegmentWriter:
         path = segment_path(folder, number)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
-        copy = lift(os.open(hidden, flags, 0o600))
+        copy = open_high(hidden, flags)
         copied = identity(copy)
         kept = _keep_open(copy)
         try:
@@ -535,7 +541,7 @@ class SegmentWriter:
             if not leads_to(self._descriptor, self._identity):
                 self._descriptor = -1  # not closed: the number is nobody's, or somebody else's
                 path = segment_path(self.folder, self.number)
-                found = lift(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW))
+                found = open_high(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
                 if identity(found) != self._identity:
                     os.close(found)
                     raise FileNotFoundError(errno.ENOENT, "the segment was replaced")
@@ -548,9 +554,7 @@ class SegmentWriter:
 
     def _take_lock(self, folder: Path, flags: int) -> None:
         previous = (self._lock, self._lock_identity)
-        self._lock = lift(
-            os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
-        )
+        self._lock = open_high(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags)
         self._lock_identity = identity(self._lock)
         lock_record_of_process(self._lock)
         if previous[0] != self._lock and previous[1] != self._lock_identity:
@@ -660,7 +664,7 @@ class SegmentWriter:
         frame = self._opening_frame(number, self.rows)
         hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        descriptor = lift(os.open(hidden, flags, 0o600))
+        descriptor = open_high(hidden, flags)
         try:
             if os.write(descriptor, frame) != len(frame):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from rla_client.contract.arena import ARENA_FOLDER
+from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
-from rla_client.contract.files import atomic_file
+from rla_client.contract.files import NEW_FLAGS, atomic_file
 from rla_client.contract.jobs import JOB_IMAGE
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
@@ -281,7 +282,7 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
         return False
     blob = f"{kind}-{secrets.token_hex(8)}"
     try:
-        descriptor = os.open(folder / blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_high(folder / blob, NEW_FLAGS)
         try:
             room = outbox.blob_room
             for chunk in chunks:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.descriptors import OwnFile, open_high
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS
 from rla_client.media import jobs
@@ -178,7 +178,7 @@ class VideoRecorder:
             with tempfile.TemporaryFile() as unnamed:
                 return OwnFile(os.dup(unnamed.fileno()))
         path = folder / f"video-{secrets.token_hex(8)}"
-        file = OwnFile(os.open(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+        file = OwnFile(open_high(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL))
         self._blob = str(path)
         return file
 

@@ -31,7 +31,7 @@ from rla_client.contract.layout import (
     TMP_DATA,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK, is_foreign, mark_foreign
 from rla_client.run.item import Item
 from rla_client.run.run import Run
 
@@ -42,6 +42,7 @@ POLL_S = 0.02
 NOT_FORKED = (
     "run.json",
     FETCHED_MARK,
+    FOREIGN_MARK,
     "note.json",
     "environment.json",
     "console*.txt",
@@ -90,9 +91,12 @@ def _free_name(source: Item, item: Item) -> str:
 def _copy(source: Path, target: Path, aside: str) -> None:
     """Copy the plain files below a folder; what lies in the way goes to the folder `aside`.
 
+    Files that another machine wrote are marked as such here, too, whatever the run itself writes later.
+
     Raises:
         OSError: a file cannot be read or written.
     """
+    foreign: dict[str, tuple[int, int]] = {}
     for file in _plain_files(source):
         below = file.relative_to(source)
         final = target / below
@@ -100,10 +104,17 @@ def _copy(source: Path, target: Path, aside: str) -> None:
         temp = temp_path(final)
         try:
             shutil.copy2(file, temp, follow_symlinks=False)
+            if is_foreign(file):
+                if not foreign:
+                    mark_foreign(target)  # all, until it is known which
+                found = temp.stat()
+                foreign[str(below)] = found.st_size, found.st_mtime_ns
             _place(temp, final, target / aside / below)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temp)
+    if foreign:
+        mark_foreign(target, foreign)
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.contract.descriptors import standard_taken
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, FOLDER_KINDS, LOG, OTHER_RESULTS
 from rla_client.contract.paths import find_places
 from rla_client.run.current import warn
@@ -68,6 +69,7 @@ def bind_recorders(run: Run, item: Item) -> None:
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
 
 
+@standard_taken()
 def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
     """Capture code and environment; whatever goes wrong is told."""
     from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package

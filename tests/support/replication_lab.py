@@ -235,7 +235,7 @@ def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
             relative = os.fsdecode(os.path.relpath(path, os.fsencode(root)))
             if (
                 relative.startswith(".rla-fleet")
-                or name in {b".rla-fetched", b".rla-dropped"}
+                or name in {b".rla-fetched", b".rla-foreign", b".rla-dropped"}
                 or any(part in relative for part in skip)
             ):
                 continue

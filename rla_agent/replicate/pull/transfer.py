@@ -61,17 +61,15 @@ from rla_client.contract.files import (
     held_folder,
     open_folder,
     umask,
-    write_atomic,
 )
 from rla_client.contract.layout import (
-    CHECKPOINT,
     DEFAULT_LOG_TYPES,
     RunIndex,
     check_relative,
     component_problem,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FETCHED_MARK
+from rla_client.contract.retention import FOREIGN_MARK, MARKED_KINDS, mark_foreign
 
 COMPARE_BYTES: Final = 4 << 20
 LONGEST_REST_S: Final = 60.0  # somebody watches
@@ -297,11 +295,12 @@ def fetch(
 
 
 def _mark_fetched(root: str, path: str) -> None:
-    """Say, before it is here, that a checkpoint came from the master: it is not unpickled as one's own."""
-    item = _item_of_file(path)
-    if path.startswith(f"{CHECKPOINT}/") and item is not None:
-        with held_folder(root, f"{CHECKPOINT}/{item}") as folder:
-            write_atomic(folder / FETCHED_MARK, b"{}")
+    """Say, before it is here, that a file came from the master: it is not unpickled as one's own."""
+    kind, item = path.split("/", 1)[0], _item_of_file(path)
+    if kind in MARKED_KINDS and item is not None:
+        with held_folder(root, f"{kind}/{item}") as folder:
+            if not os.path.lexists(folder / FOREIGN_MARK):
+                mark_foreign(folder)
 
 
 def _partial_name(path: bytes, state: RemoteStat | None) -> str:
@@ -478,7 +477,8 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         at = found.st_size
         if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
             return False
-        if not _is_beginning(session, descriptor, path, at):
+        touched = found.st_mtime_ns % 10**9 != 0  # we set whole seconds: somebody has written to it since
+        if not _is_beginning(session, descriptor, path, at, all_of_it=touched):
             return False
         while at < state.size:
             data = session.read(path, at, min(COMPARE_BYTES, state.size - at))
@@ -492,9 +492,10 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
     return True
 
 
-def _is_beginning(session: Session, descriptor: int, path: bytes, size: int) -> bool:
+def _is_beginning(session: Session, descriptor: int, path: bytes, size: int, *, all_of_it: bool) -> bool:
+    """Whether the master's file begins with `size` bytes of ours; else only their edges are compared."""
     edge = min(EDGE_BYTES, size)
-    return all(
-        session.read(path, at, edge) == os.pread(descriptor, edge, at)
-        for at in dict.fromkeys((0, size - edge))
-    )
+    parts = [(0, edge), (size - edge, edge)]
+    if all_of_it:
+        parts = [(at, min(COMPARE_BYTES, size - at)) for at in range(0, size, COMPARE_BYTES)]
+    return all(session.read(path, at, count) == os.pread(descriptor, count, at) for at, count in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import signal
@@ -19,13 +20,14 @@ import zmq
 from support.evil_figures import EVIL
 
 from rla_agent.command.drain import parse_roots
+from rla_agent.pipeline.reader import read_opening
 from rla_agent.service.control import left_behind
 from rla_agent.service.drain import DRAIN_HOLDER, RootMap, wait_durable
 from rla_agent.store.lock import AgentLock
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places, machine_key
-from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import segment_path
+from rla_client.contract.protocol import Frame, MessageKind, decode_message, encode_message, frame_at
+from rla_client.contract.segments import base_path, segment_path
 
 ROWS = 300
 NO_ID = "-e3b0c442"  # the hash of nothing
@@ -199,6 +201,55 @@ def test_the_root_was_copied_too(spooled: Path, places: Places, tmp_path: Path) 
     assert stored(spooled) == list(range(ROWS))
 
 
+def evil(folder: Path, **changed: Any) -> None:
+    """Change what the only stream of a spool says of itself."""
+    (stream,) = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    opening, _ = read_opening(stream)
+    segment = segment_path(stream, 1)
+    data = segment.read_bytes()
+    found = frame_at(data, 0)
+    assert isinstance(found, Frame)
+    segment.write_bytes(opening._replace(**changed).frame(1, 0, 0) + data[found.end :])
+
+
+@pytest.mark.parametrize("evil_part", ["folder", "name", "plain", "blobs", "base", "hidden"])
+def test_a_copied_spool_says_not_itself_what_is_overwritten(
+    spooled: Path, places: Places, tmp_path: Path, evil_part: str
+) -> None:
+    """Its opening frame names folders and files; only those of a run are written."""
+    copy, home = tmp_path / "saved", tmp_path / "home"
+    shutil.copytree(places.spool, copy)
+    (stream,) = copy.iterdir()
+    own = read_opening(stream)[0]
+    precious = home / ".ssh" / "authorized_keys"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("mine")
+    before = (spooled / "warn.txt").read_bytes() if (spooled / "warn.txt").exists() else None
+    if evil_part == "folder":
+        evil(copy, root=str(home), folders={**own.folders, "log": ".ssh"})
+    elif evil_part == "hidden":
+        evil(copy, root=str(home), table=".ssh", folders={"log": f".ssh/{own.index}"}, index=own.index)
+    elif evil_part == "name":
+        evil(copy, names={**own.names, "csv": "parameter.yaml"})
+    elif evil_part == "plain":
+        evil(copy, root=str(precious.parent), table="", index="", folders={"log": "."},
+             names={**own.names, "csv": "authorized_keys"})  # fmt: skip
+    elif evil_part == "blobs":
+        shutil.rmtree(stream / "blobs")
+        (stream / "blobs").symlink_to(precious.parent)
+    else:
+        position = {"size": 0, "generation": 1, "file": "run.json", "rows": 0, "columns": []}
+        base = {"control": {"rows": 0}, "outputs": {"csv": position}}
+        os.rename(segment_path(stream, 1), segment_path(stream, 2))
+        base_path(stream, 2).write_text(json.dumps(base))
+    done = drain("--spool", str(copy))
+    assert (done.returncode, f"left: {stream.name}" in done.stdout) == (1, True), done
+    assert precious.read_text() == "mine"
+    assert os.listdir(precious.parent) == ["authorized_keys"]
+    assert before == ((spooled / "warn.txt").read_bytes() if (spooled / "warn.txt").exists() else None)
+    assert not (spooled / "progress.csv").exists()
+
+
 @pytest.mark.usefixtures("spooled")
 def test_two_drains_do_not_meet(places: Places) -> None:
     lock = AgentLock(places, DRAIN_HOLDER)
@@ -281,7 +332,7 @@ def test_the_figures_of_a_copied_spool_run_nothing(places: Places, tmp_path: Pat
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert not marker.exists()
-    assert [path.name for path in results.iterdir()] == [f"{len(range(0, len(EVIL), every))}.png"]
+    assert [path.name for path in results.glob("[!.]*")] == [f"{len(range(0, len(EVIL), every))}.png"]
 
 
 @pytest.mark.skipif(machine_key().endswith(NO_ID), reason="this machine has no /etc/machine-id")

@@ -246,6 +246,49 @@ def test_ours_are_no_standard_streams(closed: tuple[int, ...], places: Places, t
     assert steps(places) == list(range(200))
 
 
+CHATTY = """
+import os, sys, threading
+os.close(1), os.close(2)
+stop = threading.Event()
+def chat():  # as a C library does
+    while not stop.is_set():
+        for number in (1, 2):
+            try:
+                os.write(number, b"chat" * 64)
+            except OSError:
+                pass
+thread = threading.Thread(target=chat)
+thread.start()
+from rla_client import exp_manager, logger
+root, code = sys.argv[1], sys.argv[2]
+exp_manager.configure("t", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["."]}},
+                      data_root=root, code_root=code)
+exp_manager.log_files_gen()
+for step in range(20):
+    logger.record_tabular("step", step)
+    logger.dump_tabular()
+stop.set()
+thread.join()
+assert exp_manager.flush(60)
+exp_manager.close()
+"""
+
+
+def test_what_a_library_prints_gets_into_no_file(agent: Any, tmp_path: Path) -> None:
+    """Descriptors 1 and 2 are closed, and something writes to them while our files are opened."""
+    assert agent.alive
+    code, run = tmp_path / "code", tmp_path / "run"
+    code.mkdir()
+    for number in range(20):
+        (code / f"module{number}.py").write_text(f"number = {number}\n" * 50)
+    subprocess.run([sys.executable, "-c", CHATTY, run, code], check=True, timeout=300)
+    (csv,) = run.glob("log/t/*/*/*/*/progress.csv")
+    assert csv.read_text().count("\n") == 21
+    assert len(list(run.glob("code/t/*/*/*/*/module*.py"))) == 20
+    for path in run.rglob("*"):
+        assert not path.is_file() or b"chatchat" not in path.read_bytes(), path
+
+
 DAEMON = """
 read, write = os.pipe()
 if os.fork() == 0:

@@ -14,7 +14,7 @@ import pytest
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.pull.fetch_run import Question, _fetch
 from rla_client.contract.errors import FetchError, StillWrittenError
-from rla_client.contract.retention import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK
 
 TABLE = "deep/table"
 OLDER, NEWER = "2026/11/20/09-30-01-000001_10.0.0.5_&", "2026/11/21/09-30-01-000002_10.0.0.6_&lr=0.1"
@@ -57,7 +57,8 @@ def test_the_newest_and_of_it_what_is_needed(master: Path, tmp_path: Path) -> No
         f"log/{TABLE}/{NEWER}/progress.csv",
         f"log/{TABLE}/{NEWER}/{FETCHED_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/checkpoint_20.pt",
-        f"checkpoint/{TABLE}/{NEWER}/{FETCHED_MARK}",
+        f"log/{TABLE}/{NEWER}/{FOREIGN_MARK}",
+        f"checkpoint/{TABLE}/{NEWER}/{FOREIGN_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.state",
     }
     assert ask(master, root, known=NEWER) == {"index": None}
@@ -102,7 +103,7 @@ def test_names_that_the_master_makes_up_stay_there(master: Path, tmp_path: Path)
     (master / "log" / TABLE / NEWER / "link").symlink_to("/etc/passwd")
     ask(master, tmp_path / "data")
     here = tmp_path / "data" / "log" / TABLE / NEWER
-    assert sorted(os.listdir(here)) == [FETCHED_MARK, "progress.csv", "run.json"]
+    assert sorted(os.listdir(here)) == [FETCHED_MARK, FOREIGN_MARK, "progress.csv", "run.json"]
 
 
 def test_what_was_written_into_the_copy_here_stays(master: Path, tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ from rla_agent.replicate.ledger.checksums import parse
 from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.pull.push import push
 from rla_agent.replicate.pull.transfer import Selection, Tally, fetch, pull
+from rla_client.checkpoint.files import file_problem
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError, UnsafeNameError
+from rla_client.contract.retention import FOREIGN_MARK
 
 OTHER = "other/2026/11/22/09-30-01-000002_10.0.0.5_&lr=0.01"
 
@@ -156,6 +158,41 @@ def test_a_log_that_grows_there_is_continued_here(remote: Path, tmp_path: Path) 
     assert local.read_bytes() == b"short\nmore\n"
 
 
+def test_nothing_is_appended_to_a_copy_that_was_changed_here(remote: Path, tmp_path: Path) -> None:
+    there = remote / "log" / ITEM / "progress.csv"
+    there.write_bytes(b"a,b\n" + b"1,2\n" * 30_000)
+    session = FolderSession(str(remote))
+    root = tmp_path / "local"
+    logs = Selection(kinds=("log",), table="task")
+    pull(session, str(root), logs)
+    local = root / there.relative_to(remote)
+    with local.open("r+b") as file:
+        file.seek(60_000)
+        file.write(b"x")
+    with there.open("ab") as file:
+        file.write(b"3,4\n")
+    pull(session, str(root), logs)
+    assert local.read_bytes() == there.read_bytes()
+
+
+def test_what_a_pull_brings_is_not_unpickled_as_ones_own(remote: Path, tmp_path: Path) -> None:
+    root = tmp_path / "local"
+    kinds = ("log", "results", "checkpoint")
+    for kind in kinds:
+        below = remote / kind / ITEM / "shots"
+        below.mkdir(parents=True, exist_ok=True)
+        (below / "params.pkl").write_bytes(b"")
+    (root / "log" / "own").mkdir(parents=True)
+    (root / "log" / "own" / "params.pkl").touch()
+    pull(FolderSession(str(remote)), str(root), Selection(kinds=kinds, table="task"))
+    for kind in kinds:
+        path = root / kind / ITEM / "shots" / "params.pkl"
+        assert file_problem(path) == "it came from another machine", kind
+        (tmp_path / f"{kind}.pkl").symlink_to(path)
+        assert file_problem(tmp_path / f"{kind}.pkl") == "it came from another machine", kind
+    assert file_problem(root / "log" / "own" / "params.pkl") is None
+
+
 def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> None:
     there = remote / "log" / ITEM / "progress.csv"
     there.write_bytes(b"a\n")
@@ -171,7 +208,7 @@ def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> N
         tally = pull(Growing(str(remote)), str(root), Selection(kinds=("log",), table="task"))
         assert (tally.files, tally.failed) == (1, [])
     assert there.read_bytes().startswith((root / there.relative_to(remote)).read_bytes())
-    assert [path.name for path in (root / there.relative_to(remote)).parent.iterdir()] == ["progress.csv"]
+    assert sorted(os.listdir((root / there.relative_to(remote)).parent)) == [FOREIGN_MARK, "progress.csv"]
 
 
 @pytest.mark.parametrize(
