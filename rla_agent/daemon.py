@@ -30,7 +30,6 @@ import sqlite3
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -40,7 +39,7 @@ from typing import Any, NoReturn
 from rla_agent.alerts import Alerting
 from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.pipeline.commands import Adopt, Data, Flush
+from rla_agent.pipeline.commands import Adopt, Answer, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
 from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.quarantine import Unreadable
@@ -242,13 +241,13 @@ class Daemon:
         elif kind == MessageKind.FLUSH:
             answer = self._answerer(peer, name)
             if volume is None:
-                answer(name not in self._unreadable)  # unknown: taken in long ago
+                answer(name not in self._unreadable, 0)  # unknown: taken in long ago
             else:
                 volume.put(Flush(peer, name, number, offset, bool(header.get("m")), answer))
 
-    def _answerer(self, peer: bytes, stream: str) -> Callable[[bool], None]:
-        def answer(done: bool) -> None:
-            self._wire.answer_later(peer, {"s": stream, "done": done})
+    def _answerer(self, peer: bytes, stream: str) -> Answer:
+        def answer(done: bool, failed: int) -> None:
+            self._wire.answer_later(peer, {"s": stream, "done": done, "failed": failed})
 
         return answer
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "BACKUP", "DEBUG", "DISABLED", "ERROR", "INFO", "WARN", "Logger", "ProfileKV", "backup", "configure",
-    "debug", "dump", "dump_tabular", "dumpkvs", "error", "flush", "get_current", "get_dir", "get_tbx_writer",
+    "debug", "dump", "dump_tabular", "dumpkvs", "error", "flush", "flush_rows", "get_current", "get_dir", "get_tbx_writer",
     "get_time", "getkvs", "info", "log", "log_from_tf_summary", "log_key_value", "log_time_tracker",
     "logkv", "logkv_mean", "logkvs", "ma_record_tabular", "open_time_tracker", "profile", "read_csv",
     "read_json", "read_tb", "record", "record_mean", "record_tabular", "reset",
@@ -289,19 +289,26 @@ def set_comm(comm: Comm | None) -> None:
     _current.comm = comm
 
 
-def flush(timeout: float | None = 10.0, *, media: bool = True) -> bool:
+def flush(timeout: float | None = 10.0) -> bool:
     """Wait until everything sent before is in its files, durably: rows, texts, checkpoints, code, media.
 
     Args:
         timeout: seconds; None waits for ever.
-        media: False waits for rows, texts and checkpoints, not for figures, images and videos.
 
     Returns:
-        False when that did not happen in time or no agent runs.
+        False when that did not happen in time or no agent runs; and once when something was lost since the
+        last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
     _current.write_scalars()
     outbox = _current.outbox
-    return True if outbox is None else outbox.flush(timeout, media=media)
+    return True if outbox is None else outbox.flush_kept(timeout)
+
+
+def flush_rows(timeout: float | None = 10.0) -> bool:
+    """As `flush`, without waiting for figures, images and videos, which take the agent longer."""
+    _current.write_scalars()
+    outbox = _current.outbox
+    return True if outbox is None else outbox.flush_kept(timeout, media=False)
 
 
 # -- clock -------------------------------------------------------------------------------------

@@ -194,12 +194,19 @@ class ExpManager:
     def _reopen(self, item: Item) -> Run:
         return reopen(self._data, item)
 
-    def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
+    def flush(self, timeout: float | None = 10.0) -> bool:
         """See `logger.flush`."""
+        return self._flush(timeout, media=True)
+
+    def flush_rows(self, timeout: float | None = 10.0) -> bool:
+        """See `logger.flush_rows`."""
+        return self._flush(timeout, media=False)
+
+    def _flush(self, timeout: float | None, *, media: bool) -> bool:
         outbox = None if self.run is None else self.run.outbox
         if self.run is not None:
             self.run.logger.write_scalars()
-        return True if outbox is None else outbox.flush(timeout, media=media)
+        return True if outbox is None else outbox.flush_kept(timeout, media=media)
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
         """Replicate this run now instead of at the agent's next look; not needed otherwise.

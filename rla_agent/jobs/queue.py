@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -98,6 +99,7 @@ class JobQueue:
         self._internal_error = internal_error  # (stream, kind, error) → how `status` says it
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
+        self._failed: Counter[tuple[str, bool]] = Counter()  # (stream, media) → jobs dropped undone
 
     def restore(self, stream: str, database: AgentDatabase) -> None:
         """Take up the jobs that agent.db holds for a stream."""
@@ -164,7 +166,7 @@ class JobQueue:
                 job.row.stream,
                 MAX_TRIES,
             )
-            job.done = True
+            self._drop(job)
 
     def collect(self) -> list[str]:
         """Notice finished runners; returns the streams that need a commit."""
@@ -188,9 +190,23 @@ class JobQueue:
                     continue
                 if error is not None:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
+                    self._drop(job)
                 job.done = True
                 changed.append(name)
         return changed
+
+    def _drop(self, job: _Pending) -> None:
+        job.done = True
+        self._failed[job.row.stream, self._is_media(job.row.kind)] += 1
+
+    def failed(self, stream: str, *, media: bool) -> int:
+        """How many jobs of a stream were dropped undone; media ones only count if asked for."""
+        return self._failed[stream, False] + (self._failed[stream, True] if media else 0)
+
+    def forget(self, stream: str) -> None:
+        """A stream is no more."""
+        for media in (False, True):
+            self._failed.pop((stream, media), None)
 
     def pending(self, stream: str, *, media: bool) -> bool:
         """Whether jobs of a stream are not done; media ones only count if asked for."""

@@ -32,6 +32,7 @@ from rla_client.contract.snapshot_job import SnapshotJob
 
 _NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 
+_UNDONE = frozenset((Checkpointed.LOST, Checkpointed.REFUSED))
 _log = logging.getLogger("rla_agent.jobs.runners")
 
 
@@ -91,8 +92,8 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
         if result.durable:
             _drop_superseded(job, folder)
             return
-    name = f"{context.opening.title}: {job.final_name}"
-    _log.warning("checkpoint of %s: %s: %s", name, result.outcome.value, result.reason)
+    if result.outcome in _UNDONE:
+        raise _failed(context, job.final_name, result.outcome.value, result.reason)
 
 
 def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
@@ -112,6 +113,11 @@ def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
                 below = below or held.enter_context(held_folder(folder, RESUME_FOLDER))
                 for ending in (".marks.json", ".state"):
                     (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
+
+
+def _failed(context: JobContext, name: str, how: str, why: str) -> RlaError:
+    """What ends a job that cannot be done; a flush tells of it."""
+    return RlaError(f"{name} of {context.opening.title}: {how}: {why}")
 
 
 def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
@@ -137,9 +143,8 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
         except OSError as error:
             _retry_or_give_up(job, context, error)
     release(job, context.blobs)
-    if not result.durable and result.outcome is not Checkpointed.SUPERSEDED:
-        name = f"{context.opening.title}: {job.names[0]}"
-        _log.warning("snapshot of %s: %s: %s", name, result.outcome.value, result.reason)
+    if result.outcome in _UNDONE:
+        raise _failed(context, job.names[0], result.outcome.value, result.reason)
 
 
 def _media(kind: str) -> JobKind:
@@ -150,7 +155,7 @@ def _media(kind: str) -> JobKind:
         if result.outcome is Outcome.LATER:
             raise RetryLaterError(result.reason)
         if result.outcome is Outcome.FAILED:
-            _log.warning("%s %s: %s", kind, result.path, result.reason)
+            raise _failed(context, str(result.path), "failed", result.reason)
 
     return JobKind(run, media=True)
 
@@ -165,7 +170,7 @@ def code(fields: dict[str, Any], context: JobContext) -> None:
     if result.outcome is Outcome.LATER:
         raise RetryLaterError(result.reason)
     if result.outcome is Outcome.FAILED:
-        _log.warning("code of %s: %s", context.opening.title, result.reason)
+        raise _failed(context, "code", "failed", result.reason)
 
 
 KINDS: dict[str, JobKind] = {

@@ -11,7 +11,7 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes
 from rla_client.contract.opening import Opening
 
-Answer = Callable[[bool], None]
+Answer = Callable[[bool, int], None]  # all before is durable; files and jobs that could not be kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class FlushWaiters:
     def ended(self, stream: str) -> None:
         """A stream was taken in to its end and is no more."""
         self._ended[stream] = None
+        self._jobs.forget(stream)
         if len(self._ended) > KEPT_ENDED:
             del self._ended[next(iter(self._ended))]
 
@@ -62,11 +63,11 @@ class FlushWaiters:
         if stream is None and coming(flush.stream):
             return False
         if stream is None:
-            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream))
+            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream), 0)
         elif stream.removed or stream.parked or self._jobs.broken(stream.name, media=flush.media):
-            flush.answer(False)
+            flush.answer(False, 0)
         elif self._durable(stream, flush):
-            flush.answer(True)
+            flush.answer(True, stream.given_up + self._jobs.failed(stream.name, media=flush.media))
         else:
             return False
         return True

@@ -96,6 +96,7 @@ class Stream:
         self.new_rows = 0
         self.new_jobs: list[JobRow] = []
         self.new_files: list[ItemFile] = []
+        self.given_up = 0  # of these, since this agent reads the stream
         self.refused_since: float | None = None  # the first of them; monotonic
         self.marks: list[Mark] = []
         self.replicate_now = False  # asked for since the last commit

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.contract.agent_process import (
     agent_alive,
@@ -20,6 +20,7 @@ from rla_client.contract.agent_process import (
     start_agent,
     tight_limits,
 )
+from rla_client.contract.bounded import whole
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
@@ -34,6 +35,21 @@ FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 CONNECT_INTERVAL_S = 0.05  # between attempts
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
+
+
+class Flushed(NamedTuple):
+    """The agent's answer to a flush.
+
+    Attributes:
+        done: everything before the position is durable.
+        failed: files and jobs of the stream that this agent could not keep, so far.
+    """
+
+    done: bool
+    failed: int
+
+
+NOT_FLUSHED = Flushed(done=False, failed=0)
 
 
 class Messenger:
@@ -161,7 +177,7 @@ class Messenger:
         advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
         warn_rarely(self._warned, "agent", advice, self._places.spool)
 
-    def await_flushed(self, header: dict[str, Any], deadline: float | None) -> bool:
+    def await_flushed(self, header: dict[str, Any], deadline: float | None) -> Flushed:
         """Ask until everything before a position is durable.
 
         Args:
@@ -169,7 +185,7 @@ class Messenger:
             deadline: monotonic; None waits for ever.
 
         Returns:
-            False when that did not happen in time, or no agent runs and none may be started.
+            Not done when that did not happen in time, or no agent runs and none may be started.
         """
         wait_s = FLUSH_ASK_AGAIN_S
         while wait_s > 0:
@@ -181,14 +197,14 @@ class Messenger:
                     return done
             except OSError:  # nobody serves there (yet), or there are too few descriptors
                 if not self.start_agent_if_none(at_once=True):
-                    return False
+                    return NOT_FLUSHED
                 wait_s = _wait_s(deadline)
                 time.sleep(min(wait_s, CONNECT_INTERVAL_S))
-        return False
+        return NOT_FLUSHED
 
     def _ask_until(
         self, dealer: Dealer, path: Path, header: dict[str, Any], deadline: float | None
-    ) -> bool | None:
+    ) -> Flushed | None:
         """As `await_flushed`; None when the agent serves elsewhere than at `path`.
 
         Raises:
@@ -200,15 +216,15 @@ class Messenger:
             if connected:
                 dealer.send(request)
             if connected and (answer := dealer.receive(_wait_s(deadline))) is not None:
-                with suppress(RemoteProtocolError):
+                with suppress(RemoteProtocolError, TypeError, ValueError, OverflowError):
                     kind, fields, _body = decode_message(answer)
                     if kind == MessageKind.FLUSHED and fields.get("s") == header["s"]:
-                        return bool(fields.get("done"))
+                        return Flushed(bool(fields.get("done")), whole(fields.get("failed", 0)))
             elif not self.start_agent_if_none(at_once=True):
-                return False
+                return NOT_FLUSHED
             elif not connected and self._places.data_socket != path:
                 return None
-        return False
+        return NOT_FLUSHED
 
 
 def _dial(path: Path) -> Dealer:

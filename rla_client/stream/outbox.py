@@ -36,7 +36,7 @@ from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
 from rla_client.contract.segments import BLOBS_NAME, OpeningFrame, SegmentWriter
 from rla_client.stream import forks
-from rla_client.stream.messenger import REFUSED_PAUSE_S, Messenger
+from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger
 from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 from rla_client.stream.rare_warnings import warn_rarely
 
@@ -82,6 +82,8 @@ class Outbox:
         self.lock = lock or threading.RLock()
         self.lost = 0
         self._reported_lost = 0
+        self._told_lost = 0  # by `flush_kept`
+        self._told_failed = {True: 0, False: 0}  # likewise, with media and without
         self._places = places
         self._opening = opening
         self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
@@ -472,18 +474,35 @@ class Outbox:
         Returns:
             False when that did not happen in time, no agent runs, or the stream's folder is gone.
         """
+        return self._flush(timeout, media=media).done
+
+    def flush_kept(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
+        """As `flush`; once also False when something of what was put before was lost or could not be kept."""
+        flushed = self._flush(timeout, media=media)
+        lost, self._told_lost = self.lost - self._told_lost, self.lost
+        if not flushed.done:
+            return False
+        told, self._told_failed[media] = self._told_failed[media], flushed.failed
+        failed = flushed.failed - (told if told <= flushed.failed else 0)  # less: by another agent
+        if failed:
+            warn_rarely(
+                self._warned, "failed", "%d files of this run could not be kept; see: rla-agent logs", failed
+            )
+        return not (lost or failed)
+
+    def _flush(self, timeout: float | None, *, media: bool) -> Flushed:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
             if self._waiting:
                 self._write_waiting()
             self.push()
             if (writer := self._writer) is None or self._waiting:
-                return False
+                return NOT_FLUSHED
             with suppress(SpoolError):
                 writer.settle()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
-        done = self._messenger.await_flushed(header, deadline)
-        return done and not self._spool_gone(writer)
+        flushed = self._messenger.await_flushed(header, deadline)
+        return NOT_FLUSHED if self._spool_gone(writer) else flushed
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
         """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""
@@ -499,6 +518,7 @@ class Outbox:
         if self._writer is not None:
             self._writer.abandon()
         closed = self._closed
-        self.lost = self._reported_lost = 0
+        self.lost = self._reported_lost = self._told_lost = 0
+        self._told_failed = {True: 0, False: 0}
         self._reset()
         self._closed = closed

@@ -25,7 +25,8 @@ METHODS = {
     "configure": "task_table_name=, rla_config=, data_root=, ignore_file_path=, run_file=, is_master_node=, "
     "code_root=, log_callback_fn=, run_id=, resume=, console=, **older_names",
     "dict_to_table_text_summary": "input_dict, name",
-    "flush": "timeout=, media=",
+    "flush": "timeout=",
+    "flush_rows": "timeout=",
     "folder_of": "kind",
     "get_custom_data": "key",
     "get_ignore_files": "src, names",

@@ -29,7 +29,7 @@ for step in (10, 20, 30):
     time_step_holder.set_time(step)
     logger.record_tabular('x', step); logger.dump_tabular()
     exp_manager.save_checkpoint({'w': torch.full((50_000,), float(step))}, related_variable={'lr': step})
-exp_manager.flush(60, media=True)
+exp_manager.flush(60)
 print(exp_manager.log_dir)
 """
 HEAD = """

@@ -51,7 +51,7 @@ for step in range(start + 1, int(until) + 1):
     if step == int(kill_at):
         exp_manager.sync_log_file(wait=True, timeout=60)
         os.kill(os.getpid(), signal.SIGKILL)
-exp_manager.flush(60, media=True)
+exp_manager.flush(60)
 print(exp_manager.log_dir)
 """
 NAMESPACE = os.geteuid() == 0 and shutil.which("unshare") is not None and shutil.which("hostname") is not None

@@ -48,7 +48,7 @@ for line in sys.stdin:
         Path(exp_manager.results_dir, "own").mkdir(exist_ok=True)
         Path(exp_manager.results_dir, "own", "kept.bin").write_bytes(bytes(70_000))
         Path(exp_manager.tmp_data_dir, "scratch.txt").write_text("scratch")
-        print(exp_manager.flush(60, media=True), flush=True)
+        print(exp_manager.flush(60), flush=True)
     elif word == "sync":
         print(exp_manager.sync_log_file(wait=count == "wait", timeout={SYNC_S}), flush=True)
     else:

@@ -154,7 +154,7 @@ def test_a_flush_does_not_wait_for_an_agent_that_may_not_come(
     assert not logger.flush(3600)
     places.stopped_marker.unlink()
     messenger = Messenger(places, autostart=False, config_path=None)
-    assert not messenger.await_flushed({"s": "nobody"}, time.monotonic() + 3600)
+    assert not messenger.await_flushed({"s": "nobody"}, time.monotonic() + 3600).done
 
 
 FEW_DESCRIPTORS = """
@@ -165,7 +165,7 @@ take_all()
 for free in range(24):
     messenger = Messenger(find_places(), autostart=False, config_path=None)
     assert messenger.send({"s": "nobody", "n": 1, "o": 0}, b"") is False
-    assert messenger.await_flushed({"s": "nobody", "n": 1, "o": 0, "m": False}, time.monotonic()) is False
+    assert messenger.await_flushed({"s": "nobody", "n": 1, "o": 0, "m": False}, time.monotonic()).done is False
     messenger.close()
     give_one()
 print("alive")

@@ -345,3 +345,42 @@ def test_a_limit_of_a_files_size_makes_shorter_segments(limit: int, places: Plac
     assert "records are being lost (1 so far)" in done.stderr
     assert [row.values["step"] for row in spooled_rows(places)] == [n for n in range(5000) if n != 2500]
     assert marks(places)["lost"]["records"] == 1
+
+
+TOO_MUCH = """
+import sys
+from rla_client import exp_manager, logger
+config = {"LOG_USED": ["csv", "log"], "AGENT": {"spool_max_bytes": 16 << 20, "autostart": False}}
+exp_manager.configure("t", rla_config=config, data_root=sys.argv[1], code_root=sys.argv[1])
+exp_manager.log_files_gen()
+for step in range(200):
+    logger.info("x" * 100_000)
+print("ready", flush=True)
+sys.stdin.readline()
+print(exp_manager.run.outbox.lost, [exp_manager.flush(60), exp_manager.flush(60)], flush=True)
+outbox = exp_manager.run.outbox
+(outbox.blobs_folder / "a").write_bytes(b"no figure")
+outbox.job("figure", {"name": "a.png", "format": "png", "cover": False, "blob": "a"})
+print([exp_manager.flush_rows(60), exp_manager.flush(60), logger.flush(60)], flush=True)
+"""
+
+
+def test_a_flush_says_what_was_lost_or_could_not_be_kept(
+    places: Places, new_agent: Any, tmp_path: Path
+) -> None:
+    """Once each: a spool that was full without an agent, and a figure that is none."""
+    places.stopped_marker.touch()
+    (tmp_path / "data").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TOO_MUCH, tmp_path / "data"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert any(line == "ready\n" for line in process.stdout)
+    places.stopped_marker.unlink()
+    new_agent().start()
+    output, errors = process.communicate("\n", timeout=120)
+    said = [line for line in output.splitlines() if line.endswith("]")]
+    assert int(said[0].split(" ")[0]) > 0, output
+    assert [line[line.index("[") :] for line in said] == ["[False, True]", "[True, False, True]"], output
+    assert "could not be kept" in errors
