@@ -310,8 +310,8 @@ class RunSetup:
     def config_to_keep(self, secrets: Secrets) -> dict[str, Any]:
         """The sections of the configuration that RLA knows, without secrets, whatever AGENT.hide_secrets."""
         kept = {name: value for name, value in (self.private_config or {}).items() if name in RLA_SECTIONS}
-        shown: dict[str, Any] = plain_hyper_param(replace(secrets, hides=True).parameters(kept))
-        return shown
+        shown = replace(secrets, hides=True).parameters(kept)
+        return {name: plain_hyper_param(value) for name, value in shown.items()}
 
     def secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""

@@ -27,7 +27,6 @@ CONSTANTS = (
 TOP = f"{CONSTANTS}, plot_func, fork_log_file_fn, ExperimentLoader, ImgRecorder, experiment_data_query"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "names"),
     [
