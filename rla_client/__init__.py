@@ -69,21 +69,38 @@ if TYPE_CHECKING:
     from rla_client import logger
     from rla_client.manager import exp_manager
 
-__all__ = [
+__all__ = [  # what RLA gives by `from RLA import *`; none of it loads matplotlib, numpy or torch
     "ARCHIVED_TABLE",
     "ARCHIVE_TESTER",
     "CHECKPOINT",
     "CODE",
     "DEFAULT_LOG_TYPES",
+    "DEFAULT_TIMESTAMP",
+    "DEFAULT_X_NAME",
+    "FRAMEWORK",
+    "FTP_PROTOCOL_NAME",
     "HYPARAMETER",
     "HYPARAM_FILE_NAME",
     "LOG",
+    "LOG_NAME_FORMAT_VERSION",
     "OTHER_RESULTS",
+    "PLATFORM_TYPE",
     "TMP_DATA",
+    "ExperimentLoader",
+    "ImgRecorder",
+    "LoadTesterMode",
+    "LogDataType",
+    "MatplotlibRecorder",
     "default_log_types",
     "exp_manager",
+    "experiment_data_query",
+    "fork_log_file_fn",
     "logger",
+    "plot_func",
+    "single_experiment_query",
     "time_step_holder",
+    "time_tracker",
+    "update_hyper_parameters_fn",
 ]
 
 

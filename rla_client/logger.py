@@ -30,6 +30,7 @@ from rla_client.run.recording import (
     Exclude,
     Logger,
     Row,
+    check_prefix,
 )
 from rla_client.run.run import Run, ending
 from rla_client.run.trackers import (
@@ -104,13 +105,23 @@ logkv = record_tabular
 
 
 def logkvs(d: Mapping[str, Any], prefix: str = "", exclude: Exclude = None) -> None:
-    """Record each entry of a dict under `prefix + key`."""
+    """Record each entry of a dict under `prefix + key`.
+
+    Raises:
+        ArgumentError: `prefix` is no text, or `exclude` names no output.
+    """
+    check_prefix("second argument of logkvs", prefix)
     for key, value in d.items():
         record_tabular(f"{prefix}{key}", value, exclude)
 
 
 def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str = "") -> None:
-    """Record `values` under `keys`, in pairs."""
+    """Record `values` under `prefix_name + key` of `keys`, in pairs.
+
+    Raises:
+        ArgumentError: `prefix_name` is no text.
+    """
+    check_prefix("third argument of log_key_value", prefix_name)
     for key, value in zip(keys, values, strict=False):
         record_tabular(f"{prefix_name}{key}", value)
 

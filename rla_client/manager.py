@@ -113,7 +113,7 @@ class ExpManager:
     info: _Held[str | None] = _Held("_setup")
     hyper_param: _Held[dict[str, Any]] = _Held("_setup")
     loaded_record: _Held[list[str]] = _Held("_setup")
-    hyper_param_record: _Held[list[str]] = _Held("_setup", writable=False)
+    hyper_param_record: _Held[list[str]] = _Held("_setup")
     task_name: _Held[str | None] = _Held("_setup", writable=False)
     root: _Held[str | None] = _Held("_setup", writable=False)
     ipaddr: _Held[str] = _Held("_setup", writable=False)

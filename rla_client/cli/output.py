@@ -27,11 +27,15 @@ from rla_client.code.written_files import note_written
 from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.extras import extra
+from rla_client.contract.files import open_plain
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
 
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
+PLOT_NAME = "plot.png"  # where nobody names a file
+PLOT_MARK = {"Software": "rla plot"}  # text in a PNG file
+MARK_WITHIN = 1024  # bytes of its beginning
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +70,10 @@ def plot(
     ] = None,
     *,
     chosen: Selection,
-    out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help=f"PNG, PDF or SVG file; default: {PLOT_NAME}.", show_default=False),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +98,7 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Plot metrics, averaged over the runs of each group."""
+    out = _default_file() if out is None else out
     if out.suffix.lower() not in PLOT_ENDINGS:
         message = f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}"
         raise ArgumentError(message)
@@ -113,7 +121,7 @@ def plot(
     figure = draw(found, band=band, smooth=smooth, width=width, ylabel=ylabel)
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
-        figure.savefig(out)
+        figure.savefig(out, metadata=PLOT_MARK if out.suffix.lower() == ".png" else None)
     note_written(database.data_root, out)
     drawn = sum(map(len, found.groups.values()))
     lacking = [f"{len(records) - drawn} without the metric left out"] if drawn < len(records) else []
@@ -121,6 +129,21 @@ def plot(
     curves = f" in {len(found.groups)} curve(s)" if found.by else ""
     facts = {"file": str(out), "metrics": metrics, "runs": drawn, "curves": len(found.groups), "notes": told}
     print_done(facts, "; ".join([f"{out}: {drawn} run(s){curves}", *told]), as_json=as_json)
+
+
+def _default_file() -> Path:
+    """Where a plot goes that nobody named a file for.
+
+    Raises:
+        ArgumentError: a file is there that `rla plot` did not write.
+    """
+    out = Path(PLOT_NAME)
+    if out.exists():
+        with open_plain(out, links=True) as file:
+            if PLOT_MARK["Software"].encode() not in file.read(MARK_WITHIN):
+                message = f"{out} is there and is not from rla plot; name a file (-o {out} replaces this one)"
+                raise ArgumentError(message)
+    return out
 
 
 def _likely(records: list[Record]) -> list[str]:

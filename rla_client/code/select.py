@@ -6,13 +6,15 @@ TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_file
 secrets by their name and are not committed as they are (`secret_files`), and whatever is no regular file.
 Other pictures and tables stay: a program may need them; where nobody said what the code is, only
 what looks like source or is in git's index is taken (`sources_only`). A file that this process's
-own output is redirected to is never code. Links to folders are not followed unless
+own output is redirected to is never code, and one that is called like an output (`train.log`) only
+where git's index or a `!rule` has it. Links to folders are not followed unless
 BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +67,7 @@ SOURCE_NAMES = (
     "requirements",
     "snakefile",
 )  # fmt: skip - how they begin, in small letters
+OUTPUT_LIKE = re.compile(r".*\.(?:log|out|err)|(?:log|nohup|stdout|stderr)(?:\.txt)?", re.IGNORECASE)
 WHY_NAMED = "it holds a secret of REMOTE_SETTING"
 WHY_BY_NAME = "its name says that it holds secrets"
 EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them
@@ -167,15 +170,22 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
             chosen.setdefault(script.name, str(script))
     for path in _tracked(walk, root, report):
         chosen.setdefault(_name_below(path, str(base)), path)
-    return _without_secrets(_without_results(_sources(chosen, plan, root), plan, root), plan, report)
+    return _without_secrets(_without_results(_sources(chosen, plan, root, rules), plan, root), plan, report)
 
 
-def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
-    """With `sources_only` all but data and logs beside the code; a file that the plan names stays."""
-    if not plan.sources_only:
+def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[Rules]) -> dict[str, str]:
+    """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
+    if plan.lib_mode:
         return chosen
     kept = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
-    doubtful = [path for path in chosen.values() if path not in kept and not _looks_like_source(path)]
+
+    def is_doubtful(path: str) -> bool:
+        if plan.sources_only:
+            return not _looks_like_source(path)
+        by_name = OUTPUT_LIKE.fullmatch(os.path.basename(path))
+        return by_name is not None and not any(one.includes(path) for one in rules)
+
+    doubtful = [path for path in chosen.values() if path not in kept and is_doubtful(path)]
     left_out = set(doubtful) - set(tracked_by_git(doubtful, str(root)))
     return {name: path for name, path in chosen.items() if path not in left_out}
 
@@ -295,6 +305,12 @@ class Rules:
             return False
         relative = path[len(self.anchor) :]
         return self.spec.match_file(relative + "/" if folder else relative)
+
+    def includes(self, path: str) -> bool:
+        """True when a `!rule` says that a file stays."""
+        return (
+            path.startswith(self.anchor) and self.spec.check_file(path[len(self.anchor) :]).include is False
+        )
 
 
 def _read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Rules]:

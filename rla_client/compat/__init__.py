@@ -70,16 +70,41 @@ _TOP = (
     "single_experiment_query",
     "time_tracker",
 )
+_CONST = {
+    name: ("rla_client.compat.members", name)
+    for name in (
+        "DEFAULT_X_NAME",
+        "DEFAULT_TIMESTAMP",
+        "FRAMEWORK",
+        "FTP_PROTOCOL_NAME",
+        "LOG_NAME_FORMAT_VERSION",
+        "PLATFORM_TYPE",
+    )
+}
+_EASY_CONST = {
+    **{name: ("rla_client.contract.layout", name) for name in _KINDS},
+    "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
+    "default_log_types": ("rla_client", "default_log_types"),
+    "LogDataType": ("rla_client.compat.members", "LogDataType"),
+    "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
+}
+_UTILS = {
+    name: ("rla_client.compat.members", name)
+    for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
+}
 _TIMES = ("time_record", "time_record_end", "time_tracker", "TimeTracker", "SingleTimeTracker")
 _DEPRECATED = ("import_hyper_parameters", "load_from_record_date", "fork_tester_log_files")
 _NAMES: dict[str, dict[str, tuple[str, str]]] = {
-    "RLA": {name: ("rla_client", name) for name in _TOP},
+    "RLA": {**{name: ("rla_client", name) for name in _TOP}, **_EASY_CONST, **_CONST},
     "RLA.easy_log": {"logger": ("rla_client", "logger")},
     "RLA.easy_log.tester": {
         **{name: ("rla_client.manager", name) for name in ("exp_manager", "tester", "Tester")},
         **{name: ("rla_client.compat.members", name) for name in _DEPRECATED},
         "logger": ("rla_client", "logger"),
         "time_step_holder": ("rla_client", "time_step_holder"),
+        **_EASY_CONST,
+        **_CONST,
+        **_UTILS,
     },
     "RLA.easy_log.tools": {
         **{name: ("rla_client.run.trackers", name) for name in ("time_record", "time_record_end")},
@@ -105,26 +130,12 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **{name: ("rla_client.loader", name) for name in _LOADER},
         **{name: ("rla_client.manager", name) for name in ("exp_manager", "Tester")},
         "logger": ("rla_client", "logger"),
+        "DEFAULT_X_NAME": _CONST["DEFAULT_X_NAME"],
+        "experiment_data_query": ("rla_client.database", "experiment_data_query"),
     },
     "RLA.easy_log.log_tools": {name: ("rla_client.database", name) for name in _TOOLS},
-    "RLA.easy_log.const": {
-        **{name: ("rla_client.contract.layout", name) for name in _KINDS},
-        "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
-        "default_log_types": ("rla_client", "default_log_types"),
-        "LogDataType": ("rla_client.compat.members", "LogDataType"),
-        "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
-    },
-    "RLA.const": {
-        name: ("rla_client.compat.members", name)
-        for name in (
-            "DEFAULT_X_NAME",
-            "DEFAULT_TIMESTAMP",
-            "FRAMEWORK",
-            "FTP_PROTOCOL_NAME",
-            "LOG_NAME_FORMAT_VERSION",
-            "PLATFORM_TYPE",
-        )
-    },
+    "RLA.easy_log.const": _EASY_CONST,
+    "RLA.const": _CONST,
     "RLA.easy_plot": {},
     "RLA.easy_plot.plot_func_v2": {"plot_func": ("rla_client", "plot_func")},
     "RLA.easy_plot.plot_func": {"plot_func": ("rla_client", "plot_func")},
@@ -132,13 +143,11 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},
     "RLA.query_tool": {
         **{name: ("rla_client.database", name) for name in _QUERY},
-        **{name: ("rla_client.contract.layout", name) for name in _KINDS},
+        **_EASY_CONST,
+        "Tester": ("rla_client.manager", "Tester"),
     },
     "RLA.utils": {},
-    "RLA.utils.utils": {
-        name: ("rla_client.compat.members", name)
-        for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
-    },
+    "RLA.utils.utils": _UTILS,
 }
 
 

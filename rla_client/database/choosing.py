@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, RunIndex
 from rla_client.contract.spelling import ends_in, full_name, listed, near, unknown
 from rla_client.database.records import Record, short_name, shown_name, tracked_texts
 from rla_client.database.rows import ALIASES, FIELDS
@@ -19,6 +20,7 @@ LAST = "@last"
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8
 _DAY_LENGTH = len("2026/11/21/")
+_KIND_FOLDER = re.compile(rf"^(?:.*/)?(?:{'|'.join(DEFAULT_LOG_TYPES)})/(?=.+/\d{{4}}/\d\d/\d\d/)")
 _MICROSECONDS = re.compile(r"(\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2})-\d{6}(?=[_ ])")
 
 
@@ -27,8 +29,9 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
 
     `@last`; else the first of these that any run fits: the whole index; tracked hyper-parameters
     as they stand there (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without the
-    microseconds of its time, which fit any short number; a part with them; its words in any order,
-    as `rla-agent status` prints them: time, table, hyper-parameters, each cut where a … stands.
+    microseconds of its time, which fit any short number; a part with them; what `rla-agent status`
+    prints (time, table, hyper-parameters), up to an … at its end; its words in any order, each cut
+    where a … stands. What stands before the table in the path of a folder of the run does not count.
     """
     if reference == LAST:
         return list(names[-1:])
@@ -38,6 +41,9 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
     exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
     if exact:
         return exact
+    below_kind = _KIND_FOLDER.sub("", wanted)
+    if below_kind != wanted:
+        return match_runs(names, below_kind)
     fields = [f"&{part}&" for part in wanted.strip("&").split("&")]
     if all("=" in field for field in fields):
         exact = [pair for pair in names if all(field in f"{pair[1]}&" for field in fields)]
@@ -45,8 +51,21 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
         exact
         or [pair for pair in names if wanted in _MICROSECONDS.sub(r"\1", f"{pair[0]}/{pair[1]}", count=1)]
         or [pair for pair in names if wanted in f"{pair[0]}/{pair[1]}"]
+        or _match_shown(names, wanted)
         or _match_words(names, wanted.split())
     )
+
+
+def _match_shown(names: Sequence[tuple[str, str]], text: str) -> list[tuple[str, str]]:
+    """Runs that `rla-agent status` or `rla show` print as this text, or as one that begins so before an …."""
+    begin = text.removesuffix("…")
+    fits = str.__eq__ if begin == text else str.startswith
+    return [pair for pair in names if fits(_status_name(*pair), begin) or fits("/".join(pair), begin)]
+
+
+def _status_name(table: str, index: str) -> str:
+    found = RunIndex.parse(index)
+    return "" if found is None else f"{found.time[:8]} {table} {found.info.strip('&')}".strip()
 
 
 def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list[tuple[str, str]]:

@@ -444,8 +444,9 @@ class RunData:
         item = self.item
         if item is None:
             return {}
+        secrets = self.setup.secrets()
         return {
-            "hyper_param": plain_hyper_param(self.setup.secrets().parameters(self.setup.hyper_param)),
+            "hyper_param": plain_hyper_param(secrets.parameters(self.setup.hyper_param)),
             "hyper_param_record": self.setup.hyper_param_record,
             "record_date": item.opened.isoformat(),
             "info": item.index.info,
@@ -454,6 +455,7 @@ class RunData:
             "index": item.index.path,
             "log_name_format_version": self.setup.log_name_format_version,
             "dl_framework": self.setup.dl_framework,
+            "private_config": self.setup.config_to_keep(secrets),
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
         }
 

@@ -43,6 +43,7 @@ CLOCK_NEVER_SET = (
     "two rows have time-step 0, because nobody sets it: call time_step_holder.set_time(step) in the loop, "
     "or logger.dump_tabular(step=...)"
 )
+SET_THE_STEP = "set the step with time_step_holder.set_time(step)"
 _ROW = int(FrameKind.ROW)  # an enum member costs the hot path 0.1 us
 
 Exclude = str | Iterable[str] | None
@@ -416,7 +417,7 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
     except TypeError as error:
         message = (
             f"the third argument of record_tabular is `exclude`, the outputs to leave out, got {exclude!r}; "
-            "set the step with time_step_holder.set_time(step)"
+            f"{SET_THE_STEP}"
         )
         raise ArgumentError(message) from error
     for name in names:
@@ -424,6 +425,17 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
             message = f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}"
             raise ArgumentError(message)
     return names
+
+
+def check_prefix(place: str, prefix: object) -> None:
+    """Refuse what is no text before names.
+
+    Raises:
+        ArgumentError: it is none, as a step in this place.
+    """
+    if not isinstance(prefix, str):
+        message = f"the {place} is a text put before each name, got {prefix!r}; {SET_THE_STEP}"
+        raise ArgumentError(message)
 
 
 def without(row: Row, excluded: Mapping[str, tuple[str, ...]], sink: str) -> Row:

@@ -11,6 +11,11 @@ A process that is killed says nothing, and its released lock tells the agent. `s
 `finished` too: SystemExit passes by sys.excepthook, exit functions do not see it, and a replaced
 `sys.exit` would take a SystemExit that somebody catches for the end.
 
+What catches Ctrl-C and leaves, as click and typer do, is `interrupted`: `sys.exit` is replaced only to
+note a call while a KeyboardInterrupt is handled, or with 130, the shells' status of Ctrl-C. A row after
+it says that the program went on. A handler of SIGINT would be surer, but asyncio and others treat Ctrl-C
+in another way where one is set. `raise SystemExit` is not seen, except in a `with` block of ours.
+
 What ended a run: a line for its run.json, and the traceback for its text log.
 
 Python prints the traceback to stderr, which may be gone. All this runs inside of sys.excepthook, where
@@ -24,6 +29,7 @@ import atexit
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 import threading
@@ -32,7 +38,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rla_client.contract.agent_process import shares_our_life
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
@@ -42,6 +48,7 @@ from rla_client.contract.layout import (
     LOG,
     OUTPUT_NAMES,
     TAKEN_NAMES,
+    TIMESTAMP,
     check_relative,
 )
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
@@ -56,6 +63,8 @@ if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
 
 REASON_CHARS = 2000  # of what run.json says
+INTERRUPTED_STATUS = 130  # 128 + SIGINT
+MAX_CHAIN = 100  # exceptions behind an exception that are looked at
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
@@ -66,7 +75,7 @@ MODES = ("", "online", "offline", "disabled")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 _open_runs: list[Run] = []
-_failure: deque[tuple[str, str, str]] = deque(maxlen=1)  # state, reason, traceback; the last of a session
+_failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # the last of a session; see `_note`
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
 
 
@@ -389,6 +398,17 @@ def _install_hooks() -> None:
         former(kind, error, traceback)
 
     sys.excepthook = note_failure
+    leave = sys.exit
+
+    @functools.wraps(leave)
+    def note_interrupt(status: Any = None, /) -> NoReturn:  # noqa: ANN401 - as sys.exit
+        if threading.current_thread() is threading.main_thread():
+            leaving = SystemExit(status)
+            leaving.__context__ = sys.exc_info()[1]
+            _note(leaving)
+        leave(status)
+
+    sys.exit = note_interrupt
     atexit.register(_close_at_exit)
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
@@ -417,9 +437,13 @@ def _see_what_is_printed() -> None:
 
 
 def _note(error: BaseException | None) -> None:
-    """Remember what ends this process, as the state and reason of its runs."""
-    if error is not None and not isinstance(error, SystemExit):
-        _failure.append((*ending(error), traceback_text(error)))
+    """Remember what ends this process: state, reason and traceback, valid for runs without a row after it."""
+    if error is None:
+        return
+    state, reason = ending(error)
+    if state == "interrupted" or not isinstance(error, SystemExit):
+        valid = time.time() if isinstance(error, SystemExit) else math.inf
+        _failure.append((state, reason, traceback_text(error), valid))
 
 
 def _close_at_worker_end() -> None:
@@ -428,8 +452,10 @@ def _close_at_worker_end() -> None:
 
 
 def _close_at_exit() -> None:
-    state, reason, details = _failure[-1] if _failure else ("finished", "", "")
+    *noted, valid = _failure[-1] if _failure else ("finished", "", "", math.inf)
     for run in tuple(_open_runs):  # each leaves the list
+        went_on = run.logger.last_row.get(TIMESTAMP, 0) > valid
+        state, reason, details = ("finished", "", "") if went_on else noted
         with contextlib.suppress(OSError):
             run.close(state, reason, details)
     _await_commits()
@@ -452,7 +478,21 @@ def _after_fork_in_child() -> None:
 
 def ending(error: BaseException) -> tuple[str, str]:
     """State and reason of a run that this exception ended."""
+    if isinstance(error, SystemExit):
+        behind = _interrupt_behind(error)
+        if behind is not None or (isinstance(error.code, int) and error.code == INTERRUPTED_STATUS):
+            return "interrupted", reason_text(behind or error)
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason_text(error)
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C that an exception was raised for, or while it was handled."""
+    behind: BaseException | None = error
+    for _ in range(MAX_CHAIN):
+        if behind is None or isinstance(behind, KeyboardInterrupt):
+            return behind
+        behind = behind.__context__ if behind.__cause__ is None else behind.__cause__
+    return None
 
 
 def reason_text(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import check_path
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
+from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.code.root import FoundCode
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
 MOST_LISTED = 30  # names in one message
+RLA_SECTIONS = frozenset({
+    "PROJECT_TYPE", "BACKUP_CONFIG", "LOG_USED", "DL_FRAMEWORK", "SEND_LOG_FILE", "REMOTE_SETTING",
+})  # fmt: skip
 RESUME_MODES = ("never", "allow", "must")
 _EXPECTED = {
     "task_table_name": "the name of a task table",
@@ -161,8 +165,12 @@ class RunSetup:
             )
 
     def get_task_table_name(self) -> str:
-        """The table of the next run."""
-        return self.configured()[0]
+        """The table of the next run; of a loaded one, its own.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+        """
+        return self.task_table_name or self.configured()[0]
 
     @property
     def task_name(self) -> str | None:
@@ -282,6 +290,12 @@ class RunSetup:
         shown = ((name, secrets.value(name, value)) for name, value in self.tracked)
         return self.loaded_record or [make_info([pair])[1:] for pair in shown]
 
+    @hyper_param_record.setter
+    def hyper_param_record(self, record: Iterable[str]) -> None:
+        """Track these `key=value` texts, of a loaded run for instance, instead."""
+        pairs = [text.partition("=") for text in record]
+        self.loaded_record, self.tracked = [], [(name, value) for name, _, value in pairs]
+
     def auto_parse_info(self) -> str:
         """The tracked hyper-parameters, `key=value&key=value`."""
         return "&".join(self.hyper_param_record)
@@ -292,6 +306,12 @@ class RunSetup:
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             backup(f"key: {key}, value: {value}", echo=False)
         get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
+
+    def config_to_keep(self, secrets: Secrets) -> dict[str, Any]:
+        """The sections of the configuration that RLA knows, without secrets, whatever AGENT.hide_secrets."""
+        kept = {name: value for name, value in (self.private_config or {}).items() if name in RLA_SECTIONS}
+        shown = replace(secrets, hides=True).parameters(kept)
+        return {name: plain_hyper_param(value) for name, value in shown.items()}
 
     def secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""

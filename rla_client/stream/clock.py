@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, SupportsIndex
 
 from rla_client.contract.errors import ArgumentError
@@ -38,7 +39,7 @@ class TimeStepHolder:
                 scalars are taken.
 
         Raises:
-            ArgumentError: not a number.
+            ArgumentError: not a number, or NaN or infinite.
         """
         self._time = time if type(time) is int else _number(time)
         self.was_set = True
@@ -70,9 +71,12 @@ def _number(value: object) -> int | float:
         plain = item() if callable(item) else value
     except (ValueError, TypeError, RuntimeError):
         plain = value
-    if isinstance(plain, (int, float)):
+    if isinstance(plain, int):
+        return int(plain)  # a truth value, too
+    if isinstance(plain, float) and math.isfinite(plain):
         return plain
-    message = f"a time-step is a number, got {type(value).__name__}"
+    got = plain if isinstance(plain, float) else type(value).__name__
+    message = f"a time-step is a finite number, got {got}"
     raise ArgumentError(message)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.contract.errors import ArgumentError, UntrustedCheckpointError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError, UntrustedCheckpointError
 from rla_client.loader import (
     ExperimentLoader,
     _in_order,
@@ -108,6 +108,33 @@ def test_a_fork_carries_the_custom_data_along(
         date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
         again = ExpManager.load_tester(date, "t", tmp_path / "data")
         assert again.custom_data == {"returns": deque([1.0, 2.0], maxlen=2), "own": 2}, "it is stored"
+
+
+@pytest.mark.usefixtures("fresh_manager")
+def test_a_loaded_run_knows_its_table_and_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "rla_config.yaml"
+    path.write_text(
+        "DL_FRAMEWORK: torch\nAGENT: {hide_secrets: false, autostart: false}\n"
+        "REMOTE_SETTING: {ftp_server: box, username: ada, password: not-to-be-seen}\n"
+    )
+    exp_manager.configure("t", path, tmp_path / "data", code_root=tmp_path / "code")
+    exp_manager.set_hyper_param(lr=0.1)
+    exp_manager.add_record_param(["lr"])
+    exp_manager.log_files_gen()
+    exp_manager.close()
+    assert exp_manager.record_date is not None
+    date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
+    loaded = ExpManager.load_tester(date, "t", tmp_path / "data")
+    assert loaded.get_task_table_name() == "t"
+    assert loaded.private_config == {
+        "DL_FRAMEWORK": "torch",
+        "REMOTE_SETTING": {"ftp_server": "box", "username": "ada", "password": "<hidden>"},
+    }
+    assert "not-to-be-seen" not in Path(str(loaded.pkl_file)).read_text()
+    loaded.hyper_param_record = ["lr=0.5"]
+    assert loaded.auto_parse_info() == "lr=0.5"
+    with pytest.raises(NotConfiguredError):
+        ExpManager().get_task_table_name()
 
 
 def test_an_unknown_date_names_the_neighbours(tmp_path: Path) -> None:

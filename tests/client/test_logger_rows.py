@@ -214,6 +214,15 @@ def test_a_step_in_the_place_of_exclude_is_explained(step: Any) -> None:
     assert logger.getkvs() == {}
 
 
+@pytest.mark.parametrize("step", [100, None, np.int64(3)])
+def test_a_step_in_the_place_of_a_prefix_is_explained(step: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"second argument of logkvs is a text .*set_time\(step\)"):
+        logger.logkvs({"loss": 0.5}, step)
+    with pytest.raises(ArgumentError, match=r"third argument of log_key_value is .*set_time\(step\)"):
+        logger.log_key_value(["loss"], [0.5], step)
+    assert logger.getkvs() == {}
+
+
 def test_dir_shows_what_users_call() -> None:
     assert set(dir(logger)) == set(logger.__all__)
     assert {"logkv_mean", "read_csv", "record_tabular"} <= set(dir(logger))

@@ -65,7 +65,7 @@ METHODS = {
     "update_log_files_location": "root",
 }
 PROPERTIES = """
-    archive_kind checkpoint_dir code_dir hyparameter_dir hyper_param_record hyperparameter_dir
+    archive_kind checkpoint_dir code_dir hyparameter_dir hyperparameter_dir
     ipaddr last_time_step log_dir pkl_dir pkl_file results_dir resumed root run task_name
     tmp_data_dir writer
 """
@@ -88,7 +88,7 @@ def told(method: object) -> str:
 
 def test_each_name_is_there_and_no_other() -> None:
     names = {name for name in dir(ExpManager()) if not name.startswith("_")}
-    assert names == {*METHODS, *PROPERTIES.split(), *ATTRIBUTES.split()}
+    assert names == {*METHODS, *PROPERTIES.split(), *ATTRIBUTES.split(), "hyper_param_record"}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -107,6 +107,17 @@ def test_an_attribute_may_be_assigned(name: str) -> None:
     manager = ExpManager()
     setattr(manager, name, "x")
     assert getattr(manager, name) == "x"
+
+
+def test_what_is_tracked_may_be_that_of_another_run() -> None:
+    manager = ExpManager()
+    manager.hyper_param_record = ["lr=0.1", "arch={64, 64}", "name=a=b"]
+    assert manager.auto_parse_info() == "lr=0.1&arch={64, 64}&name=a=b"
+    manager.set_hyper_param(seed=3)
+    manager.add_record_param(["seed"])
+    assert manager.hyper_param_record == ["lr=0.1", "arch={64, 64}", "name=a=b", "seed=3"]
+    manager.clear_record_param()
+    assert manager.hyper_param_record == []
 
 
 def test_a_class_of_the_users_own_takes_part(fresh_manager: None, places: Places, tmp_path: Path) -> None:

@@ -159,8 +159,10 @@ def test_log_counts_calls_as_long_as_nobody_sets_the_clock(rows: list[dict[str, 
 def test_log_refuses_at_once_and_writes_nothing(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(ArgumentError, match=r"log takes a dict of values, e\.g\."):
         rla_client.log("loss 0.5")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="a time-step is a number"):
-        rla_client.log({"loss": 0.5}, step="one")  # type: ignore[arg-type]
+    for step in ("one", float("nan"), float("-inf")):
+        with pytest.raises(ArgumentError, match="a time-step is a finite number"):
+            rla_client.log({"loss": 0.5}, step=step)  # type: ignore[arg-type]
+    assert rla_client.time_step_holder.get_time() == 0
     assert rla_client.logger.getkvs() == {}
     assert rows == []
 

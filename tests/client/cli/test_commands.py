@@ -333,6 +333,24 @@ def test_an_archive_of_nothing_is_no_fault(rla: Rla, root: Path, make_run: MakeR
 
 
 @pytest.mark.slow
+def test_a_plot_replaces_no_file_that_it_did_not_write(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    make_run(number=1)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert rla("plot", "return", "-d", str(root)).returncode == 0
+    Path("plot.png").write_bytes(b"of somebody else")
+    refused = rla("plot", "return", "-d", str(root))
+    assert refused.returncode == 1
+    assert "plot.png is there and is not from rla plot; name a file" in refused.stderr
+    assert Path("plot.png").read_bytes() == b"of somebody else"
+    assert rla("plot", "return", "-o", "plot.png", "-d", str(root)).returncode == 0
+    assert Path("plot.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
 def test_the_plots_line_says_what_was_averaged(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:

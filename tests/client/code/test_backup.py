@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_gitignore_rules_hold_as_in_git(tmp_path: Path) -> None:
 
     assert by_file == ["a.py", "keep.log", "src/build/y.py", "src/data.py"]
     assert by_name == by_rules == by_file
+
+
+def test_logs_beside_the_code_stay_out_unless_named_or_tracked(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    outputs = ["train.log", "nohup.out", "slurm-17.out", "run.err", "stdout", "deep/log.txt"]
+    kept = ["a.csv", "log.py", "notes.txt", "rule.log", "run.log", "stdout.py", "tracked.log", "wanted.log"]
+    put(root, *outputs, *kept)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "tracked.log"], cwd=root, check=True)
+    plan = BackupPlan(
+        root, code_dirs=(".", "wanted.log"), run_files=("run.log",), ignore_rules=("!rule.log",)
+    )
+    assert chosen(plan) == kept
+    built = BackupPlan(root, lib_mode=True, lib_dir="deep", run_files=("log.py",))
+    assert chosen(built) == ["log.py", "log.txt"], "what was built is no log of a run"
 
 
 def test_rules_of_a_file_above_the_project_start_from_its_folder(tmp_path: Path) -> None:

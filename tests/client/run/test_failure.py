@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from rla_client.run.run import (
     TRACEBACK_BYTES,
     active_traceback,
+    ending,
     reason_text,
     traceback_text,
 )
@@ -48,3 +51,26 @@ def test_the_exception_that_is_being_handled() -> None:
         {}["caught"]
     except KeyError:
         assert active_traceback().endswith("KeyError: 'caught'")
+
+
+def leaving(status: object, caught: BaseException | None = None) -> SystemExit:
+    """The SystemExit of a program that leaves because of what it caught."""
+    try:
+        try:
+            raise caught or ZeroDivisionError
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Aborted") from error
+    except (RuntimeError, ZeroDivisionError):
+        with pytest.raises(SystemExit) as raised:
+            sys.exit(status)  # type: ignore[arg-type]
+    return raised.value
+
+
+def test_an_exit_because_of_ctrl_c_is_no_failure() -> None:
+    for status in (0, 1, "stopped", None):
+        assert ending(leaving(status, KeyboardInterrupt())) == ("interrupted", "KeyboardInterrupt")
+    assert ending(leaving(130)) == ("interrupted", "SystemExit: 130")
+    assert ending(leaving(1)) == ("failed", "SystemExit: 1")
+    circle = SystemExit(1)
+    circle.__cause__ = circle
+    assert ending(circle)[0] == "failed"

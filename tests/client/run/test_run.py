@@ -224,6 +224,57 @@ def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) ->
     assert wait_until(trainer.state)["reason"].startswith("KeyboardInterrupt")
 
 
+CLICK_LIKE = """
+try:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        raise RuntimeError("Aborted!") from error
+except RuntimeError:
+    sys.exit(1)
+"""
+TYPER = """
+import typer
+def main():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+app = typer.Typer(add_completion=False)
+app.command()(main)
+app([])
+"""
+WENT_ON = """
+try:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        sys.exit(1)
+except SystemExit:
+    rows(5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("ending", "state", "reason", "code"),
+    [
+        (CLICK_LIKE, "interrupted", "KeyboardInterrupt", 1),
+        (TYPER, "interrupted", "KeyboardInterrupt", 130),
+        ("signal.signal(2, lambda *_: sys.exit(130))\nos.kill(os.getpid(), 2)", "interrupted", None, 130),
+        (WENT_ON, "finished", "", 0),
+        ("sys.exit(1)", "finished", "", 1),
+        ("import threading\nthreading.Thread(target=sys.exit, args=(130,)).start()", "finished", "", 0),
+    ],
+)
+def test_an_exit_because_of_ctrl_c(
+    trainer: Trainer, wait_until: Callable[..., Any], ending: str, state: str, reason: str | None, code: int
+) -> None:
+    assert trainer.run(f"begin()\nrows(5)\n{ending}\n")[0] == code
+    found = wait_until(trainer.state)
+    assert found["state"] == state
+    assert reason is None or found["reason"] == reason
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until: Callable[..., Any]) -> None:

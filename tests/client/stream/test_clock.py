@@ -31,9 +31,19 @@ def test_numbers_of_numpy_and_torch_become_plain() -> None:
         assert clock.get_time() == given
 
 
-@pytest.mark.parametrize("wrong", ["5", None, [1], np.array([1, 2])])
+@pytest.mark.parametrize("wrong", ["5", None, [1], np.array([1, 2]), float("nan"), np.float32("inf")])
 def test_what_is_no_number_is_refused(wrong: object) -> None:
     clock = TimeStepHolder()
-    with pytest.raises(ArgumentError, match="a time-step is a number"):
+    with pytest.raises(ArgumentError, match="a time-step is a finite number"):
         clock.set_time(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a time-step is a finite number"):
+        clock.add_time(wrong)  # type: ignore[arg-type]
     assert clock.get_time() == 0
+    assert not clock.was_set
+
+
+@pytest.mark.parametrize("truth", [True, np.True_])
+def test_a_truth_value_counts_as_a_whole_number(truth: bool) -> None:
+    clock = TimeStepHolder()
+    clock.set_time(truth)
+    assert repr(clock.get_time()) == "1"
