@@ -21,6 +21,7 @@ import pty
 import secrets
 import shutil
 import signal
+import sqlite3
 import sys
 import termios
 import threading
@@ -335,8 +336,10 @@ def _settle(places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWri
         if not ended or not keeping.serves(deadline):
             break
         time.sleep(SETTLE_S)
-    with suppress(RlaError, OSError):
+    try:
         note_ending(places, launch, keeper, max(0.0, min(deadline - time.monotonic(), RUN_FILE_WAIT_S)))
+    except (RlaError, OSError, sqlite3.Error) as error:
+        sys.stderr.write(f"rla-agent run: how the command ended is not noted: {error}\n")
     if not keeper.finish(time.monotonic() + RUN_FILE_WAIT_S + SETTLE_S * 20):
         sys.stderr.write(
             "rla-agent run: a data root does not answer: console.txt and run.json are written once it does\n"
@@ -365,7 +368,9 @@ def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float
         keeper: writes the files; it also gets to know the log folders.
         wait_s: that it waits for the agent's last run.json of each run.
     """
-    with closing(AgentDatabase(places.database)) as database:
+    if not places.database.exists():
+        return
+    with closing(AgentDatabase(places.database, beside=True)) as database:
         plains = [run for run in database.runs() if run.get("launch") == launch.name]
         last = max((run["opened"] for run in plains), default=0.0)
         for plain in plains:

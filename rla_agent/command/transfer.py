@@ -23,11 +23,12 @@ import typer
 
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.ledger import tombstones
-from rla_agent.replicate.ledger.ledger import PRUNED, ledger_path
+from rla_agent.replicate.ledger.ledger import PRUNED, STEPS, ledger_path
 from rla_agent.replicate.pull.fetch_back import fetch_back
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retain import master_trash
 from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.store.sqlite import connect_readonly
 from rla_client.config.schema import load_config
 from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, RlaError
@@ -156,7 +157,7 @@ def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) 
         root = os.fsencode(os.path.realpath(data_root))
         scanner = Scanner(root, Scope(host="", kinds=tuple(kind) if kind else DEFAULT_LOG_TYPES))
         found = {"replicated": False, "files": 0, "bytes": 0, "pruned": 0}
-        with closing(sqlite3.connect(f"file:{ledger_path(find_places().state)}?mode=ro", uri=True)) as db:
+        with closing(connect_readonly(ledger_path(find_places().state), STEPS)) as db:
             roots = (root, os.fsencode(os.path.abspath(data_root)))  # `replicate add` keeps links
             numbers = [row[0] for row in db.execute("SELECT id FROM databases WHERE root IN (?, ?)", roots)]
             found["replicated"] = bool(numbers)

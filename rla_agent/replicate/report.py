@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rla_agent.replicate import registry
 from rla_agent.replicate.ledger.ledger import STEPS, ledger_path
-from rla_agent.store.sqlite import NewerFormatError, check_version
+from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 
@@ -48,9 +48,8 @@ def replication_status(state: Path) -> dict[str, Any]:
     if not path.exists():
         return status
     try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
+        db = connect_readonly(path, STEPS)
         try:
-            check_version(db, path, len(STEPS))
             _fill(db, status)
         finally:
             db.close()

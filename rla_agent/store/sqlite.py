@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
+from urllib.parse import quote
 
 from rla_client.contract.errors import RlaError
 
@@ -22,6 +23,10 @@ Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or
 
 class NewerFormatError(RlaError):
     """A later release made or upgraded the file; nothing was written to it."""
+
+
+class EarlierFormatError(RlaError):
+    """An agent of an earlier release has the file open, perhaps; it was left as it is."""
 
 
 def check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
@@ -57,15 +62,42 @@ def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -
     return db
 
 
-def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> None:
+def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> sqlite3.Connection:
+    """A connection that changes nothing, for those who look into the file beside its owner.
+
+    Raises:
+        NewerFormatError: a later release has it.
+        sqlite3.Error: it cannot be opened or is no database.
+    """
+    db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=wait_s)
+    try:
+        check_version(db, path, len(steps))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: bool = True) -> None:
     """Bring a file to the version `len(steps)`, by those steps that it lacks, all or none.
+
+    Args:
+        db: open.
+        path: of the file, for messages.
+        steps: of its owner.
+        may: False where somebody else may have it open, who knows only the version that it has.
 
     Raises:
         NewerFormatError: it is later than that.
+        EarlierFormatError: it is earlier, and may not be changed.
         sqlite3.Error: it is as it was.
     """
-    if check_version(db, path, len(steps)) == len(steps):
+    found = check_version(db, path, len(steps))
+    if found == len(steps):
         return
+    if not may:
+        message = f"{path} is of an earlier release, whose agent may serve it: rla-agent restart"
+        raise EarlierFormatError(message)
     with transaction(db):
         for step in steps[check_version(db, path, len(steps)) :]:
             if callable(step):

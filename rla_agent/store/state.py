@@ -122,11 +122,16 @@ class Changes:
 class AgentDatabase:
     """One thread's connection to agent.db."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, beside: bool = False) -> None:
         """Open, creating the tables.
+
+        Args:
+            path: of the file.
+            beside: the caller does not hold the agent's lock: a file of an earlier release stays so.
 
         Raises:
             NewerFormatError: a later release has it; nothing is written to it.
+            EarlierFormatError: an earlier one has it, and `beside`.
             sqlite3.Error: the file cannot be opened or is no database.
         """
         self._db = connect(path, STEPS)
@@ -134,7 +139,7 @@ class AgentDatabase:
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
         self._db.execute("PRAGMA cache_size=-512")  # KiB; the tables are small
-        migrate(self._db, path, STEPS)
+        migrate(self._db, path, STEPS, may=not beside)
 
     def grow_wal(self) -> None:
         """Write the WAL out to its full length once, so that a full disk cannot stop commits.

@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate import registry, settings
-from rla_agent.replicate.ledger.ledger import CLEAN, ledger_path
+from rla_agent.replicate.ledger.ledger import CLEAN, STEPS, ledger_path
 from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader
+from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.retention import PRUNABLE
 
@@ -185,7 +186,7 @@ def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigRea
 
 def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)) as db:
+        with closing(connect_readonly(path, STEPS)) as db:
             row = db.execute(
                 "SELECT id FROM databases WHERE root = ? AND target = ?", (scanner.root, target)
             ).fetchone()
@@ -195,7 +196,7 @@ def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:
             if scanner.unread:
                 return False
             return bool(folders) and all(_folder_there(db, int(row[0]), folder) for folder in folders)
-    except (sqlite3.Error, ScanError):
+    except (sqlite3.Error, ScanError, NewerFormatError):
         return False
 
 

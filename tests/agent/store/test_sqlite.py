@@ -115,3 +115,15 @@ def test_steps_that_fail_leave_the_file_as_it_was(tmp_path: Path) -> None:
             migrate(db, path, steps)
         assert [row[0] for row in db.execute("SELECT name FROM sqlite_schema ORDER BY name")] == ["a", "b"]
     assert version(path) == 1
+
+
+def test_only_who_holds_the_lock_upgrades_what_an_earlier_agent_may_serve(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    AgentDatabase(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {len(STEPS) - 1}")
+        db.commit()
+    with pytest.raises(EarlierFormatError, match="rla-agent restart"):
+        AgentDatabase(path, beside=True)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (len(STEPS) - 1,)
