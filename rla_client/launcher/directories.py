@@ -58,7 +58,7 @@ class Folders:
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:
-    """`name_k=v_k=v` as one folder name; slashes become `_`, a long one ends in a hash, none has an address."""
+    """`name_k=v_k=v` as one folder name, without addresses; slashes become `_`, a long one ends in a hash."""
     whole = "_".join([name, *(f"{key}={name_of(value, format)}" for key, value in parameters.items())])
     flat = "".join("_" if char == "/" or not char.isprintable() else char for char in whole)
     raw = flat.encode("utf-8", "backslashreplace")

@@ -242,7 +242,7 @@ class LocalRunner:
         if self._resume_from is not None:
             source, self._resume_from = self._resume_from, None
             try:
-                self.restore(self._snapshotter.snapshot_dir, source)
+                self.restore(self._snapshotter.folder, source)
             except FileNotFoundError as missing:
                 if source != "last":
                     raise
@@ -403,9 +403,7 @@ class LocalRunner:
         args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
         self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
         outputs = current_outputs()
-        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(
-            self._snapshotter.snapshot_dir
-        ):
+        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(self._snapshotter.folder):
             outputs.rewind(saved["rows"])
         dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
         return self._train_args

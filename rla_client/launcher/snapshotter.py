@@ -37,6 +37,7 @@ from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot_saver import Save
+from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
     from rla_client.launcher.snapshot_saver import SnapshotSaver
@@ -64,6 +65,9 @@ class Snapshotter:
         snapshot_mode: see `context`.
         snapshot_gap: epochs between snapshots in the gap modes.
 
+    Attributes:
+        folder: the whole path; a program that changes its working folder goes on writing there.
+
     Raises:
         ArgumentError: mode and gap do not go together.
     """
@@ -76,18 +80,17 @@ class Snapshotter:
         snapshot_mode: str = "last",
         snapshot_gap: int = 1,
     ) -> None:
-        check_mode(snapshot_mode, snapshot_gap)
-        self._folder = Path(snapshot_dir)
+        self._gap = check_mode(snapshot_mode, snapshot_gap)
         self._mode = snapshot_mode
-        self._gap = snapshot_gap
+        self._place(snapshot_dir)
         with suppress(OSError):  # a save says why
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         self._reset()
 
     @property
     def snapshot_dir(self) -> str:
-        """Where snapshots lie."""
-        return str(self._folder)
+        """Where snapshots lie, as it was given."""
+        return str(self._given)
 
     @property
     def snapshot_mode(self) -> str:
@@ -112,8 +115,10 @@ class Snapshotter:
             note: plain data that can be read without loading (snapshot_job.read_footer).
 
         Raises:
+            ArgumentError: `itr` is no whole number.
             SnapshotError: something in `params` cannot be pickled.
         """
+        itr = whole_number(itr, "itr", 0)
         names = snapshot_names(self._mode, self._gap, itr)
         if not names:
             return
@@ -128,7 +133,7 @@ class Snapshotter:
             self._hand_to_thread(pieces, save, saver)
 
     def _saver(self) -> SnapshotSaver | None:
-        return _saver_of(self._folder)
+        return _saver_of(self.folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         target = self._free.get()
@@ -183,7 +188,7 @@ class Snapshotter:
             NotAFileError: the snapshot's name is taken by something that is no file.
             SnapshotError: the file cannot be unpickled here.
         """
-        folder = self._folder if load_dir is None else Path(load_dir)
+        folder = self.folder if load_dir is None else Path(load_dir)
         data = None if _wait_for(folder) else self._late(folder, itr)
         if data is None:
             path = find_snapshot(folder, itr)
@@ -198,7 +203,7 @@ class Snapshotter:
         try:
             return decode(data)
         except Exception as error:  # unpickling may raise anything
-            message = f"{self._folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
+            message = f"{self.folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
             message += f"loaded: {type(error).__name__}: {error}"
             raise SnapshotError(message) from error
 
@@ -209,6 +214,11 @@ class Snapshotter:
         if saver is None or itr == "first":
             return None
         return saver.late(None if itr == "last" else f"itr_{itr}.pkl")
+
+    def _place(self, folder: str | os.PathLike[str]) -> None:
+        self._given = self.folder = Path(folder)
+        with suppress(OSError):  # the working folder is gone
+            self.folder = self._given.absolute()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -239,7 +249,7 @@ class Snapshotter:
         try:
             self._write(order)
         except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
-            _log.warning("snapshot %s was not written: %s", self._folder / order.save.names[0], error)
+            _log.warning("snapshot %s was not written: %s", self.folder / order.save.names[0], error)
         finally:
             self._free.put(order.target)
             self._orders.task_done()
@@ -247,30 +257,31 @@ class Snapshotter:
     def _write(self, order: _Order) -> None:
         if order.saver is not None:
             order.saver.wait(AGENT_WAIT_S)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         for name in order.save.names:
-            if saved_order(self._folder / name)[1] < order.save.order:
-                with atomic_file(self._folder / name) as file:
+            if saved_order(self.folder / name)[1] < order.save.order:
+                with atomic_file(self.folder / name) as file:
                     order.target.write_to(file)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": str(self._folder), "mode": self._mode, "gap": self._gap}
+        return {"folder": self.snapshot_dir, "mode": self._mode, "gap": self._gap}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._folder, self._mode, self._gap = Path(state["folder"]), state["mode"], state["gap"]
+        self._place(state["folder"])
+        self._mode, self._gap = state["mode"], state["gap"]
         self._reset()
 
 
 def _saver_of(folder: Path) -> SnapshotSaver | None:
     outputs = current_outputs()
-    return None if outputs is None else outputs.snapshot_saver(folder)
+    return None if outputs is None else outputs.snapshot_saver(folder.absolute())
 
 
 def _wait_for(folder: Path) -> bool:
     """Wait for the snapshots of `folder` that this process has taken; False if the agent has yet to write."""
     real = os.path.realpath(folder)
     for one in list(_all):
-        if os.path.realpath(one.snapshot_dir) == real:
+        if os.path.realpath(one.folder) == real:
             one._wait_for_thread(None)  # noqa: SLF001
     saver = _saver_of(folder)
     return saver is None or saver.wait(AGENT_WAIT_S)

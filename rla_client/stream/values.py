@@ -1,9 +1,9 @@
-"""What users log, as plain data: `to_plain` for rows, `plain_hyper_param` for parameters.
+"""What users log and pass, as plain data: `to_plain` for rows, `plain_hyper_param` for parameters.
 
 Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their
 methods (`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an
 array that changes later does not change what was logged. Neither function ever raises: a value
-that cannot be read becomes text that says so.
+that cannot be read becomes text that says so. `whole_number` checks an argument that is a count.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from types import NoneType, SimpleNamespace
 from typing import Any, TypeAlias
+
+from rla_client.contract.errors import ArgumentError
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
 StandIn: TypeAlias = Callable[[Any, int], Any]
@@ -81,6 +83,22 @@ def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainPa
         return _param(value, (), stand_in)
     except Exception:  # noqa: BLE001 - foreign code may raise anything; parameters are never fatal
         return text_of(value, repr)
+
+
+def whole_number(value: object, name: str, least: int = 1) -> int:
+    """The int that an argument is, which may be numpy's or torch's too.
+
+    Raises:
+        ArgumentError: it is none, or below `least`.
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        message = f"{name} is a whole number of at least {least}; got {value!r}"
+        raise ArgumentError(message)
+    return number
 
 
 def clean_text(text: str) -> str:

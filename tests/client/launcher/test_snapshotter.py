@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -49,6 +50,30 @@ def test_last_of_more_than_ten_is_the_highest_number(tmp_path: Path) -> None:
     for itr in range(12):
         shots.save_itr_params(itr, {"itr": itr})
     assert shots.load()["itr"] == 11
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shots = Snapshotter("shots")
+    shots.save_itr_params(0, {"itr": 0})
+    monkeypatch.chdir("other")
+    shots.save_itr_params(1, {"itr": 1})
+    assert shots.load() == {"itr": 1}
+    assert os.listdir(tmp_path / "shots") == ["params.pkl"]
+    assert os.listdir() == []
+    assert shots.snapshot_dir == "shots"
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    two: Any = np.int64(2)
+    shots = Snapshotter(tmp_path, "gap", two)
+    shots.save_itr_params(two, {"itr": 2})
+    assert shots.load(itr=two) == {"itr": 2}
+    assert type(shots.snapshot_gap) is int
+    for wrong in (1.5, -1, "1", True):
+        with pytest.raises(ArgumentError):
+            shots.save_itr_params(wrong, {})  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
