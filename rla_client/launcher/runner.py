@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from rla_client.launcher.deterministic import (
 from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup
+from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup, taken_by
 from rla_client.launcher.samplers import Sampler
 from rla_client.launcher.samplers.workers import DefaultWorker
 from rla_client.launcher.snapshotter import Snapshotter
@@ -169,7 +169,8 @@ class LocalRunner:
         """Sample at least `batch_size` steps with the algorithm's policy.
 
         A sampler of your own may return other batches: with `lengths`, with `to_list()` or
-        `to_trajectory_list()`, or a list of garage's paths. They come as they are.
+        `to_trajectory_list()`, or a list of garage's paths. They come as they are, an iterator as a list.
+        It gets the updates by keyword, as far as it takes them.
 
         Args:
             itr: the iteration, for garage's sake; seeds go by the count of calls.
@@ -179,7 +180,7 @@ class LocalRunner:
 
         Raises:
             NotSetupError: before `setup`, or the algorithm has no policy.
-            ArgumentError: no batch size here nor in `train`.
+            ArgumentError: no batch size here nor in `train`, or the sampler gave no batch.
             WorkerError: sampling failed again and again.
         """
         del itr
@@ -189,10 +190,17 @@ class LocalRunner:
             raise ArgumentError("batch_size is needed, here or in train(…)")
         policy = agent_update if agent_update is not None else self._policy()
         sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
-        batch: EpisodeBatch = sampler.obtain_samples(self._stats.sampled, int(size), policy, env_update)
+        updates = {"agent_update": policy, "env_update": env_update}
+        given = {"agent_update": agent_update, "env_update": env_update}
+        asked = {name: value for name, value in given.items() if value is not None}
+        batch: Any = sampler.obtain_samples(
+            self._stats.sampled, int(size), **taken_by(sampler.obtain_samples, updates) | asked
+        )
+        if isinstance(batch, Iterator):
+            batch = list(batch)
         self._stats.sampled += 1
         self._stats.total_env_steps += count_steps(batch)
-        return batch
+        return cast("EpisodeBatch", batch)
 
     def obtain_samples(
         self,
@@ -201,7 +209,11 @@ class LocalRunner:
         agent_update: object = None,
         env_update: object = None,
     ) -> list[dict[str, Any]]:
-        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
+        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list).
+
+        Raises:
+            ArgumentError: the batch has none.
+        """
         return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
 
     obtain_trajectories = obtain_episodes  # older name
@@ -381,7 +393,7 @@ class LocalRunner:
             trust: load it also where it is not your own; a snapshot runs code that its file names.
 
         Returns:
-            What the interrupted `train` was called with, and where it goes on (`start_epoch`).
+            What the interrupted `train` was called with, and where it goes on (`start_epoch`); a copy.
 
         Raises:
             FileNotFoundError, NotAFileError: no such snapshot.
@@ -406,7 +418,7 @@ class LocalRunner:
         if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(self._snapshotter.folder):
             outputs.rewind(saved["rows"])
         dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
-        return self._train_args
+        return replace(self._train_args)
 
     def _with_secrets(self, saved: SetupArgs) -> SetupArgs:
         """What a snapshot says of the setup; secrets are those that `setup` was told."""
