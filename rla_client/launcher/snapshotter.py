@@ -9,6 +9,9 @@ there, and the one before it is. The thread waits for what the agent has to writ
 name that a later snapshot has.
 
 `wait` (called where a training ends, and by `load`) returns when all are written; so does a normal exit.
+Other processes see a snapshot, too, once `save_itr_params` has returned: their `load` asks the agent for
+all that was in the spool by then, and an empty file `.rla-tmp-late-<pid>-<start>-<token>` tells of one that
+the thread of a living process has yet to write. What does not come is warned about.
 A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
 user's own process does it, on an explicit call, with the user's own files.
 """
@@ -31,12 +34,15 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
-from rla_client.contract.files import atomic_file
+from rla_client.contract.files import TEMP_PREFIX, atomic_file
+from rla_client.contract.segments import process_lives, process_start
 from rla_client.contract.snapshot_job import encode_footer, saved_order
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
 from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.settle import await_written
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot_saver import Save
+from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
@@ -45,9 +51,13 @@ if TYPE_CHECKING:
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
 AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
 EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
+OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as they wait themselves
+POLL_S = 0.02
+_LATE = re.compile(re.escape(TEMP_PREFIX) + r"late-(\d+)-(\d+)-[0-9a-f]{16}")
 _NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
 _all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
+_warned: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class _Order:
     target: CopyTarget
     save: Save
     saver: SnapshotSaver | None
+    mark: Path | None
 
 
 class Snapshotter:
@@ -142,15 +153,28 @@ class Snapshotter:
         except BaseException:
             self._free.put(target)
             raise
-        self._orders.put(_Order(target, save, saver))
+        self._orders.put(_Order(target, save, saver, self._mark(save)))
         if not self._start_thread():
             self._write_next()
+
+    def _mark(self, save: Save) -> Path | None:
+        """Tell other processes of a snapshot that is on its way."""
+        if self._start is None:
+            return None
+        mark = self.folder / f"{TEMP_PREFIX}late-{self._pid}-{self._start}-{save.token}"
+        try:
+            mark.touch()
+        except OSError:  # the thread says what is wrong with the folder
+            return None
+        return mark
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
 
-        For the agent it waits at most AGENT_WAIT_S.
+        For the agent it waits at most AGENT_WAIT_S, in a forked child for its parent OTHERS_WAIT_S.
         """
+        if self._pid != os.getpid():
+            return _wait_for_others(self.folder, OTHERS_WAIT_S if timeout_s is None else timeout_s)
         began = time.monotonic()
         if not self._wait_for_thread(timeout_s):
             return False
@@ -222,6 +246,7 @@ class Snapshotter:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
+        self._start = process_start(self._pid)
         self._last_order = 0
         _all.add(self)
         self._thread: threading.Thread | None = None
@@ -251,6 +276,9 @@ class Snapshotter:
         except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
             _log.warning("snapshot %s was not written: %s", self.folder / order.save.names[0], error)
         finally:
+            if order.mark is not None:
+                with suppress(OSError):
+                    order.mark.unlink()
             self._free.put(order.target)
             self._orders.task_done()
 
@@ -278,13 +306,44 @@ def _saver_of(folder: Path) -> SnapshotSaver | None:
 
 
 def _wait_for(folder: Path) -> bool:
-    """Wait for the snapshots of `folder` that this process has taken; False if the agent has yet to write."""
+    """Wait for the snapshots of `folder`; False if the agent has yet to write one of this process."""
     real = os.path.realpath(folder)
     for one in list(_all):
         if os.path.realpath(one.folder) == real:
             one._wait_for_thread(None)  # noqa: SLF001
     saver = _saver_of(folder)
-    return saver is None or saver.wait(AGENT_WAIT_S)
+    if saver is not None and not saver.wait(AGENT_WAIT_S):
+        return False
+    _wait_for_others(folder, OTHERS_WAIT_S)
+    return True
+
+
+def _wait_for_others(folder: Path, timeout_s: float) -> bool:
+    """Wait for snapshots that other processes have taken; False, with a warning, where one is not there."""
+    deadline = time.monotonic() + timeout_s
+    while (late := _lives_late(folder)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    why = "a process has yet to write it" if late else ""
+    with suppress(OSError):
+        left = max(0.0, deadline - time.monotonic())
+        why = why or await_written(os.path.realpath(folder), left, own=_saver_of(folder) is None)
+    if why:
+        warn_rarely(_warned, str(folder), "a later snapshot may be on its way to %s: %s", folder, why)
+    return not why
+
+
+def _lives_late(folder: Path) -> bool:
+    """Whether a living process, not this one, has yet to write a snapshot; marks of dead ones go."""
+    living = False
+    with suppress(OSError):
+        for mark in filter(None, map(_LATE.fullmatch, os.listdir(folder))):
+            pid, start = mark.groups()
+            if process_lives(f"{pid} {start}".encode()):
+                living = living or int(pid) != os.getpid()
+            else:
+                _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
+                os.unlink(folder / mark[0])
+    return living
 
 
 def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
