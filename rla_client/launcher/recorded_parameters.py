@@ -159,7 +159,7 @@ def _key(name: str, kinds: set[Any]) -> object:
     Raises:
         LookupError: nobody knows.
     """
-    kind = next(iter(kinds)) if len(kinds) == 1 else str
+    kind: Any = next(iter(kinds)) if len(kinds) == 1 else str
     if issubclass(kind, Enum):
         return kind[name]
     if not kinds <= set(_PLAIN):

@@ -128,7 +128,8 @@ class LocalRunner:
             algo: has `train(runner)`; may have `policy` (or `exploration_policy`), `sampler_cls`,
                 `max_episode_length` (or `max_path_length`), and `sampler`.
             env: a gymnasium environment.
-            sampler_cls: default: the algorithm's, else LocalSampler.
+            sampler_cls: default: the algorithm's, else LocalSampler. One of your own that has no
+                `from_worker_factory` is made, as in 2020.06, by `sampler_cls(algo, env, **sampler_args)`.
             sampler_args: further keyword arguments of the sampler.
             n_workers: default: 1 for LocalSampler, else the machine's physical cores.
             worker_class: default: the algorithm's `worker_cls`, else DefaultWorker.

@@ -86,7 +86,9 @@ def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
 
 def _writes_into(stream: Path, folder: str) -> bool:
     opening = stream_opening(stream)
-    kinds = () if opening is None else opening.folders.keys() & {LOG, CHECKPOINT}
+    if opening is None:
+        return False
+    kinds = opening.folders.keys() & {LOG, CHECKPOINT}
     return any(os.path.realpath(opening.folder(kind)) == folder for kind in kinds)
 
 
