@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 
 from rla_client.checkpoint.copy import copy_storages, pin_memory
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
@@ -47,6 +47,7 @@ from rla_client.contract.checkpoint_job import (
     ArenaSource,
     BlobSource,
     CheckpointJob,
+    Mode,
     Retention,
     Stamp,
     final_name,
@@ -58,6 +59,7 @@ from rla_client.contract.files import TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.slots import Slot, SlotSender
+from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
@@ -100,14 +102,11 @@ class CheckpointSaver(SlotSender):
     def __init__(
         self, outbox: Outbox, checkpoint_dir: Path, max_to_keep: int | None = None, *, run: str = ""
     ) -> None:
-        if max_to_keep is not None and not _is_positive(max_to_keep):
-            raise ArgumentError(
-                f"max_to_keep must be a whole number of at least 1, or None; got {max_to_keep!r}"
-            )
         self.lost = 0
         self.ways = {"arena": 0, "blob": 0, "direct": 0}
         self._folder = Path(checkpoint_dir)
-        self._retention = Retention(max_to_keep=max_to_keep)
+        kept = None if max_to_keep is None else whole_number(max_to_keep, "max_to_keep")
+        self._retention = Retention(max_to_keep=kept)
         self._run = run
         self._outbox = outbox
         self._last_order = 0
@@ -121,19 +120,13 @@ class CheckpointSaver(SlotSender):
         super()._reset()
         self._pending: list[_Pending] = []
 
-    def keep_best(self, metric: str, mode: Literal["min", "max"] = "min", k: int = 1) -> None:
+    def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
         """Besides `max_to_keep`, keep the `k` checkpoints with the best `metric` at their save."""
-        if mode not in {"min", "max"} or not _is_positive(k) or not isinstance(metric, str):
-            raise ArgumentError(
-                f"keep_best takes a metric's name, 'min' or 'max', and k >= 1; got {(metric, mode, k)}"
-            )
-        self._retention = replace(self._retention, keep_best=(metric, mode, int(k)))
+        self._retention = replace(self._retention, keep_best=best_rule(metric, mode, k))
 
     def keep_every(self, n: int) -> None:
         """Besides `max_to_keep`, keep checkpoints whose time-step is a multiple of `n`."""
-        if not _is_positive(n):
-            raise ArgumentError(f"keep_every takes a whole number of at least 1; got {n!r}")
-        self._retention = replace(self._retention, keep_every=int(n))
+        self._retention = replace(self._retention, keep_every=whole_number(n, "keep_every"))
 
     def save(
         self,
@@ -330,8 +323,15 @@ class CheckpointSaver(SlotSender):
         )
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
+    """What `keep_best` was told, checked.
+
+    Raises:
+        ArgumentError: it cannot be meant.
+    """
+    if mode not in {"min", "max"} or not isinstance(metric, str):
+        raise ArgumentError(f"keep_best takes a metric's name and 'min' or 'max'; got {(metric, mode)}")
+    return metric, cast("Mode", mode), whole_number(k, "k")
 
 
 class NotWrittenError(Exception):

@@ -31,13 +31,13 @@ OPEN, TEXT, ANY = 0, 1, 2  # secrecy of a name: none, of texts, of texts and num
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _VENDOR = (
     "openai|anthropic|wandb|huggingface|hf|azure|aws|gcp|google|github|gh|gitlab|slack|comet|neptune|stripe"
-    "|twilio|sendgrid|mistral|cohere|gemini|deepseek|kaggle|discord|telegram|replicate|modal|clearml"
+    "|twilio|sendgrid|mistral|cohere|gemini|deepseek|kaggle|discord|telegram|replicate|modal|clearml|llm"
 )
 _KEY = (
     "api|access|private|secret|signing|encryption|master|auth|session|ssh|service|account|license"
     "|subscription|deploy|shared|storage|admin|app|consumer|client"
 )
-_TOKENS = "auth|oauth|access|api|bearer|refresh|session|security|personal|private|secret"
+_TOKENS = "sas|auth|oauth|access|api|bearer|refresh|session|security|personal|private|secret"
 _STRONG_WORDS = (
     "passwords?|passwds?|passphrases?|passcodes?|pwd|secrets?|credentials?|creds?|apikeys?"
     rf"|(?:{_KEY}|{_VENDOR})_keys?|keys?_(?:{_VENDOR})|(?:{_TOKENS})_tokens?|(?:{_VENDOR}|devops|bitbucket|jira)_pats?"
@@ -45,11 +45,11 @@ _STRONG_WORDS = (
 _STRONG = re.compile(rf"(?:^|_)(?:{_STRONG_WORDS})(?=_|$)")
 _STRONG_END = re.compile(rf"(?:^|_)(?:{_STRONG_WORDS})$")
 _GLUED = re.compile(
-    r"(?:password|passwd|passphrase|apikey|accesskey|privatekey|secretkey|clientsecret|credentials?"
+    r"(?:password|passwd|passphrase|apikey|authkey|accesskey|privatekey|secretkey|clientsecret|credentials?"
     r"|(?:auth|access|api|github|gitlab|hf|wandb)token)s?\d*$"
 )
 _WEAK = re.compile(
-    r"(?:^|_)(?:auth|oauth|authorization|authentication|cookies?|jwt|bearer)(?=_|$)"
+    r"(?:^|_)(?:auth|oauth|authorization|authentication|cookies?|jwt|bearer|t?otp|dsn)(?=_|$)"
     rf"|(?:^|_)(?:pass|pw|webhooks?(?:_urls?)?|tokens?_(?:{_VENDOR})|(?:{_VENDOR})_tokens|token)$"
 )
 _NO_SECRET_BEFORE = re.compile(  # a token of a text, a pass over data

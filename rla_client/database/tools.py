@@ -212,7 +212,7 @@ class ViewLogTool(BasicLogTool):
                 continue
             print("view experiment:", f"{item.table}/{item.index}")  # noqa: T201
             path = Path(item.paths[0], "backup.txt")
-            if path.exists() and _agreed("press y to view ", skip_ask):
+            if path.is_file() and _agreed("press y to view ", skip_ask):
                 print(path.read_text(encoding="utf-8", errors="replace"))  # noqa: T201
                 shown += 1
         return shown

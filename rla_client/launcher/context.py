@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.stream.values import whole_number
 
 NAME_PARAMETERS = (None, "passed", "all", True)  # True means all
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
@@ -56,8 +57,8 @@ class ExperimentContext:
     resume_from: ResumeFrom = None
 
 
-def check_mode(mode: object, gap: object) -> None:
-    """Refuse a mode and gap that cannot be meant.
+def check_mode(mode: object, gap: object) -> int:
+    """The gap, of a mode and gap that can be meant.
 
     Raises:
         ArgumentError: unknown mode, gap below 1, `last` with a gap, `gap_overwrite` without one.
@@ -65,15 +66,14 @@ def check_mode(mode: object, gap: object) -> None:
     if mode not in SNAPSHOT_MODES:
         message = f"snapshot_mode must be one of {', '.join(SNAPSHOT_MODES)}; got {mode!r}"
         raise ArgumentError(message)
-    if not isinstance(gap, int) or isinstance(gap, bool) or gap < 1:
-        message = f"snapshot_gap must be a whole number of epochs, at least 1; got {gap!r}"
-        raise ArgumentError(message)
+    gap = whole_number(gap, "snapshot_gap")
     if mode == "last" and gap != 1:
         message = f"snapshot_mode 'last' saves every epoch; for snapshot_gap={gap} use 'gap_overwrite'"
         raise ArgumentError(message)
     if mode == "gap_overwrite" and gap == 1:
         message = "snapshot_mode 'gap_overwrite' needs a snapshot_gap over 1; for every epoch use 'last'"
         raise ArgumentError(message)
+    return gap
 
 
 def snapshot_names(mode: str, gap: int, itr: int) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class Options:
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_mode(self.snapshot_mode, self.snapshot_gap)
+        object.__setattr__(self, "snapshot_gap", check_mode(self.snapshot_mode, self.snapshot_gap))
         if not any(
             self.name_parameters is known or self.name_parameters == known for known in NAME_PARAMETERS
         ):

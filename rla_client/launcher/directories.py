@@ -28,6 +28,7 @@ from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
 from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.launcher.settle import DYING_S
 from rla_client.stream import forks
+from rla_client.stream.values import name_of
 
 RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
@@ -57,8 +58,8 @@ class Folders:
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:
-    """`name_k=v_k=v` as one folder name; slashes become `_`, and a long name ends in a hash."""
-    whole = "_".join([name, *(f"{key}={value}" for key, value in parameters.items())])
+    """`name_k=v_k=v` as one folder name, without addresses; slashes become `_`, a long one ends in a hash."""
+    whole = "_".join([name, *(f"{key}={name_of(value, format)}" for key, value in parameters.items())])
     flat = "".join("_" if char == "/" or not char.isprintable() else char for char in whole)
     raw = flat.encode("utf-8", "backslashreplace")
     if len(raw) > MAX_INDEX_NAME_BYTES:

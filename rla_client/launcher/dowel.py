@@ -14,6 +14,7 @@ dowel_outputs.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -79,7 +80,7 @@ class DowelLogger:
     def dump_all(self, step: int | None = None) -> dict[str, Any]:
         """Write the row. Its time-step is the value under the x axis, else `step`."""
         at = rla_logger.getkvs().get(self.x_axis, step)
-        if isinstance(at, (int, float)):
+        if isinstance(at, (int, float)) and math.isfinite(at):
             rla_logger.set_time(at)
         if self._pictures:
             self._send_pictures()

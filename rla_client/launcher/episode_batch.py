@@ -7,7 +7,7 @@ An observation space that is no array (dict, tuple) gives arrays of objects of s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -236,12 +236,21 @@ class EpisodeBatch:
 
         Args:
             env_spec: kept as the batch's `env_spec`; None if there is none to keep.
-            paths: dicts with observations, next_observations, actions, rewards, and step_types or dones.
+            paths: dicts with observations, next_observations (else the last observation counts as what
+                followed), actions, rewards, and step_types, dones or terminals.
 
         Raises:
-            ArgumentError: there are none, or arrays do not fit together.
+            ArgumentError: there are none, one lacks something, or arrays do not fit together.
         """
-        return replace(cls.concatenate([_one_path(path) for path in paths]), env_spec=env_spec)
+        try:
+            batches = [_one_path(path) for path in paths]
+        except KeyError as missing:
+            message = f"a path has no {missing}"
+            raise ArgumentError(message) from missing
+        return replace(cls.concatenate(batches), env_spec=env_spec)
+
+    to_trajectory_list = to_list  # older names
+    from_trajectory_list = from_list
 
     @classmethod
     def concatenate(cls, *given: EpisodeBatch | Sequence[EpisodeBatch]) -> EpisodeBatch:
@@ -288,11 +297,11 @@ def _one_path(path: dict[str, Any]) -> EpisodeBatch:
     if types is None:
         types = np.full(len(rewards), StepType.MID)
         types[:1] = StepType.FIRST
-        if np.any(np.ravel(path["dones"])[-1:]):
+        if np.any(np.ravel(path["dones" if "dones" in path else "terminals"])[-1:]):
             types[-1] = StepType.TERMINAL
     return EpisodeBatch(
         np.asarray(path["observations"]),
-        np.asarray(path["next_observations"])[-1:],
+        np.asarray(path["next_observations" if "next_observations" in path else "observations"])[-1:],
         np.asarray(path["actions"]),
         rewards,
         np.asarray(types, dtype=np.int8),
@@ -340,14 +349,38 @@ def _check_rows(name: str, values: Array, rows: int) -> None:
 
 
 def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler of the user's own
-    """A batch of any release of garage as its list of paths."""
+    """A batch of any release of garage as its list of paths.
+
+    Raises:
+        ArgumentError: it is none.
+    """
     for name in ("to_list", "to_trajectory_list"):
         if callable(getattr(batch, name, None)):
             return list(getattr(batch, name)())
-    return list(batch)
+    paths = list(batch) if isinstance(batch, Iterable) else [batch]
+    if not all(isinstance(path, Mapping) for path in paths):
+        message = (
+            f"{type(batch).__name__} gives no paths: a batch has to_list() or to_trajectory_list(), "
+            "or is a list of dicts"
+        )
+        raise ArgumentError(message)
+    return paths
+
+
+def episodes_of(batch: Any) -> EpisodeBatch:  # noqa: ANN401 - of a worker of the user's own
+    """Such a batch as ours.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    return batch if isinstance(batch, EpisodeBatch) else EpisodeBatch.from_list(None, paths_of(batch))
 
 
 def count_steps(batch: object) -> int:
-    """Environment steps in such a batch."""
+    """Environment steps in such a batch.
+
+    Raises:
+        ArgumentError: it is none.
+    """
     lengths = getattr(batch, "lengths", None)
     return int(sum(lengths)) if lengths is not None else sum(len(path["rewards"]) for path in paths_of(batch))

@@ -4,7 +4,8 @@ variant.json holds plain data, in garage's encoding: a class is `{"$class": "mod
 `{"$function": …}`, a member of an enum `{"$enum": "module.Class.NAME"}` (of one of numbers or texts the
 number or text), another object its attributes with its class as `$typename`. Nobody can call
 these: for functions, classes and objects the launcher's own value stays. Whatever is plain data
-in the launcher's call is replaced by what was recorded, also inside lists, tuples and dicts.
+in the launcher's call is replaced by what was recorded, also inside lists, tuples and dicts. Keys of
+dicts are texts (stream/values.py, `key_names`); the launcher's own keys come back for theirs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from copy import copy
 from enum import Enum
 from functools import partial
 from pathlib import PurePath
@@ -24,7 +27,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rla_client.code.secret_values import DESCRIBED, is_hidden
-from rla_client.stream.values import plain_hyper_param, text_of
+from rla_client.stream.values import full_name, key_names, name_of, plain_hyper_param, text_of
 
 MAX_OBJECTS = 200  # of one call that are described with their attributes; of further ones the class alone
 MAX_OBJECT_DEPTH = 6
@@ -55,40 +58,40 @@ class _Description:
         if value is None or isinstance(value, int | float | str):
             return value
         if isinstance(value, type):
-            return {_CLASS: _full_name(value, value.__qualname__)}
+            return {_CLASS: full_name(value, value.__qualname__)}
         if isinstance(value, Enum):
-            return {_ENUM: _full_name(type(value), f"{type(value).__qualname__}.{value.name}")}
+            return {_ENUM: full_name(type(value), f"{type(value).__qualname__}.{value.name}")}
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         if callable(value) and isinstance(name, str):
-            return {_FUNCTION: _full_name(value, name)}
+            return {_FUNCTION: full_name(value, name)}
         if isinstance(value, partial):
             kept = {"func": value.func, "args": value.args, "keywords": value.keywords}
             return {DESCRIBED: "functools.partial", **kept}
         if isinstance(value, _KEPT) or type(value).__module__.startswith("omegaconf"):
             return value
         if hasattr(value, "dtype") and hasattr(value, "item"):
-            return self._array(value)
+            return self._array(value, depth)
         if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
             return value
         return self._object(value, depth)
 
-    def _array(self, value: object) -> object:
-        shape = tuple(getattr(value, "shape", ()))
+    def _array(self, value: object, depth: int) -> object:
+        array: Any = value
+        shape = tuple(getattr(array, "shape", ()))
         self._items -= math.prod(shape) if all(isinstance(size, int) for size in shape) else 0
-        return value if self._items >= 0 else text_of(value, repr)
+        if self._items < 0:
+            return name_of(array, repr)
+        if not getattr(array.dtype, "hasobject", False):
+            return array
+        return array.tolist() if shape else self(array.item(), depth)
 
     def _object(self, value: object, depth: int) -> object:
         attributes, text = _attributes(value), text_of(value, repr)
         if not attributes and not _ADDRESS.search(text):
             return text
-        name = {DESCRIBED: _full_name(type(value), type(value).__qualname__)}
+        name = {DESCRIBED: full_name(type(value), type(value).__qualname__)}
         self._objects -= 1
         return name if self._objects < 0 or depth > MAX_OBJECT_DEPTH else {**attributes, **name}
-
-
-def _full_name(value: object, name: str) -> str:
-    module = getattr(value, "__module__", None)
-    return f"{module if isinstance(module, str) else type(value).__module__}.{name}"
 
 
 def _attributes(value: object) -> dict[str, Any]:
@@ -106,21 +109,64 @@ def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - 
     """`recorded` in the manner of `own`, the launcher's value; `own` where it is no plain data."""
     if isinstance(recorded, dict) and not recorded.keys().isdisjoint(_MARKS):
         return _member(own, recorded)
-    if own is None or type(own) in _PLAIN:
+    if recorded is None or own is None or type(own) in _PLAIN:
         return recorded
     if described(own) == recorded:
         return own
-    if type(own) is dict and isinstance(recorded, dict):
-        names = {str(key): key for key in own}
-        return {
-            names.get(key, key): recorded_value(own[names[key]], value) if key in names else value
-            for key, value in recorded.items()
-        }
+    if type(own) in {dict, OrderedDict, defaultdict} and isinstance(recorded, dict):
+        return _dict(own, recorded)
     if type(own) in {list, tuple} and isinstance(recorded, list):
         return _sequence(own, recorded)
     if isinstance(own, PurePath) and isinstance(recorded, str):
         return type(own)(recorded)
+    if isinstance(own, int | float | str) and type(recorded) in _PLAIN:
+        return _of_kind(type(own), recorded)
     return _numpy(own, recorded)
+
+
+def _of_kind(kind: Any, recorded: object) -> object:  # noqa: ANN401
+    """`recorded` as an enum's member, or another number or text, of this class; itself where it is none."""
+    try:
+        value = kind(recorded)
+    except Exception:  # noqa: BLE001 - no member, or a class of the user's own
+        return recorded
+    return recorded if differs(value, recorded) else value
+
+
+def _dict(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401 - a dict
+    """The recorded items with keys as `own` has them, in its order; `own` where one cannot be had."""
+    keys = dict(zip(key_names(own), own, strict=True))
+    found = {key: recorded_value(own[key], recorded[name]) for name, key in keys.items() if name in recorded}
+    kinds = {type(key) for key in own}
+    for name, value in recorded.items():
+        if name in keys:
+            continue
+        if not _is_plain(value):
+            return own
+        try:
+            found[_key(name, kinds)] = value
+        except LookupError:
+            return own
+    result = copy(own)
+    result.clear()
+    result.update(found)
+    return result
+
+
+def _key(name: str, kinds: set[Any]) -> object:
+    """What a recorded key was among keys of these classes.
+
+    Raises:
+        LookupError: nobody knows.
+    """
+    kind: Any = next(iter(kinds)) if len(kinds) == 1 else str
+    if issubclass(kind, Enum):
+        return kind[name]
+    if not kinds <= set(_PLAIN):
+        raise LookupError(name)
+    with suppress(ValueError):
+        return kind(name) if kind in {int, float} else name
+    return name
 
 
 def _member(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401
@@ -135,15 +181,15 @@ def _member(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401
 def _sequence(own: Any, recorded: list[Any]) -> object:  # noqa: ANN401 - list or tuple
     if len(own) == len(recorded):
         return type(own)(recorded_value(mine, then) for mine, then in zip(own, recorded, strict=True))
-    return type(own)(recorded) if all(_is_plain(value) for value in own) else own
+    return type(own)(recorded) if all(map(_is_plain, (*own, *recorded))) else own
 
 
 def _is_plain(value: object) -> bool:
     if value is None or type(value) in _PLAIN:
         return True
     if isinstance(value, list | tuple):
-        return all(_is_plain(one) for one in value)
-    return isinstance(value, dict) and all(_is_plain(one) for one in value.values())
+        return all(map(_is_plain, value))
+    return isinstance(value, dict) and value.keys().isdisjoint(_MARKS) and all(map(_is_plain, value.values()))
 
 
 def _numpy(own: object, recorded: object) -> object:

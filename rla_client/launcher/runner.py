@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from rla_client.launcher.deterministic import (
 from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup
+from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup, taken_by
 from rla_client.launcher.samplers import Sampler
 from rla_client.launcher.samplers.workers import DefaultWorker
 from rla_client.launcher.snapshotter import Snapshotter
@@ -128,7 +128,8 @@ class LocalRunner:
             algo: has `train(runner)`; may have `policy` (or `exploration_policy`), `sampler_cls`,
                 `max_episode_length` (or `max_path_length`), and `sampler`.
             env: a gymnasium environment.
-            sampler_cls: default: the algorithm's, else LocalSampler.
+            sampler_cls: default: the algorithm's, else LocalSampler. One of your own that has no
+                `from_worker_factory` is made, as in 2020.06, by `sampler_cls(algo, env, **sampler_args)`.
             sampler_args: further keyword arguments of the sampler.
             n_workers: default: 1 for LocalSampler, else the machine's physical cores.
             worker_class: default: the algorithm's `worker_cls`, else DefaultWorker.
@@ -169,7 +170,8 @@ class LocalRunner:
         """Sample at least `batch_size` steps with the algorithm's policy.
 
         A sampler of your own may return other batches: with `lengths`, with `to_list()` or
-        `to_trajectory_list()`, or a list of garage's paths. They come as they are.
+        `to_trajectory_list()`, or a list of garage's paths. They come as they are, an iterator as a list.
+        It gets the updates by keyword, as far as it takes them.
 
         Args:
             itr: the iteration, for garage's sake; seeds go by the count of calls.
@@ -179,7 +181,7 @@ class LocalRunner:
 
         Raises:
             NotSetupError: before `setup`, or the algorithm has no policy.
-            ArgumentError: no batch size here nor in `train`.
+            ArgumentError: no batch size here nor in `train`, or the sampler gave no batch.
             WorkerError: sampling failed again and again.
         """
         del itr
@@ -189,10 +191,17 @@ class LocalRunner:
             raise ArgumentError("batch_size is needed, here or in train(…)")
         policy = agent_update if agent_update is not None else self._policy()
         sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
-        batch: EpisodeBatch = sampler.obtain_samples(self._stats.sampled, int(size), policy, env_update)
+        updates = {"agent_update": policy, "env_update": env_update}
+        given = {"agent_update": agent_update, "env_update": env_update}
+        asked = {name: value for name, value in given.items() if value is not None}
+        batch: Any = sampler.obtain_samples(
+            self._stats.sampled, int(size), **taken_by(sampler.obtain_samples, updates) | asked
+        )
+        if isinstance(batch, Iterator):
+            batch = list(batch)
         self._stats.sampled += 1
         self._stats.total_env_steps += count_steps(batch)
-        return batch
+        return cast("EpisodeBatch", batch)
 
     def obtain_samples(
         self,
@@ -201,7 +210,11 @@ class LocalRunner:
         agent_update: object = None,
         env_update: object = None,
     ) -> list[dict[str, Any]]:
-        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
+        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list).
+
+        Raises:
+            ArgumentError: the batch has none.
+        """
         return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
 
     obtain_trajectories = obtain_episodes  # older name
@@ -242,7 +255,7 @@ class LocalRunner:
         if self._resume_from is not None:
             source, self._resume_from = self._resume_from, None
             try:
-                self.restore(self._snapshotter.snapshot_dir, source)
+                self.restore(self._snapshotter.folder, source)
             except FileNotFoundError as missing:
                 if source != "last":
                     raise
@@ -381,7 +394,7 @@ class LocalRunner:
             trust: load it also where it is not your own; a snapshot runs code that its file names.
 
         Returns:
-            What the interrupted `train` was called with, and where it goes on (`start_epoch`).
+            What the interrupted `train` was called with, and where it goes on (`start_epoch`); a copy.
 
         Raises:
             FileNotFoundError, NotAFileError: no such snapshot.
@@ -403,12 +416,10 @@ class LocalRunner:
         args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
         self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
         outputs = current_outputs()
-        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(
-            self._snapshotter.snapshot_dir
-        ):
+        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(self._snapshotter.folder):
             outputs.rewind(saved["rows"])
         dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
-        return self._train_args
+        return replace(self._train_args)
 
     def _with_secrets(self, saved: SetupArgs) -> SetupArgs:
         """What a snapshot says of the setup; secrets are those that `setup` was told."""

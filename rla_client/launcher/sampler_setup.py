@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -46,8 +48,14 @@ def describe_setup(
     )
 
 
-def make_sampler(setup: SetupArgs, policy: object, env: object) -> Sampler:
-    """The described sampler."""
+def make_sampler(setup: SetupArgs, algo: object, policy: object, env: object) -> Any:  # noqa: ANN401
+    """The described sampler; a class of 2020.06's kind, without a factory method, gets algorithm and env."""
+    sampler_cls: Any = setup.sampler_cls or LocalSampler
+    if not hasattr(sampler_cls, "from_worker_factory"):
+        sampler = sampler_cls(algo, env, **setup.sampler_args)
+        if hasattr(sampler, "start_worker"):
+            sampler.start_worker()
+        return sampler
     factory = WorkerFactory(
         seed=setup.seed,
         n_workers=setup.n_workers,
@@ -55,8 +63,18 @@ def make_sampler(setup: SetupArgs, policy: object, env: object) -> Sampler:
         worker_class=setup.worker_class,
         worker_args=setup.worker_args,
     )
-    sampler_cls: type[Sampler] = setup.sampler_cls or LocalSampler
-    return sampler_cls.from_worker_factory(factory, policy, env, **setup.sampler_args)
+    return sampler_cls.from_worker_factory(factory, agents=policy, envs=env, **setup.sampler_args)
+
+
+def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those keyword arguments that a function takes."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C
+        return arguments
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 class RunnerSampler:
@@ -74,7 +92,7 @@ class RunnerSampler:
         if callable(getattr(given, "obtain_samples", None)):
             self._sampler = given
         else:
-            self._sampler = make_sampler(setup, policy, env)
+            self._sampler = make_sampler(setup, algo, policy, env)
         if self._restored:
             self._sampler.restore_env_states(self._restored)
             self._restored = []

@@ -14,9 +14,12 @@ from pathlib import Path
 
 from rla_client.contract.agent_process import agent_alive, start_agent
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.opening import stream_opening
 from rla_client.contract.paths import find_places
-from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
 from rla_client.database.live import log_folder
+from rla_client.stream.messenger import Messenger
 
 POLL_S = 0.05
 DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
@@ -50,6 +53,43 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
             )
             raise AgentNotRunningError(message)
         time.sleep(POLL_S)
+
+
+def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
+    """Wait until the agent has written what runs of `folder`, ended or not, have given it by now.
+
+    Args:
+        folder: of logs or checkpoints, an absolute path without links.
+        timeout_s: at most.
+        own: also what runs of this very process gave.
+
+    Returns:
+        Why that did not come about; empty when it did.
+    """
+    places, deadline = find_places(), time.monotonic() + timeout_s
+    messenger = Messenger(places, autostart=False, config_path=None)
+    for name in stream_names(places.spool) if places.spool.is_dir() else ():
+        stream = places.spool / name
+        if (name.split("-")[1] == str(os.getpid()) and not own) or not _writes_into(stream, folder):
+            continue
+        try:
+            number = segment_numbers(stream)[-1]
+            end = {"s": name, "n": number, "o": segment_size(stream, number), "m": False}
+        except (OSError, IndexError):
+            continue  # all of it is written
+        if not agent_alive(places):
+            return "no agent runs that would write it; start one: rla-agent start --detach"
+        if not messenger.await_flushed(end, deadline):
+            return "the agent has not written it; see: rla-agent status"
+    return ""
+
+
+def _writes_into(stream: Path, folder: str) -> bool:
+    opening = stream_opening(stream)
+    if opening is None:
+        return False
+    kinds = opening.folders.keys() & {LOG, CHECKPOINT}
+    return any(os.path.realpath(opening.folder(kind)) == folder for kind in kinds)
 
 
 def streams_of(log_dir: str) -> Iterator[Path]:

@@ -9,6 +9,9 @@ there, and the one before it is. The thread waits for what the agent has to writ
 name that a later snapshot has.
 
 `wait` (called where a training ends, and by `load`) returns when all are written; so does a normal exit.
+Other processes see a snapshot, too, once `save_itr_params` has returned: their `load` asks the agent for
+all that was in the spool by then, and an empty file `.rla-tmp-late-<pid>-<start>-<token>` tells of one that
+the thread of a living process has yet to write. What does not come is warned about.
 A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
 user's own process does it, on an explicit call, with the user's own files.
 """
@@ -31,12 +34,16 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
-from rla_client.contract.files import atomic_file
+from rla_client.contract.files import TEMP_PREFIX, atomic_file
+from rla_client.contract.segments import process_lives, process_start
 from rla_client.contract.snapshot_job import encode_footer, saved_order
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
 from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.settle import await_written
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot_saver import Save
+from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
     from rla_client.launcher.snapshot_saver import SnapshotSaver
@@ -44,9 +51,13 @@ if TYPE_CHECKING:
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
 AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
 EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
+OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as they wait themselves
+POLL_S = 0.02
+_LATE = re.compile(re.escape(TEMP_PREFIX) + r"late-(\d+)-(\d+)-[0-9a-f]{16}")
 _NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
 _all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
+_warned: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class _Order:
     target: CopyTarget
     save: Save
     saver: SnapshotSaver | None
+    mark: Path | None
 
 
 class Snapshotter:
@@ -63,6 +75,9 @@ class Snapshotter:
         snapshot_dir: the folder; it is made, if that can be.
         snapshot_mode: see `context`.
         snapshot_gap: epochs between snapshots in the gap modes.
+
+    Attributes:
+        folder: the whole path; a program that changes its working folder goes on writing there.
 
     Raises:
         ArgumentError: mode and gap do not go together.
@@ -76,18 +91,17 @@ class Snapshotter:
         snapshot_mode: str = "last",
         snapshot_gap: int = 1,
     ) -> None:
-        check_mode(snapshot_mode, snapshot_gap)
-        self._folder = Path(snapshot_dir)
+        self._gap = check_mode(snapshot_mode, snapshot_gap)
         self._mode = snapshot_mode
-        self._gap = snapshot_gap
+        self._place(snapshot_dir)
         with suppress(OSError):  # a save says why
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         self._reset()
 
     @property
     def snapshot_dir(self) -> str:
-        """Where snapshots lie."""
-        return str(self._folder)
+        """Where snapshots lie, as it was given."""
+        return str(self._given)
 
     @property
     def snapshot_mode(self) -> str:
@@ -112,8 +126,10 @@ class Snapshotter:
             note: plain data that can be read without loading (snapshot_job.read_footer).
 
         Raises:
+            ArgumentError: `itr` is no whole number.
             SnapshotError: something in `params` cannot be pickled.
         """
+        itr = whole_number(itr, "itr", 0)
         names = snapshot_names(self._mode, self._gap, itr)
         if not names:
             return
@@ -128,7 +144,7 @@ class Snapshotter:
             self._hand_to_thread(pieces, save, saver)
 
     def _saver(self) -> SnapshotSaver | None:
-        return _saver_of(self._folder)
+        return _saver_of(self.folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         target = self._free.get()
@@ -137,15 +153,28 @@ class Snapshotter:
         except BaseException:
             self._free.put(target)
             raise
-        self._orders.put(_Order(target, save, saver))
+        self._orders.put(_Order(target, save, saver, self._mark(save)))
         if not self._start_thread():
             self._write_next()
+
+    def _mark(self, save: Save) -> Path | None:
+        """Tell other processes of a snapshot that is on its way."""
+        if self._start is None:
+            return None
+        mark = self.folder / f"{TEMP_PREFIX}late-{self._pid}-{self._start}-{save.token}"
+        try:
+            mark.touch()
+        except OSError:  # the thread says what is wrong with the folder
+            return None
+        return mark
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
 
-        For the agent it waits at most AGENT_WAIT_S.
+        For the agent it waits at most AGENT_WAIT_S, in a forked child for its parent OTHERS_WAIT_S.
         """
+        if self._pid != os.getpid():
+            return _wait_for_others(self.folder, OTHERS_WAIT_S if timeout_s is None else timeout_s)
         began = time.monotonic()
         if not self._wait_for_thread(timeout_s):
             return False
@@ -183,7 +212,7 @@ class Snapshotter:
             NotAFileError: the snapshot's name is taken by something that is no file.
             SnapshotError: the file cannot be unpickled here.
         """
-        folder = self._folder if load_dir is None else Path(load_dir)
+        folder = self.folder if load_dir is None else Path(load_dir)
         data = None if _wait_for(folder) else self._late(folder, itr)
         if data is None:
             path = find_snapshot(folder, itr)
@@ -198,7 +227,7 @@ class Snapshotter:
         try:
             return decode(data)
         except Exception as error:  # unpickling may raise anything
-            message = f"{self._folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
+            message = f"{self.folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
             message += f"loaded: {type(error).__name__}: {error}"
             raise SnapshotError(message) from error
 
@@ -210,8 +239,14 @@ class Snapshotter:
             return None
         return saver.late(None if itr == "last" else f"itr_{itr}.pkl")
 
+    def _place(self, folder: str | os.PathLike[str]) -> None:
+        self._given = self.folder = Path(folder)
+        with suppress(OSError):  # the working folder is gone
+            self.folder = self._given.absolute()
+
     def _reset(self) -> None:
         self._pid = os.getpid()
+        self._start = process_start(self._pid)
         self._last_order = 0
         _all.add(self)
         self._thread: threading.Thread | None = None
@@ -239,41 +274,76 @@ class Snapshotter:
         try:
             self._write(order)
         except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
-            _log.warning("snapshot %s was not written: %s", self._folder / order.save.names[0], error)
+            _log.warning("snapshot %s was not written: %s", self.folder / order.save.names[0], error)
         finally:
+            if order.mark is not None:
+                with suppress(OSError):
+                    order.mark.unlink()
             self._free.put(order.target)
             self._orders.task_done()
 
     def _write(self, order: _Order) -> None:
         if order.saver is not None:
             order.saver.wait(AGENT_WAIT_S)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         for name in order.save.names:
-            if saved_order(self._folder / name)[1] < order.save.order:
-                with atomic_file(self._folder / name) as file:
+            if saved_order(self.folder / name)[1] < order.save.order:
+                with atomic_file(self.folder / name) as file:
                     order.target.write_to(file)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": str(self._folder), "mode": self._mode, "gap": self._gap}
+        return {"folder": self.snapshot_dir, "mode": self._mode, "gap": self._gap}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._folder, self._mode, self._gap = Path(state["folder"]), state["mode"], state["gap"]
+        self._place(state["folder"])
+        self._mode, self._gap = state["mode"], state["gap"]
         self._reset()
 
 
 def _saver_of(folder: Path) -> SnapshotSaver | None:
     outputs = current_outputs()
-    return None if outputs is None else outputs.snapshot_saver(folder)
+    return None if outputs is None else outputs.snapshot_saver(folder.absolute())
 
 
 def _wait_for(folder: Path) -> bool:
-    """Wait for the snapshots of `folder` that this process has taken; False if the agent has yet to write."""
+    """Wait for the snapshots of `folder`; False if the agent has yet to write one of this process."""
     real = os.path.realpath(folder)
     for one in list(_all):
-        if os.path.realpath(one.snapshot_dir) == real:
+        if os.path.realpath(one.folder) == real:
             one._wait_for_thread(None)  # noqa: SLF001
     saver = _saver_of(folder)
-    return saver is None or saver.wait(AGENT_WAIT_S)
+    if saver is not None and not saver.wait(AGENT_WAIT_S):
+        return False
+    _wait_for_others(folder, OTHERS_WAIT_S)
+    return True
+
+
+def _wait_for_others(folder: Path, timeout_s: float) -> bool:
+    """Wait for snapshots that other processes have taken; False, with a warning, where one is not there."""
+    deadline = time.monotonic() + timeout_s
+    while (late := _lives_late(folder)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    why = "a process has yet to write it" if late else ""
+    with suppress(OSError):
+        left = max(0.0, deadline - time.monotonic())
+        why = why or await_written(os.path.realpath(folder), left, own=_saver_of(folder) is None)
+    if why:
+        warn_rarely(_warned, str(folder), "a later snapshot may be on its way to %s: %s", folder, why)
+    return not why
+
+
+def _lives_late(folder: Path) -> bool:
+    """Whether a living process, not this one, has yet to write a snapshot; marks of dead ones go."""
+    living = False
+    with suppress(OSError):
+        for mark in filter(None, map(_LATE.fullmatch, os.listdir(folder))):
+            pid, start = mark.groups()
+            if process_lives(f"{pid} {start}".encode()):
+                living = living or int(pid) != os.getpid()
+            else:
+                _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
+                os.unlink(folder / mark[0])
+    return living
 
 
 def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:

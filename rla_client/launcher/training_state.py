@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class TrainArgs:
-    """What `train` was called with; `restore` gives it back.
+    """What `train` was called with; `restore` gives a copy, which may be changed.
 
     Attributes:
         n_epochs: epochs in all, also over resumes.
@@ -32,6 +32,17 @@ class TrainArgs:
     def store_paths(self) -> bool:
         """Older name of store_episodes."""
         return self.store_episodes
+
+    @store_paths.setter
+    def store_paths(self, value: bool) -> None:
+        self.store_episodes = value
+
+    def __getstate__(self) -> list[Any]:  # as snapshots have had it from the first release on
+        return [getattr(self, one.name) for one in fields(self)]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for one, value in zip(fields(self), state, strict=True):
+            setattr(self, one.name, value)
 
 
 @dataclass(slots=True)

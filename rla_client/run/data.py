@@ -31,7 +31,7 @@ from rla_client.run.custom_values import encode_archive, register_custom_type, s
 from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.values import plain_hyper_param, whole_number
 
 if TYPE_CHECKING:
     import tensorboardX
@@ -214,22 +214,21 @@ class RunData:
             ArgumentError: `max_to_keep` is no positive whole number.
         """
         del verbose
-        self.max_to_keep = max_to_keep
+        self.max_to_keep = None if max_to_keep is None else whole_number(max_to_keep, "max_to_keep")
         self._var_prefix = var_prefix
         self._close_saver()
         if self.run is not None and self.run.outbox is not None:
             self._open_saver()
-        elif max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
-            message = f"max_to_keep is a whole number of at least 1, or None; got {max_to_keep!r}"
-            raise ArgumentError(message)
 
     def keep_best(self, metric: str, mode: str = "min", k: int = 1) -> None:
         """Also keep the `k` checkpoints with the best `metric` in the last row before their save."""
-        self._keep("keep_best", metric, mode, k)
+        from rla_client.checkpoint.saver import best_rule  # noqa: PLC0415 - not at import of the package
+
+        self._keep("keep_best", *best_rule(metric, mode, k))
 
     def keep_every(self, n: int) -> None:
         """Also keep checkpoints whose time-step is a multiple of `n`."""
-        self._keep("keep_every", n)
+        self._keep("keep_every", whole_number(n, "keep_every"))
 
     def _keep(self, rule: str, *arguments: object) -> None:
         self._keeps = [entry for entry in self._keeps if entry[0] != rule] + [(rule, arguments)]

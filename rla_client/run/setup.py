@@ -23,7 +23,7 @@ from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import check_path
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.values import name_of, plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.code.root import FoundCode
@@ -287,7 +287,7 @@ class RunSetup:
     def hyper_param_record(self) -> list[str]:
         """Tracked hyper-parameters as `key=value`, in the order added."""
         secrets = self.secrets()
-        shown = ((name, secrets.value(name, value)) for name, value in self.tracked)
+        shown = ((name, name_of(secrets.value(name, value))) for name, value in self.tracked)
         return self.loaded_record or [make_info([pair])[1:] for pair in shown]
 
     @hyper_param_record.setter

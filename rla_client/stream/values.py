@@ -1,9 +1,9 @@
-"""What users log, as plain data: `to_plain` for rows, `plain_hyper_param` for parameters.
+"""What users log and pass, as plain data: `to_plain` for rows, `plain_hyper_param` for parameters.
 
 Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their
 methods (`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an
 array that changes later does not change what was logged. Neither function ever raises: a value
-that cannot be read becomes text that says so.
+that cannot be read becomes text that says so. `whole_number` checks an argument that is a count.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import enum
 import operator
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from types import NoneType, SimpleNamespace
 from typing import Any, TypeAlias
+
+from rla_client.contract.errors import ArgumentError
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
 StandIn: TypeAlias = Callable[[Any, int], Any]
@@ -32,6 +35,7 @@ _NUMPY_NUMBERS = (
     "bool bool_ float16 float32 float64 int8 int16 int32 int64 longlong uint8 uint16 uint32 uint64 ulonglong"
 )
 _ITEM_NAMES = frozenset({("torch", "Tensor"), *(("numpy", name) for name in _NUMPY_NUMBERS.split())})
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ITEM_KINDS: set[type] = set()  # classes named above that were met: for them `item()` is the short way
 
 
@@ -67,8 +71,8 @@ def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainPa
     """Turn hyper-parameters, nested in any way, into plain data that YAML and JSON can hold.
 
     Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
-    text keys, lists, tuples, deques and sets lists (sets sorted), numpy and torch values numbers
-    or lists, paths text, enums their number or text if they are one and else their name, other
+    text keys (`key_names`), lists, tuples, deques and sets lists (sets sorted), numpy and torch values
+    numbers or lists, paths text, enums their number or text if they are one and else their name, other
     objects their repr. An object that contains itself is shown as `<cycle>`.
 
     Args:
@@ -79,6 +83,22 @@ def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainPa
         return _param(value, (), stand_in)
     except Exception:  # noqa: BLE001 - foreign code may raise anything; parameters are never fatal
         return text_of(value, repr)
+
+
+def whole_number(value: object, name: str, least: int = 1) -> int:
+    """The int that an argument is, which may be numpy's or torch's too.
+
+    Raises:
+        ArgumentError: it is none, or below `least`.
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        message = f"{name} is a whole number of at least {least}; got {value!r}"
+        raise ArgumentError(message)
+    return number
 
 
 def clean_text(text: str) -> str:
@@ -99,6 +119,35 @@ def text_of(value: object, show: Callable[[Any], str] = str) -> str:
         return clean_text(show(value))
     except Exception:  # noqa: BLE001 - a user's __str__ or __repr__
         return f"<{clean_text(type(value).__name__)}: cannot be shown>"
+
+
+def name_of(value: object, show: Callable[[Any], str] = str) -> str:
+    """`text_of` with no address in memory: a function is `module.name`."""
+    return text_of(value, lambda one: _without_address(one, show(one)))
+
+
+def _without_address(value: object, text: str) -> str:
+    bare = text if isinstance(value, str) else _ADDRESS.sub("", text)
+    name = None if bare == text else getattr(value, "__qualname__", None)
+    return full_name(value, name) if isinstance(name, str) else bare
+
+
+def full_name(value: object, name: str) -> str:
+    """`module.name` of a function, class or object."""
+    module = getattr(value, "__module__", None)
+    return f"{module if isinstance(module, str) else type(value).__module__}.{name}"
+
+
+def key_names(keys: Iterable[object]) -> list[str]:
+    """The texts that stand for the keys of a dict: names of enum members, else `name_of`; all different."""
+    counts: dict[str, int] = {}
+    for key in keys:
+        stem = name = text_of(key.name) if isinstance(key, enum.Enum) else name_of(key)
+        while name in counts:
+            counts[stem] += 1
+            name = f"{stem} #{counts[stem]}"
+        counts[name] = 1
+    return list(counts)
 
 
 def _plain(value: object, path: tuple[int, ...]) -> PlainValue:  # noqa: PLR0911 - one line a kind
@@ -205,9 +254,12 @@ def _param(value: object, path: tuple[int, ...], stand_in: StandIn | None) -> Pl
         return "<cycle>"
     pairs = _pairs_of(value)
     if pairs is not None:
-        return {_param_key(key): _param_item(item, below, stand_in) for key, item in pairs}
+        names = key_names(key for key, _item in pairs)
+        items = (_param_item(item, below, stand_in) for _key, item in pairs)
+        return dict(zip(names, items, strict=True))
     if isinstance(value, AbstractSet):
-        value = sorted(value, key=lambda item: (type(item).__name__, _sort_key(item)))
+        plain = [(item, _param_item(item, below, stand_in)) for item in value]
+        return [shown for _item, shown in sorted(plain, key=_sort_key)]
     if isinstance(value, list | tuple) or type(value).__name__ in {"deque", "ListConfig"}:
         return [_param_item(item, below, stand_in) for item in value]  # type: ignore[attr-defined]
     return _param_leaf(value)
@@ -231,16 +283,11 @@ def _param_leaf(value: object) -> PlainParam:
     return text_of(value, repr)
 
 
-def _sort_key(item: object) -> tuple[float, str]:
+def _sort_key(pair: tuple[object, PlainParam]) -> tuple[str, float, str]:
+    item, shown = pair
     if isinstance(item, int | float):
-        return float(item), ""
-    return 0.0, text_of(item, repr)
-
-
-def _param_key(key: object) -> str:
-    if isinstance(key, enum.Enum):
-        return text_of(key.name)
-    return text_of(key)
+        return type(item).__name__, float(item), ""
+    return type(item).__name__, 0.0, text_of(shown, repr)
 
 
 def _pairs_of(value: object) -> list[tuple[object, object]] | None:  # noqa: PLR0911 - one line a kind

@@ -130,6 +130,10 @@ def test_tracked_parameters(tmp_path: Path) -> None:
     exp_manager.update_hyper_param("a", 9)
     exp_manager.add_record_param(["a"])
     assert exp_manager.hyper_param_record == ["a=9"]
+    exp_manager.update_hyper_param("a", json.dumps)
+    exp_manager.clear_record_param()
+    exp_manager.add_record_param(["a"])
+    assert exp_manager.hyper_param_record == ["a=json.dumps"]
 
 
 @pytest.mark.parametrize("given", [None, 7])

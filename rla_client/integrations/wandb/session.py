@@ -14,6 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rla_client import logger
+from rla_client.contract.bounded import check_yaml
+from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
 from rla_client.integrations.wandb.showing import row_value, show, watcher
@@ -88,7 +90,9 @@ def parameters_of(config: Any) -> dict[str, Any]:
     if isinstance(config, str | os.PathLike):
         import yaml  # noqa: PLC0415 - rarely needed
 
-        found = yaml.safe_load(Path(config).read_text(encoding="utf-8")) or {}
+        text = read_small(config, links=True)
+        check_yaml(text)
+        found = yaml.safe_load(text) or {}
         return {
             key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
             for key, entry in found.items()

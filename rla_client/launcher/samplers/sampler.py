@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch
+from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, episodes_of
 from rla_client.launcher.samplers.factory import WorkerFactory
 
 EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration, lie behind all others
@@ -20,8 +20,8 @@ EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration
 class _RollsOut(Protocol):
     """A Worker, also one of the user's own."""
 
-    def rollout(self) -> EpisodeBatch:
-        """One episode."""
+    def rollout(self) -> Any:  # noqa: ANN401
+        """One episode, as any release of garage gives it."""
 
 
 class Sampler(ABC):
@@ -153,11 +153,11 @@ def collect(worker: _RollsOut, share: int) -> EpisodeBatch:
     parts: list[EpisodeBatch] = []
     steps = 0
     while steps < share:
-        parts.append(worker.rollout())
+        parts.append(episodes_of(worker.rollout()))
         steps += parts[-1].n_steps
     return EpisodeBatch.concatenate(parts)
 
 
 def collect_rollouts(worker: _RollsOut, count: int) -> EpisodeBatch:
     """Roll `worker` out `count` times."""
-    return EpisodeBatch.concatenate([worker.rollout() for _ in range(count)])
+    return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(count)])

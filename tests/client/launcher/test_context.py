@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.context import check_mode, snapshot_names
+from rla_client.launcher.context import Options, check_mode, snapshot_names
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,7 @@ def test_what_each_mode_writes(mode: str, gap: Any, written: Any) -> None:
 def test_what_cannot_be_meant(mode: str, gap: Any) -> None:
     with pytest.raises(ArgumentError):
         check_mode(mode, gap)
+
+
+def test_a_gap_of_numpys_is_an_int() -> None:
+    assert type(Options(snapshot_mode="gap", snapshot_gap=np.int64(2)).snapshot_gap) is int  # type: ignore[arg-type]

@@ -88,6 +88,16 @@ def test_padding_and_garages_lists() -> None:
         assert np.array_equal(getattr(again, name), getattr(one, name)), name
     paths = [{k: v for k, v in path.items() if k != "step_types"} for path in one.to_list()]
     assert EpisodeBatch.from_list(None, paths).terminals.tolist() == one.dones.tolist()
+    for path in paths:
+        path["terminals"] = path.pop("dones")
+        del path["next_observations"]
+    older = EpisodeBatch.from_trajectory_list(None, paths)
+    assert older.terminals.tolist() == one.terminals.tolist()
+    assert [path["rewards"].tolist() for path in older.to_trajectory_list()] == [
+        path["rewards"].tolist() for path in paths
+    ]
+    with pytest.raises(ArgumentError, match="has no 'actions'"):
+        EpisodeBatch.from_list(None, [{"observations": [0], "rewards": [0], "terminals": [True]}])
     assert (
         len(EpisodeBatch.concatenate(one, one)) == len(EpisodeBatch.concatenate([one, one])) == 2 * len(one)
     )

@@ -3,6 +3,7 @@
 # (the agent fixture acts by being there)
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import json
@@ -171,7 +172,7 @@ def test_recorded_parameters_in_the_manner_of_the_launchers_own() -> None:
     recorded["sizes"][0], recorded["deep"]["lr"], recorded["t"] = 7, 0.25, 3.5
     found = {key: recorded_value(value, recorded[key]) for key, value in own.items()}
     assert found == {"fn": len, "sizes": (7, [2, len]), "deep": {"act": partial, "lr": 0.25}, "t": 3.5}
-    assert recorded_value({1: "a"}, {"1": "b", "2": "c"}) == {1: "b", "2": "c"}
+    assert recorded_value({1: "a"}, {"1": "b", "2": "c"}) == {1: "b", 2: "c"}
     assert recorded_value(Path("a"), "b") == Path("b")
     array = recorded_value(np.arange(3.0), [4, 5, 6])
     assert array.tolist() == [4.0, 5.0, 6.0]
@@ -188,6 +189,57 @@ def test_recorded_parameters_in_the_manner_of_the_launchers_own() -> None:
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Mode(str, enum.Enum):
+    FAST = "fast"
+    EXACT = "exact"
+
+
+def test_keys_of_every_kind_come_back() -> None:
+    plain = object()
+    own = {len: 1, Client: 2, Colour.RED: 3, (len, 1): 4, plain: 5, object(): 6, 7: 7, "7": 8, None: 9}
+    recorded = json.loads(json.dumps({"heads": described(own)}, sort_keys=True))["heads"]
+    assert "0x" not in json.dumps(recorded)
+    assert len(recorded) == len(own)
+    assert recorded_value(own, recorded) is own
+    recorded["7"] = recorded["<object object>"] = recorded["RED"] = -1
+    found = recorded_value(own, recorded)
+    assert found == {**own, 7: -1, plain: -1, Colour.RED: -1}
+    assert list(found) == list(own)
+    assert recorded_value({Colour.RED: 1}, {"BLUE": 2}) == {Colour.BLUE: 2}
+    for lost in ({"GREEN": 2}, {"max": 2}):
+        kept: dict[Any, int] = {Colour.RED: 1} if "GREEN" in lost else {len: 1}
+        assert recorded_value(kept, lost) is kept
+    assert recorded_value({"a": 1}, {"a": 1, "b": described(len)}) == {"a": 1}
+    assert recorded_value([1], [1, described(len)]) == [1]
+    ordered = recorded_value(collections.OrderedDict(b=1, a=2), {"a": 3, "b": 4})
+    assert ordered == collections.OrderedDict(b=4, a=3)
+    counts = recorded_value(collections.defaultdict(list, a=[1]), {"a": [2]})
+    assert (counts["a"], counts["b"]) == ([2], [])
+
+
+def test_numbers_and_texts_of_the_launchers_own_classes_come_back() -> None:
+    assert recorded_value(Size.SMALL, described(Size.LARGE)) is Size.LARGE
+    assert recorded_value(Mode.FAST, described(Mode.EXACT)) is Mode.EXACT
+    assert type(recorded_value(np.str_("a"), "b")) is np.str_
+    assert recorded_value(Size.SMALL, 7) == 7
+    assert recorded_value(Size.SMALL, None) is None
+    assert recorded_value(len, None) is None
+
+
+def test_arrays_of_objects_are_described_one_by_one() -> None:
+    array = np.array([len, Client, None], dtype=object)
+    shown = [{"$function": "builtins.len"}, {"$class": f"{__name__}.Client"}, None]
+    assert described({"a": array, "b": array.reshape(1, 3), "c": np.array(len, dtype=object)}) == {
+        "a": shown, "b": [shown], "c": shown[0]
+    }  # fmt: skip
+    assert "0x" not in described(np.full(1 << 18, object()))
 
 
 class Client:

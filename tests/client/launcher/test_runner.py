@@ -1,7 +1,8 @@
-# ruff: noqa: NPY002, PLW0108
-# (set_seed seeds the global generator; fixtures act)
+# ruff: noqa: ARG002, NPY002, PLW0108
+# (set_seed seeds the global generator; fixtures act; samplers that look at nothing)
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ from rla_client.launcher import (
     wrap_experiment,
 )
 from rla_client.launcher.settle import settle
+from rla_client.launcher.training_state import TrainArgs
 
 
 class Algo:
@@ -267,6 +269,107 @@ def test_a_sampler_of_ones_own_may_give_any_batch_of_garage(tmp_path: Path, form
     runner.train(2, 5, store_paths=True)
     assert runner.total_env_steps == 20
     assert runner._stats.last_path is runner._stats.last_episode is runner.step_path
+
+
+PATHS = [{"rewards": np.ones(2)}, {"rewards": np.ones(3)}]
+
+
+class KeywordOnly:
+    def obtain_samples(self, itr: int, num_samples: int, *, agent_update: Any) -> Any:
+        assert isinstance(agent_update, Drawing)
+        return PATHS
+
+
+class NoUpdates:
+    def obtain_samples(self, itr: int, batch_size: int, whole_paths: bool = True) -> Any:
+        assert whole_paths is True
+        return iter(PATHS)
+
+
+class Swapped:
+    def obtain_samples(self, itr: int, num: int, env_update: Any, agent_update: Any) -> Any:
+        assert env_update is None
+        assert isinstance(agent_update, Drawing)
+        return map(dict, PATHS)
+
+
+@pytest.mark.parametrize("kind", [KeywordOnly, NoUpdates, Swapped])
+def test_a_sampler_of_ones_own_gets_what_it_takes_and_may_give_an_iterator(tmp_path: Path, kind: Any) -> None:
+    algo: Any = Algo()
+    algo.sampler = kind()
+    runner = runner_in(tmp_path, algo, "none")
+    assert runner.obtain_samples(0, 5) == PATHS
+    assert runner.obtain_episodes(0, 5) == PATHS
+    assert runner.total_env_steps == 10
+    if kind is not Swapped:
+        with pytest.raises(TypeError, match="env_update"):  # what is asked for is not dropped
+            runner.obtain_samples(0, 5, env_update=Counting())
+
+
+def test_a_batch_without_paths_says_so(tmp_path: Path) -> None:
+    class Bare:
+        lengths = np.array([2, 3])
+
+    algo: Any = Algo()
+    algo.sampler = NoUpdates()
+    runner = runner_in(tmp_path, algo, "none")
+    for batch in (Bare(), None, {"rewards": np.ones(2)}):
+        algo.sampler.obtain_samples = lambda *_, given=batch: given
+        with pytest.raises(ArgumentError, match="gives no paths"):
+            runner.obtain_samples(0, 5)
+    algo.sampler.obtain_samples = lambda *_: Bare()
+    assert isinstance(runner.obtain_episodes(0, 5), Bare)
+
+
+class BaseSampler:
+    """Of the kind that garage 2020.06 had beside the others."""
+
+    def __init__(self, algo: Any, env: Any, size: int) -> None:
+        self.calls = [algo, env, size]
+
+    def start_worker(self) -> None:
+        self.calls.append("start")
+
+    def obtain_samples(self, itr: int, batch_size: int) -> Any:
+        self.calls.append(batch_size)
+        return PATHS
+
+    def shutdown_worker(self) -> None:
+        self.calls.append("end")
+
+
+class SwappedSampler(LocalSampler):
+    @classmethod
+    def from_worker_factory(cls, worker_factory: Any, *, envs: Any, agents: Any) -> Any:  # type: ignore[override]
+        return super().from_worker_factory(worker_factory, agents, envs)
+
+
+def test_a_sampler_class_of_ones_own_is_made_as_garage_does(tmp_path: Path) -> None:
+    algo = Algo()
+    runner = runner_in(tmp_path, algo, "none", sampler_cls=BaseSampler, sampler_args={"size": 3})
+    assert runner.obtain_samples(0, 5) == PATHS
+    sampler = runner._sampling._sampler
+    runner._sampling.end()
+    assert sampler.calls == [algo, runner._env, 3, "start", 5, "end"]
+    runner = runner_in(tmp_path, algo, "none", sampler_cls=SwappedSampler)
+    assert runner.obtain_episodes(0, 5).n_steps >= 5
+    runner._sampling.end()
+
+
+def test_what_restore_gives_is_a_copy_that_may_be_changed(tmp_path: Path) -> None:
+    runner = runner_in(tmp_path, Algo())
+    runner.train(1, 8)
+    arguments = runner.restore(tmp_path)
+    arguments.n_epochs += 10
+    arguments.store_paths = True
+    assert arguments.store_episodes
+    assert (runner._train_args.n_epochs, runner._train_args.store_episodes) == (1, False)
+    of_release_0 = (
+        b"ccopy_reg\n_reconstructor\np0\n(crla_client.launcher.training_state\nTrainArgs\np1\nc__builtin__\n"
+        b"object\np2\nNtp3\nRp4\n(lp5\nI3\naI8\naI00\naI00\naI00\naI1\nab."
+    )
+    assert pickle.loads(of_release_0) == TrainArgs(3, 8, start_epoch=1)
+    assert pickle.dumps(TrainArgs(3, 8, start_epoch=1), 0) == of_release_0
 
 
 def test_restore_seeds_at_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,25 @@ def test_a_worker_of_the_users_own_with_garages_hooks() -> None:
     (worker,) = sampler._workers
     assert worker.bonus == 1.0
     assert worker.calls == ["start", "step", "step", "collect"] * 2
+
+
+class Foreign(DefaultWorker):
+    """Gives what workers of garage 2020.06 give."""
+
+    def rollout(self) -> Any:
+        paths = super().rollout().to_trajectory_list()
+        return SimpleNamespace(to_trajectory_list=lambda: paths)
+
+
+def test_a_worker_of_the_users_own_may_give_any_batch_of_garage() -> None:
+    both = [
+        LocalSampler(Alternating(), Counting(), seed=1, worker_class=one) for one in (DefaultWorker, Foreign)
+    ]
+    for ours, theirs in (
+        [sampler.obtain_samples(0, 8) for sampler in both],
+        [sampler.obtain_exact_episodes(2) for sampler in both],
+    ):
+        assert same(ours, theirs)
 
 
 class Weighted:

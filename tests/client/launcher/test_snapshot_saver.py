@@ -134,6 +134,35 @@ def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_another_process_waits_for_what_the_agent_has_yet_to_write(agent: Any, size: int) -> None:
+    program = (
+        "from rla_client.launcher import Snapshotter\n"
+        "print('loading', flush=True)\n"
+        "print(Snapshotter().load('shared')['w'][0])"
+    )
+
+    @wrap_experiment(log_dir="shared", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> None:
+        shots = Snapshotter(ctxt.snapshot_dir)
+        shots.save_itr_params(0, {"w": np.zeros(size)})
+        assert shots.wait(60)
+        agent.send_signal(signal.SIGSTOP)
+        shots.save_itr_params(1, {"w": np.ones(size)})
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
+            try:
+                assert reader.stdout is not None
+                assert reader.stdout.readline() == "loading\n"
+                with pytest.raises(subprocess.TimeoutExpired):
+                    reader.wait(0.5)
+            finally:
+                agent.send_signal(signal.SIGCONT)
+            assert reader.stdout.read() == "1.0\n"
+
+    experiment()
+
+
+@pytest.mark.slow
 def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
     agent: Any, wait_until: Callable[..., Any]
 ) -> None:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import pytest
+from support.forked import in_forked_child
 
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
 from rla_client.contract.retention import FETCHED_MARK
@@ -49,6 +53,30 @@ def test_last_of_more_than_ten_is_the_highest_number(tmp_path: Path) -> None:
     for itr in range(12):
         shots.save_itr_params(itr, {"itr": itr})
     assert shots.load()["itr"] == 11
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shots = Snapshotter("shots")
+    shots.save_itr_params(0, {"itr": 0})
+    monkeypatch.chdir("other")
+    shots.save_itr_params(1, {"itr": 1})
+    assert shots.load() == {"itr": 1}
+    assert os.listdir(tmp_path / "shots") == ["params.pkl"]
+    assert os.listdir() == []
+    assert shots.snapshot_dir == "shots"
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    two: Any = np.int64(2)
+    shots = Snapshotter(tmp_path, "gap", two)
+    shots.save_itr_params(two, {"itr": 2})
+    assert shots.load(itr=two) == {"itr": 2}
+    assert type(shots.snapshot_gap) is int
+    for wrong in (1.5, -1, "1", True):
+        with pytest.raises(ArgumentError):
+            shots.save_itr_params(wrong, {})  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
@@ -225,3 +253,60 @@ def test_a_second_snapshotter_of_the_folder_sees_each_save(tmp_path: Path) -> No
         first.save_itr_params(number, {"n": number, "ballast": b"x" * 3_000_000})
         assert second.load()["n"] == number
         assert Snapshotter(tmp_path / "elsewhere").load(tmp_path)["n"] == number
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The thread writes a snapshot when it gets a byte through this pipe."""
+    there, here = os.pipe()
+    write = Snapshotter._write
+
+    def when_told(self: Snapshotter, order: Any) -> None:
+        os.read(there, 1)
+        write(self, order)
+
+    monkeypatch.setattr(Snapshotter, "_write", when_told)
+    yield here
+    os.close(here)
+    os.close(there)
+
+
+def test_another_process_sees_each_save_that_has_returned(tmp_path: Path, held: int) -> None:
+    shots = Snapshotter(tmp_path)
+    for itr in range(2):
+        os.write(held, b"x" * (1 - itr))
+        shots.save_itr_params(itr, {"itr": itr})
+        assert shots.wait(60 * (1 - itr)) is (itr == 0)
+
+    def reads() -> bool:
+        assert not shots.wait(0.05)
+        pause = time.sleep
+
+        def release(seconds: float) -> None:  # it waits: the other may write
+            os.write(held, b"x")
+            pause(seconds)
+
+        time.sleep = release
+        return bool(shots.load() == {"itr": 1})
+
+    try:
+        assert in_forked_child(reads)
+    finally:
+        os.write(held, b"x")
+        assert shots.wait(60)
+    assert os.listdir(tmp_path) == ["params.pkl"]
+
+
+def test_what_a_process_did_not_write_before_it_ended_is_told(
+    tmp_path: Path, held: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    shots = Snapshotter(tmp_path)
+    os.write(held, b"x")
+    shots.save_itr_params(0, {"itr": 0})
+    assert shots.wait(60)
+    assert in_forked_child(lambda: shots.save_itr_params(1, {"itr": 1}) is None)
+    assert sorted(os.listdir(tmp_path))[1:] == ["params.pkl"]
+    for _ in range(2):
+        assert shots.load() == {"itr": 0}
+    assert caplog.text.count("ended before it was written") == 1
+    assert os.listdir(tmp_path) == ["params.pkl"]

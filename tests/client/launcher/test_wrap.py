@@ -26,6 +26,7 @@ from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError
 from rla_client.launcher import logger, outputs, set_seed, tabular
+from rla_client.launcher.directories import experiment_name
 from rla_client.launcher.settle import settle
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -60,6 +61,13 @@ def test_signature_and_arguments() -> None:
     for wrong in ({"name_parameters": "some"}, {"snapshot_mode": "last", "snapshot_gap": 3}, {"folder": "x"}):
         with pytest.raises(ValueError, match=r"\w"):
             wrap_experiment(**wrong)
+
+
+def test_names_have_no_addresses() -> None:
+    shown = {"act": json.dumps, "nested": [json.dumps], "thing": object(), "seed": 3, "t": torch.tensor(0.5)}
+    assert experiment_name("run", shown) == (
+        "run_act=json.dumps_nested=[<function dumps>]_thing=<object object>_seed=3_t=0.5"
+    )
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rla_client import logger, time_step_holder
@@ -104,6 +105,27 @@ def test_keep_best_and_every(manager: ExpManager) -> None:
     assert manager.flush(60)
     names = sorted(path.name for path in Path(str(manager.checkpoint_dir)).glob("*.pt"))
     assert names == ["checkpoint_2.pt", "checkpoint_4.pt", "checkpoint_6.pt"]
+
+
+def test_numbers_of_numpy_are_taken_and_wrong_rules_are_not_kept(manager: ExpManager) -> None:
+    one: Any = np.int64(1)
+    other = ExpManager()  # without a run, whose saver would look
+    for each in (manager, other):
+        each.new_saver(max_to_keep=one)
+        each.keep_best("loss", "min", one)
+        each.keep_every(one)
+        for wrong in (0, True, 1.5, "2"):
+            with pytest.raises(ArgumentError):
+                each.new_saver(max_to_keep=wrong)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentError):
+                each.keep_every(wrong)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentError):
+                each.keep_best("loss", "min", wrong)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError):
+            each.keep_best("loss", "most")
+        assert each.max_to_keep == 1
+    manager.save_checkpoint({"w": 1})
+    assert manager.load_checkpoint()[1] == {"w": 1}
 
 
 def test_saving_without_a_run_says_what_to_call() -> None:

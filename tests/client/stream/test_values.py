@@ -219,6 +219,15 @@ def test_hyper_parameters_of_every_kind_become_plain_data() -> None:
     }  # fmt: skip
 
 
+def test_keys_stay_apart_and_have_no_addresses() -> None:
+    plain = plain_hyper_param({1: "a", "1": "b", "1 #2": "c", json.dumps: 0, lambda: 0: 1, object(): 2})
+    here = f"{__name__}.test_keys_stay_apart_and_have_no_addresses.<locals>.<lambda>"
+    assert plain == {
+        "1": "a", "1 #2": "b", "1 #2 #2": "c", "json.dumps": 0, here: 1, "<object object>": 2
+    }  # fmt: skip
+    assert plain_hyper_param({"at": {"x at 0x10": 1}}) == {"at": {"x at 0x10": 1}}
+
+
 def test_parameters_in_omegaconf() -> None:
     from omegaconf import OmegaConf
 
