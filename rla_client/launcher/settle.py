@@ -79,7 +79,7 @@ def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
             continue  # all of it is written
         if not agent_alive(places):
             return "no agent runs that would write it; start one: rla-agent start --detach"
-        if not messenger.await_flushed(end, deadline):
+        if not messenger.await_flushed(end, deadline).done:
             return "the agent has not written it; see: rla-agent status"
     return ""
 

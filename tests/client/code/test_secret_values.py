@@ -29,7 +29,7 @@ SECRET = """
     access-token password passwd db_password smtpPassword secret client_secret secretKey credentials
     private_key access_key auth Authorization auth.token wandb.api_key api.key openai_key
     AWS_SECRET_ACCESS_KEY oauth2Token password2 api_key_1 hf_token dbpassword cookie webhook_url
-    GITHUB_PAT devops_pat tokens.github keys.openai db_pass api_keys
+    GITHUB_PAT devops_pat tokens.github keys.openai db_pass api_keys authkey sas_token llm_key SENTRY_DSN otp
 """.split()  # noqa: SIM905 - forty words
 HARMLESS = """
     key tokens num_tokens max_tokens token_dim tokenizer key_dim keyboard secretary n_keys author monkey

@@ -165,7 +165,8 @@ take_all()
 for free in range(24):
     messenger = Messenger(find_places(), autostart=False, config_path=None)
     assert messenger.send({"s": "nobody", "n": 1, "o": 0}, b"") is False
-    assert messenger.await_flushed({"s": "nobody", "n": 1, "o": 0, "m": False}, time.monotonic()).done is False
+    asked = {"s": "nobody", "n": 1, "o": 0, "m": False}
+    assert messenger.await_flushed(asked, time.monotonic()).done is False
     messenger.close()
     give_one()
 print("alive")
