@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKUP", "DEBUG", "DISABLED", "ERROR", "INFO", "WARN", "Logger", "ProfileKV", "backup", "configure",
     "debug", "dump", "dump_tabular", "dumpkvs", "error", "flush", "flush_rows", "get_current", "get_dir",
-    "get_tbx_writer", "get_time", "getkvs", "info", "log", "log_from_tf_summary", "log_key_value", "log_time_tracker",
-    "logkv", "logkv_mean", "logkvs", "ma_record_tabular", "open_time_tracker", "profile", "read_csv",
-    "read_json", "read_tb", "record", "record_mean", "record_tabular", "reset",
+    "get_tbx_writer", "get_time", "getkvs", "info", "log", "log_from_tf_summary", "log_key_value",
+    "log_time_tracker", "logkv", "logkv_mean", "logkvs", "ma_record_tabular", "open_time_tracker", "profile",
+    "read_csv", "read_json", "read_tb", "record", "record_mean", "record_tabular", "reset",
     "scoped_configure", "set_comm", "set_level", "set_time", "timestep", "warn",
 ]
 # fmt: on

@@ -38,7 +38,9 @@ class Kept(Volume):
         """Ask for a stream's present end; the list gets the answer."""
         answers: list[bool] = []
         end = segment_path(lone.writer.folder, 1).stat().st_size
-        self.put(Flush(b"client", lone.writer.name, 1, end, False, answers.append))
+        self.put(
+            Flush(b"client", lone.writer.name, 1, end, False, lambda done, _failed: answers.append(done))
+        )
         return answers
 
     def end(self) -> None:

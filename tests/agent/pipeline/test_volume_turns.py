@@ -53,7 +53,10 @@ class Asked:
         self.answers: list[bool] = []
         number = segment_numbers(stream.writer.folder)[-1]
         end = segment_path(stream.writer.folder, number).stat().st_size
-        volume.put(Flush(PEER, stream.writer.name, number, end, media, self.answers.append))
+        volume.put(Flush(PEER, stream.writer.name, number, end, media, self.answer))
+
+    def answer(self, done: bool, _failed: int) -> None:
+        self.answers.append(done)
 
 
 def test_a_commit_of_many_files_does_not_wait_for_jobs(
@@ -239,8 +242,8 @@ def test_a_flush_of_a_stream_that_was_just_taken_in_is_true(
     volume.put(Adopt(stream.writer.name, stream.writer.folder))
     volume.start()
     wait_until(lambda: not stream.writer.folder.exists(), what="the end of the stream")
-    volume.put(Flush(PEER, stream.writer.name, 1, 10, False, asked.answers.append))
-    volume.put(Flush(PEER, "never heard of", 1, 10, False, asked.answers.append))
+    volume.put(Flush(PEER, stream.writer.name, 1, 10, False, asked.answer))
+    volume.put(Flush(PEER, "never heard of", 1, 10, False, asked.answer))
     wait_until(lambda: asked.answers == [True, False], what="both answers")
 
 
@@ -252,8 +255,8 @@ def test_one_client_that_asks_again_and_again_waits_once(
     volume.start()
     wait_until(lambda: stream.writer.name in volume.streams)
     for _ in range(50):
-        volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done: None))
-    volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done: None))
+        volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done, _failed: None))
+    volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done, _failed: None))
     wait_until(lambda: len(volume._flushes._waiting) == 2)
     monkeypatch.setattr("rla_agent.pipeline.flush.GONE_S", 0.01)
     wait_until(lambda: not volume._flushes, what="forgetting clients that ask no more")
@@ -292,13 +295,13 @@ def test_only_something_new_that_is_asked_hurries_a_commit(
     wait_until(lambda: hasattr(volume, "_flushes"))
     desk = FlushWaiters(volume._database, volume._jobs)
     heard: list[bool] = []
-    asked = Flush(PEER, "coming", 1, 10, False, heard.append)
+    asked = Flush(PEER, "coming", 1, 10, False, lambda done, _failed: heard.append(done))
     desk.add(asked)
     assert desk.fresh
     desk.answer({}, lambda _stream: True)
     desk.add(asked)
     assert not desk.fresh
-    desk.add(Flush(PEER, "coming", 1, 20, False, heard.append))
+    desk.add(Flush(PEER, "coming", 1, 20, False, lambda done, _failed: heard.append(done)))
     assert desk.fresh
     assert heard == []
 
