@@ -41,6 +41,7 @@ from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.pipeline.commands import Adopt, Answer, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
+from rla_agent.pipeline.flush import NOTHING
 from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.quarantine import Unreadable
 from rla_agent.pipeline.reader import SpoolWatch
@@ -241,13 +242,14 @@ class Daemon:
         elif kind == MessageKind.FLUSH:
             answer = self._answerer(peer, name)
             if volume is None:
-                answer(name not in self._unreadable, 0)  # unknown: taken in long ago
+                answer(name not in self._unreadable, NOTHING)  # unknown: taken in long ago
             else:
                 volume.put(Flush(peer, name, number, offset, bool(header.get("m")), answer))
 
     def _answerer(self, peer: bytes, stream: str) -> Answer:
-        def answer(done: bool, failed: int) -> None:
-            self._wire.answer_later(peer, {"s": stream, "done": done, "failed": failed})
+        def answer(done: bool, failed: tuple[int, int]) -> None:
+            told = {"s": stream, "done": done, "failed": failed, "since": self.started}
+            self._wire.answer_later(peer, told)
 
         return answer
 

@@ -188,10 +188,10 @@ class JobQueue:
                     job.waits_for = self._internal_error(name, job.row.kind, error)
                     job.broken = True
                     continue
+                job.done = True
                 if error is not None:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
                     self._drop(job)
-                job.done = True
                 changed.append(name)
         return changed
 
@@ -199,9 +199,9 @@ class JobQueue:
         job.done = True
         self._failed[job.row.stream, self._is_media(job.row.kind)] += 1
 
-    def failed(self, stream: str, *, media: bool) -> int:
-        """How many jobs of a stream were dropped undone; media ones only count if asked for."""
-        return self._failed[stream, False] + (self._failed[stream, True] if media else 0)
+    def failed(self, stream: str) -> tuple[int, int]:
+        """How many jobs of a stream were dropped undone: media, others."""
+        return self._failed[stream, True], self._failed[stream, False]
 
     def forget(self, stream: str) -> None:
         """A stream is no more."""

@@ -155,7 +155,7 @@ def _media(kind: str) -> JobKind:
         if result.outcome is Outcome.LATER:
             raise RetryLaterError(result.reason)
         if result.outcome is Outcome.FAILED:
-            raise _failed(context, str(result.path), "failed", result.reason)
+            raise _failed(context, "/".join(job.name), "failed", result.reason)
 
     return JobKind(run, media=True)
 

@@ -11,7 +11,8 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes
 from rla_client.contract.opening import Opening
 
-Answer = Callable[[bool, int], None]  # all before is durable; files and jobs that could not be kept
+# all before is durable; how many media, and others, could not be kept
+Answer = Callable[[bool, tuple[int, int]], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from rla_agent.pipeline.commands import Flush
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase
 
+NOTHING = (0, 0)
 GONE_S = 10.0  # a client that still waits has asked again long before
 KEPT_ENDED = 10_000  # names of streams that were taken in to their end
 
@@ -63,11 +64,12 @@ class FlushWaiters:
         if stream is None and coming(flush.stream):
             return False
         if stream is None:
-            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream), 0)
+            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream), NOTHING)
         elif stream.removed or stream.parked or self._jobs.broken(stream.name, media=flush.media):
-            flush.answer(False, 0)
+            flush.answer(False, NOTHING)
         elif self._durable(stream, flush):
-            flush.answer(True, stream.given_up + self._jobs.failed(stream.name, media=flush.media))
+            media, others = self._jobs.failed(stream.name)
+            flush.answer(True, (media, others + stream.given_up))
         else:
             return False
         return True

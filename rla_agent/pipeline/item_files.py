@@ -21,6 +21,7 @@ from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, file_mode, open_folder, write_atomic
 from rla_client.contract.layout import check_relative
 from rla_client.contract.opening import Opening
+from rla_client.contract.retention import OWN_NAMES
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.snapshot_job import is_older
 
@@ -71,6 +72,9 @@ def _check_not_own(stream: Stream, file: ItemFile) -> None:
     Raises:
         UnsafeNameError: it would.
     """
+    if not OWN_NAMES.isdisjoint(file.path.split("/")):
+        message = f"item file {file.path!r} cannot be used: the name is the agent's"
+        raise UnsafeNameError(message)
     opening = stream.opening
     path = os.path.normpath(os.path.join(opening.root, opening.folders[file.kind], file.path))
     if path in {os.path.normpath(output.path) for output in stream.outputs} | {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-import socket
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,14 @@ from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.dealer import Dealer
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.files import open_folder
-from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, OUTPUT_NAMES, RunIndex, item_path
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CONSOLE,
+    DEFAULT_LOG_TYPES,
+    OUTPUT_NAMES,
+    RunIndex,
+    item_path,
+)
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
@@ -47,6 +54,7 @@ POLL_S = 0.05
 PATIENCE_S = 60.0  # without any progress, what is left is left and reported
 STOP_S = 20.0
 DRAIN_HOLDER = "drain"  # what the lock says of a process that serves nobody
+_CONSOLE_NUMBER = re.compile(r"(?<=^console)\.[0-9]{1,6}(?=\.txt$)")  # of a second capture
 OWN_FOLDER = ".rla-drain"  # beside the streams of a copied spool: positions of an interrupted drain
 
 
@@ -74,7 +82,7 @@ class RootMap:
         A spool of another machine names no interpreter: what it calls one is a file of this machine.
         """
         root = self.place(opening.root)
-        if not self.check or opening.host != socket.gethostname():
+        if not self.check:
             opening = opening._replace(python="")
         if self.check and root == opening.root:
             return opening
@@ -190,13 +198,15 @@ def _foreign_problem(opening: Opening, *, named: bool) -> str:
     It says itself where its files go, and may say what its maker likes: only folders of an item will do, and
     a plain folder that the user named.
     """
-    hidden = [name for name in (*opening.names.values(), *opening.table.split("/")) if name.startswith(".")]
-    if hidden:
-        return f"it would write the hidden file or folder {hidden[0]!r}"
     if not opening.table and dict(opening.folders) == {"log": "."}:
-        root = opening.root
+        root, hidden = opening.root, [name for name in opening.names.values() if name.startswith(".")]
+        if hidden:
+            return f"it would write the hidden file {hidden[0]!r}"
         return "" if named else f"it goes to the plain folder {root}; say so: --data-root {root}={root}"
-    renamed = any(OUTPUT_NAMES.get(output, name) != name for output, name in opening.names.items())
+    renamed = any(
+        OUTPUT_NAMES.get(output, name) != (_CONSOLE_NUMBER.sub("", name) if output == CONSOLE else name)
+        for output, name in opening.names.items()
+    )
     if RunIndex.parse(opening.index) is None or renamed:
         return "what it would write are not the files of a run in a database"
     for kind, folder in opening.folders.items():

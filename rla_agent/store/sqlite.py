@@ -99,7 +99,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: b
         message = f"{path} is of an earlier release, whose agent may serve it: rla-agent restart"
         raise EarlierFormatError(message)
     with transaction(db):
-        for step in steps[check_version(db, path, len(steps)) :]:
+        for step in steps[check_version(db, path, len(steps)) :]:  # asked again: nobody else changes it now
             if callable(step):
                 step(db)
                 continue

@@ -9,9 +9,8 @@ Which files may be unpickled in full: those that this user, or for a checkpoint 
 
 Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
 or any folder that leads to it (the rule stands in `contract.paths`), and when it did not come from the
-master or from a copied spool, which leave FOREIGN_MARK in the item's folder; a fork of what they bring
-keeps it. A checkpoint must also carry the stamp of the run that loads it: a fork or a chain copies files
-of other runs beside those of its own.
+master or from a copied spool, which leave FOREIGN_MARK in the item's folder. A checkpoint must also carry
+the stamp of the run that loads it: a fork or a chain copies files of other runs beside those of its own.
 The user's word (`trust=True`) is above all of this.
 """
 

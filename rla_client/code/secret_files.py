@@ -148,15 +148,18 @@ def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
     return [path for path in tracked if not os.path.islink(path) and not _is_below(path, dirty)]
 
 
-def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
-    """Of the first MAX_ASKED of these files, and of those below these folders, the ones in git's index."""
+def tracked_by_git(paths: Iterable[str], root: str) -> list[str] | None:
+    """Of the first MAX_ASKED of these files, and of those below these folders, the ones in git's index.
+
+    None where there is a repository, and git gives no answer.
+    """
     asked = list(paths)[:MAX_ASKED]
     if not asked or not _in_repository(root):
         return []
-    listed = (
-        ask_git(root, "--literal-pathspecs", "ls-files", "-z", "--recurse-submodules", "--", *asked) or b""
-    )
-    return [os.path.join(root, os.fsdecode(name)) for name in listed.split(b"\0") if name]
+    listed = ask_git(root, "--literal-pathspecs", "ls-files", "-z", "--recurse-submodules", "--", *asked)
+    if listed is None:
+        return None
+    return [os.path.normpath(os.path.join(root, os.fsdecode(name))) for name in listed.split(b"\0") if name]
 
 
 def _is_below(path: str, places: set[str]) -> bool:

@@ -186,7 +186,10 @@ def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[R
         return by_name is not None and not any(one.includes(path) for one in rules)
 
     doubtful = [path for path in chosen.values() if path not in kept and is_doubtful(path)]
-    left_out = set(doubtful) - set(tracked_by_git(doubtful, str(root)))
+    tracked = tracked_by_git(doubtful, str(root))
+    if tracked is None and not plan.sources_only:
+        return chosen  # rather too much than a file that the program needs
+    left_out = set(doubtful) - set(tracked or ())
     return {name: path for name, path in chosen.items() if path not in left_out}
 
 

@@ -18,6 +18,7 @@ FLOOR = 512  # files of a training rarely get that far, and the usual soft limit
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
 
 Identity = tuple[int, int]  # device and inode
+OwnNumber = tuple[int, Identity]
 
 
 def lowest_own() -> int:
@@ -53,16 +54,24 @@ def standard_taken() -> Iterator[None]:
     Where a program closed its standard streams they are the next ones that a file gets, and what a C library
     prints at that moment would be in it.
     """
-    taken = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
-    null = identity(taken[0])
+    taken: list[OwnNumber] = []
     try:
-        while taken[-1] < LEAST:
-            taken.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        os.close(taken.pop())
+        with suppress(OSError):  # no /dev/null here
+            while not all(map(_is_open, range(LEAST))):
+                number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                taken.append((number, identity(number)))
         yield
     finally:
-        for descriptor in taken:
-            close_own(descriptor, null)
+        for number, null in taken:
+            close_own(number, null)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_GETFD)
+    except OSError:
+        return False
+    return True
 
 
 def open_high(

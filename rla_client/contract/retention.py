@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,17 +36,18 @@ from rla_client.contract.files import (
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, TMP_DATA
 
 PRUNED_FOLDER = ".rla-pruned"
+DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
-# In an item's folder, where files of it came from the master or from a copied spool. Earlier releases gave
-# FETCHED_MARK to a checkpoint folder for this. It may name files (path → size, mtime_ns): those alone.
+# In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
+# Earlier releases gave FETCHED_MARK to a checkpoint folder for this.
 FOREIGN_MARK: Final = ".rla-foreign"
 MARKED_KINDS: Final = (LOG, CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds in which pickles may lie
+PICKLE_ENDINGS: Final = (".pkl", ".pt")  # of files that may be unpickled in full
+OWN_NAMES: Final = frozenset((PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))  # never sent
 NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
-MAX_MARK_BYTES: Final = 16 << 20
-DROPPED_NOTE: Final = ".rla-dropped"
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
 
@@ -264,38 +265,26 @@ def pruned_below(folder: str | os.PathLike[str]) -> tuple[int, int]:
 # -- what came from elsewhere --------------------------------------------------------------------
 
 
-def mark_foreign(folder: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
-    """Say that a folder, with all below it, holds what another machine wrote.
-
-    Args:
-        folder: of an item.
-        files: path below the folder → size and mtime_ns, where only these are meant, as they are now.
+def mark_foreign(folder: Path) -> None:
+    """Say that a folder of an item, with all below it, holds what another machine wrote.
 
     Raises:
         OSError: it could not be written.
     """
-    write_atomic(folder / FOREIGN_MARK, json.dumps({} if files is None else {"files": files}).encode())
+    if not os.path.lexists(folder / FOREIGN_MARK):
+        write_atomic(folder / FOREIGN_MARK, b"")
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a mark in the file's folder, or in one above it, says that another machine wrote the file."""
-    files = {Path(os.path.abspath(path)), Path(os.path.realpath(path))}
-    return any(
-        os.path.lexists(file.parent / FETCHED_MARK) or any(_is_meant(folder, file) for folder in file.parents)
-        for file in files
-    )
+    """Whether a mark in the file's folder, or in one above it, says that another machine wrote the file.
 
-
-def _is_meant(folder: Path, file: Path) -> bool:
-    """Whether the mark in a folder is there and means a file below; one that cannot be read means all."""
-    try:
-        mark = json.loads(read_small(folder / FOREIGN_MARK, MAX_MARK_BYTES))
-        meant = mark.get("files")
-        if not isinstance(meant, dict):
+    A mark that another user of this machine made (in /tmp, say) is none.
+    """
+    for file in {Path(os.path.abspath(path)), Path(os.path.realpath(path))}:
+        if os.path.lexists(file.parent / FETCHED_MARK):
             return True
-        found = os.stat(file, follow_symlinks=False)
-        return meant.get(str(file.relative_to(folder))) == [found.st_size, found.st_mtime_ns]
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError, AttributeError, RecursionError, BrokenFileError):
-        return True
+        for folder in file.parents:
+            with suppress(OSError):
+                if os.lstat(folder / FOREIGN_MARK).st_uid in {0, os.geteuid()}:
+                    return True
+    return False

@@ -10,8 +10,9 @@ name that a later snapshot has.
 
 `wait` (called where a training ends, and by `load`) returns when all are written; so does a normal exit.
 Other processes see a snapshot, too, once `save_itr_params` has returned: their `load` asks the agent for
-all that was in the spool by then, and an empty file `.rla-tmp-late-<pid>-<start>-<token>` tells of one that
-the thread of a living process has yet to write. What does not come is warned about.
+all that was in the spool by then, and an empty file in the state folder of this machine,
+`late/<folder>-<pid>-<start>-<token>`, tells of one that the thread of a living process has yet to write. What
+does not come is warned about.
 A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
 user's own process does it, on an explicit call, with the user's own files.
 """
@@ -19,6 +20,7 @@ user's own process does it, on an explicit call, with the user's own files.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import logging
 import os
 import queue
@@ -33,8 +35,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.files import file_problem
-from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
-from rla_client.contract.files import TEMP_PREFIX, atomic_file
+from rla_client.contract.errors import (
+    ArgumentError,
+    NotAFileError,
+    RlaError,
+    SnapshotError,
+    UntrustedCheckpointError,
+)
+from rla_client.contract.files import atomic_file
+from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
 from rla_client.contract.snapshot_job import encode_footer, saved_order
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
@@ -53,7 +62,8 @@ AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so late
 EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
 OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as they wait themselves
 POLL_S = 0.02
-_LATE = re.compile(re.escape(TEMP_PREFIX) + r"late-(\d+)-(\d+)-[0-9a-f]{16}")
+MARKS_FOLDER = "late"  # in the state folder
+_LATE = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-[0-9a-f]{16}")
 _NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
 _all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
@@ -159,14 +169,13 @@ class Snapshotter:
 
     def _mark(self, save: Save) -> Path | None:
         """Tell other processes of a snapshot that is on its way."""
-        if self._start is None:
-            return None
-        mark = self.folder / f"{TEMP_PREFIX}late-{self._pid}-{self._start}-{save.token}"
-        try:
+        with suppress(OSError, RlaError):  # no state folder: then others are not told
+            marks = find_places().state / MARKS_FOLDER
+            make_private(marks)
+            mark = marks / f"{self._key}-{self._pid}-{self._start}-{save.token}"
             mark.touch()
-        except OSError:  # the thread says what is wrong with the folder
-            return None
-        return mark
+            return mark
+        return None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
@@ -243,6 +252,7 @@ class Snapshotter:
         self._given = self.folder = Path(folder)
         with suppress(OSError):  # the working folder is gone
             self.folder = self._given.absolute()
+        self._key = _key_of(self.folder)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -300,6 +310,11 @@ class Snapshotter:
         self._reset()
 
 
+def _key_of(folder: Path) -> str:
+    """What stands for a folder in the names of marks."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
+
+
 def _saver_of(folder: Path) -> SnapshotSaver | None:
     outputs = current_outputs()
     return None if outputs is None else outputs.snapshot_saver(folder.absolute())
@@ -334,15 +349,19 @@ def _wait_for_others(folder: Path, timeout_s: float) -> bool:
 
 def _lives_late(folder: Path) -> bool:
     """Whether a living process, not this one, has yet to write a snapshot; marks of dead ones go."""
-    living = False
+    living, key, marks = False, _key_of(folder), find_places().state / MARKS_FOLDER
+    names: list[str] = []
     with suppress(OSError):
-        for mark in filter(None, map(_LATE.fullmatch, os.listdir(folder))):
-            pid, start = mark.groups()
-            if process_lives(f"{pid} {start}".encode()):
-                living = living or int(pid) != os.getpid()
-            else:
-                _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
-                os.unlink(folder / mark[0])
+        names = os.listdir(marks)
+    for mark in filter(None, map(_LATE.fullmatch, names)):
+        pid, start = mark[2], mark[3]
+        if process_lives(f"{pid} {start}".encode()):
+            living |= mark[1] == key and int(pid) != os.getpid()
+            continue
+        if mark[1] == key:
+            _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
+        with suppress(OSError):  # another one has seen it, too
+            os.unlink(marks / mark[0])
     return living
 
 

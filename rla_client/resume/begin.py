@@ -32,7 +32,7 @@ from rla_client.run.recording import WARN
 from rla_client.run.start import bind_recorders, capture_code, open_item, say_where, tell_folders
 from rla_client.run.trackers import clear_time
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.values import name_of, plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.resume.remote import Chained
@@ -50,7 +50,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
         time_step_holder.clear()
     clear_time()
     secrets = setup.secrets()
-    setup.info = make_info((name, secrets.value(name, value)) for name, value in setup.tracked)
+    setup.info = make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
     if runs.disabled() or runs.rank() > 0:
         disabled.begin(data, all_ranks=all_ranks)
         return
@@ -156,7 +156,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
     secrets, joined = setup.secrets(), os.environ.get(runs.RUN_VARIABLE)
-    setup.info = make_info((name, secrets.value(name, value)) for name, value in setup.tracked)
+    setup.info = make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
     try:
         if earlier is not None:
             return _behind(data, earlier, autostart=config.agent.autostart)

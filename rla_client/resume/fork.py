@@ -31,7 +31,8 @@ from rla_client.contract.layout import (
     TMP_DATA,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK, is_foreign, mark_foreign
+from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK, is_foreign
+from rla_client.run.current import warn
 from rla_client.run.item import Item
 from rla_client.run.run import Run
 
@@ -39,6 +40,7 @@ BEFORE_FORK = "before-fork"
 COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER)
 PLACED_S = 5.0  # for a living agent to put the logs in their places
 POLL_S = 0.02
+SNAPSHOT_ENDING = ".pkl"  # a .pt bears the stamp of its run
 NOT_FORKED = (
     "run.json",
     FETCHED_MARK,
@@ -91,12 +93,11 @@ def _free_name(source: Item, item: Item) -> str:
 def _copy(source: Path, target: Path, aside: str) -> None:
     """Copy the plain files below a folder; what lies in the way goes to the folder `aside`.
 
-    Files that another machine wrote are marked as such here, too, whatever the run itself writes later.
+    A launcher's snapshots that another machine wrote stay where they are: here they would be the user's own.
 
     Raises:
         OSError: a file cannot be read or written.
     """
-    foreign: dict[str, tuple[int, int]] = {}
     for file in _plain_files(source):
         below = file.relative_to(source)
         final = target / below
@@ -104,17 +105,10 @@ def _copy(source: Path, target: Path, aside: str) -> None:
         temp = temp_path(final)
         try:
             shutil.copy2(file, temp, follow_symlinks=False)
-            if is_foreign(file):
-                if not foreign:
-                    mark_foreign(target)  # all, until it is known which
-                found = temp.stat()
-                foreign[str(below)] = found.st_size, found.st_mtime_ns
             _place(temp, final, target / aside / below)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temp)
-    if foreign:
-        mark_foreign(target, foreign)
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:
@@ -123,7 +117,9 @@ def _plain_files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not _left_out(name)]
         for name in names:
             path = Path(here, name)
-            if not _left_out(name) and stat.S_ISREG(os.lstat(path).st_mode):
+            if name.endswith(SNAPSHOT_ENDING) and is_foreign(path):
+                warn(f"{path} is not taken over: it came from another machine, and a snapshot runs code")
+            elif not _left_out(name) and stat.S_ISREG(os.lstat(path).st_mode):
                 yield path
 
 

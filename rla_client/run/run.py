@@ -454,7 +454,8 @@ def _close_at_worker_end() -> None:
 def _close_at_exit() -> None:
     *noted, valid = _failure[-1] if _failure else ("finished", "", "", math.inf)
     for run in tuple(_open_runs):  # each leaves the list
-        went_on = run.logger.last_row.get(TIMESTAMP, 0) > valid
+        began = 0.0 if run.opening is None else run.opening.opened
+        went_on = max(began, run.logger.last_row.get(TIMESTAMP, 0)) > valid
         state, reason, details = ("finished", "", "") if went_on else noted
         with contextlib.suppress(OSError):
             run.close(state, reason, details)

@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,14 +43,28 @@ class Flushed(NamedTuple):
 
     Attributes:
         done: everything before the position is durable.
-        failed: files and jobs of the stream that this agent could not keep, so far.
+        since: of the answering agent, whose count begins anew with each of its lives.
+        media: figures and videos of the stream that it could not make, so far.
+        others: likewise files and checkpoints that it could not keep.
     """
 
     done: bool
-    failed: int
+    since: float = 0.0
+    media: int = 0
+    others: int = 0
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Flushed:
+        """Read an answer; earlier releases count nothing.
+
+        Raises:
+            TypeError, ValueError, OverflowError: it is none.
+        """
+        media, others = map(whole, fields.get("failed") or (0, 0))
+        return cls(bool(fields.get("done")), float(fields.get("since") or 0.0), media, others)
 
 
-NOT_FLUSHED = Flushed(done=False, failed=0)
+NOT_FLUSHED = Flushed(done=False)
 
 
 class Messenger:
@@ -219,7 +234,7 @@ class Messenger:
                 with suppress(RemoteProtocolError, TypeError, ValueError, OverflowError):
                     kind, fields, _body = decode_message(answer)
                     if kind == MessageKind.FLUSHED and fields.get("s") == header["s"]:
-                        return Flushed(bool(fields.get("done")), whole(fields.get("failed", 0)))
+                        return Flushed.from_fields(fields)
             elif not self.start_agent_if_none(at_once=True):
                 return NOT_FLUSHED
             elif not connected and self._places.data_socket != path:

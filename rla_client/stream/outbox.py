@@ -83,7 +83,7 @@ class Outbox:
         self.lost = 0
         self._reported_lost = 0
         self._told_lost = 0  # by `flush_kept`
-        self._told_failed = {True: 0, False: 0}  # likewise, with media and without
+        self._told = ("", 0.0, 0, 0)  # stream, agent, media, others
         self._places = places
         self._opening = opening
         self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
@@ -479,11 +479,15 @@ class Outbox:
     def flush_kept(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """As `flush`; once also False when something of what was put before was lost or could not be kept."""
         flushed = self._flush(timeout, media=media)
-        lost, self._told_lost = self.lost - self._told_lost, self.lost
         if not flushed.done:
             return False
-        told, self._told_failed[media] = self._told_failed[media], flushed.failed
-        failed = flushed.failed - (told if told <= flushed.failed else 0)  # less: by another agent
+        with self.lock:
+            lost, self._told_lost = self.lost - self._told_lost, self.lost
+            told, stream = self._told, "" if self._writer is None else self._writer.name
+            if told[:2] != (stream, flushed.since):
+                told = (stream, flushed.since, 0, 0)
+            failed = flushed.others - told[3] + (flushed.media - told[2] if media else 0)
+            self._told = (*told[:2], flushed.media if media else told[2], flushed.others)
         if failed:
             warn_rarely(
                 self._warned, "failed", "%d files of this run could not be kept; see: rla-agent logs", failed
@@ -519,6 +523,6 @@ class Outbox:
             self._writer.abandon()
         closed = self._closed
         self.lost = self._reported_lost = self._told_lost = 0
-        self._told_failed = {True: 0, False: 0}
+        self._told = ("", 0.0, 0, 0)
         self._reset()
         self._closed = closed

@@ -69,7 +69,7 @@ from rla_client.contract.layout import (
     component_problem,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FOREIGN_MARK, MARKED_KINDS, mark_foreign
+from rla_client.contract.retention import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 
 COMPARE_BYTES: Final = 4 << 20
 LONGEST_REST_S: Final = 60.0  # somebody watches
@@ -149,7 +149,7 @@ def _walk(
     session: Session, path: bytes, selection: Selection, tally: Tally, *, inside: bool
 ) -> Iterator[tuple[bytes, RemoteStat]]:
     for name, state in _listed(session, path, tally):
-        if name.startswith(b".rla-tmp-"):
+        if name.startswith(b".rla-tmp-") or os.fsdecode(name) in OWN_NAMES:
             continue
         problem = component_problem(os.fsdecode(name))
         if problem:
@@ -297,10 +297,9 @@ def fetch(
 def _mark_fetched(root: str, path: str) -> None:
     """Say, before it is here, that a file came from the master: it is not unpickled as one's own."""
     kind, item = path.split("/", 1)[0], _item_of_file(path)
-    if kind in MARKED_KINDS and item is not None:
+    if kind in MARKED_KINDS and item is not None and path.endswith(PICKLE_ENDINGS):
         with held_folder(root, f"{kind}/{item}") as folder:
-            if not os.path.lexists(folder / FOREIGN_MARK):
-                mark_foreign(folder)
+            mark_foreign(folder)
 
 
 def _partial_name(path: bytes, state: RemoteStat | None) -> str:

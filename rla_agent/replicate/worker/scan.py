@@ -24,7 +24,7 @@ from rla_agent.replicate.worker.source import folder_copy_mode, local_state
 from rla_client.contract.errors import BrokenFileError, RlaError
 from rla_client.contract.files import TEMP_PREFIX, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
-from rla_client.contract.retention import DROPPED_NOTE, FETCHED_MARK, FOREIGN_MARK, PRUNED_FOLDER
+from rla_client.contract.retention import OWN_NAMES
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.contract.textformat import printable
 
@@ -49,9 +49,7 @@ WAYS_OUT: Final = {
 }
 _OTHERWISE: Final = "check the disk or file server that holds it"
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_OWN: Final = frozenset(
-    map(os.fsencode, (PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))
-)  # the same, within items
+_OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
 
 
 class ScanError(RlaError):

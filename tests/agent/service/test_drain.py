@@ -18,16 +18,27 @@ from typing import Any
 import pytest
 import zmq
 from support.evil_figures import EVIL
+from support.waiting import wait_until
 
 from rla_agent.command.drain import parse_roots
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.service.control import left_behind
 from rla_agent.service.drain import DRAIN_HOLDER, RootMap, wait_durable
 from rla_agent.store.lock import AgentLock
+from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places, machine_key
-from rla_client.contract.protocol import Frame, MessageKind, decode_message, encode_message, frame_at
-from rla_client.contract.segments import base_path, segment_path
+from rla_client.contract.protocol import (
+    Frame,
+    FrameKind,
+    MessageKind,
+    decode_message,
+    encode_frame,
+    encode_message,
+    frame_at,
+    pack,
+)
+from rla_client.contract.segments import segment_path
 
 ROWS = 300
 NO_ID = "-e3b0c442"  # the hash of nothing
@@ -212,7 +223,7 @@ def evil(folder: Path, **changed: Any) -> None:
     segment.write_bytes(opening._replace(**changed).frame(1, 0, 0) + data[found.end :])
 
 
-@pytest.mark.parametrize("evil_part", ["folder", "name", "plain", "blobs", "base", "hidden"])
+@pytest.mark.parametrize("evil_part", ["folder", "name", "plain", "blobs", "hidden"])
 def test_a_copied_spool_says_not_itself_what_is_overwritten(
     spooled: Path, places: Places, tmp_path: Path, evil_part: str
 ) -> None:
@@ -234,20 +245,51 @@ def test_a_copied_spool_says_not_itself_what_is_overwritten(
     elif evil_part == "plain":
         evil(copy, root=str(precious.parent), table="", index="", folders={"log": "."},
              names={**own.names, "csv": "authorized_keys"})  # fmt: skip
-    elif evil_part == "blobs":
+    else:
         shutil.rmtree(stream / "blobs")
         (stream / "blobs").symlink_to(precious.parent)
-    else:
-        position = {"size": 0, "generation": 1, "file": "run.json", "rows": 0, "columns": []}
-        base = {"control": {"rows": 0}, "outputs": {"csv": position}}
-        os.rename(segment_path(stream, 1), segment_path(stream, 2))
-        base_path(stream, 2).write_text(json.dumps(base))
     done = drain("--spool", str(copy))
     assert (done.returncode, f"left: {stream.name}" in done.stdout) == (1, True), done
     assert precious.read_text() == "mine"
     assert os.listdir(precious.parent) == ["authorized_keys"]
     assert before == ((spooled / "warn.txt").read_bytes() if (spooled / "warn.txt").exists() else None)
     assert not (spooled / "progress.csv").exists()
+
+
+def test_a_base_names_no_file_but_its_outputs(agent: Any, tmp_path: Path) -> None:
+    """Base files say where the outputs stood; this one says that the CSV is run.json."""
+    process, log = train(tmp_path / "data", wait=True)
+    wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS)
+    agent.kill()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    copy = tmp_path / "saved"
+    shutil.copytree(agent.places.spool, copy)
+    (stream,) = copy.iterdir()
+    for base in stream.glob("*.base"):
+        content = json.loads(base.read_text())
+        content["outputs"]["csv"]["file"] = "run.json"
+        base.write_text(json.dumps(content))
+    assert list(stream.glob("*.base"))
+    done = drain("--spool", str(copy))
+    assert (done.returncode, "makes no sense" in done.stdout) == (1, True), done
+    assert "state" in json.loads((log / "run.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", [".rla-foreign", ".rla-pruned/note.json"])
+def test_a_copied_spool_does_not_take_its_mark_off(
+    spooled: Path, places: Places, tmp_path: Path, name: str
+) -> None:
+    copy = tmp_path / "saved"
+    shutil.copytree(places.spool, copy)
+    (stream,) = copy.iterdir()
+    with segment_path(stream, 1).open("ab") as segment:
+        segment.write(encode_frame(FrameKind.FILE, pack(["checkpoint", name, b"evil"])))
+        segment.write(encode_frame(FrameKind.FILE, pack(["checkpoint", "params.pkl", b"evil"])))
+    assert drain("--spool", str(copy)).returncode == 0
+    folder = tmp_path / "data" / "checkpoint" / spooled.relative_to(tmp_path / "data" / "log")
+    assert sorted(os.listdir(folder)) == [".rla-foreign", "params.pkl"]
+    assert file_problem(folder / "params.pkl") == "it came from another machine"
 
 
 @pytest.mark.usefixtures("spooled")

@@ -57,7 +57,6 @@ def test_the_newest_and_of_it_what_is_needed(master: Path, tmp_path: Path) -> No
         f"log/{TABLE}/{NEWER}/progress.csv",
         f"log/{TABLE}/{NEWER}/{FETCHED_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/checkpoint_20.pt",
-        f"log/{TABLE}/{NEWER}/{FOREIGN_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/{FOREIGN_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.state",
     }
@@ -103,7 +102,7 @@ def test_names_that_the_master_makes_up_stay_there(master: Path, tmp_path: Path)
     (master / "log" / TABLE / NEWER / "link").symlink_to("/etc/passwd")
     ask(master, tmp_path / "data")
     here = tmp_path / "data" / "log" / TABLE / NEWER
-    assert sorted(os.listdir(here)) == [FETCHED_MARK, FOREIGN_MARK, "progress.csv", "run.json"]
+    assert sorted(os.listdir(here)) == [FETCHED_MARK, "progress.csv", "run.json"]
 
 
 def test_what_was_written_into_the_copy_here_stays(master: Path, tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from rla_agent.replicate.pull.transfer import Selection, Tally, fetch, pull
 from rla_client.checkpoint.files import file_problem
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError, UnsafeNameError
-from rla_client.contract.retention import FOREIGN_MARK
 
 OTHER = "other/2026/11/22/09-30-01-000002_10.0.0.5_&lr=0.01"
 
@@ -208,7 +207,7 @@ def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> N
         tally = pull(Growing(str(remote)), str(root), Selection(kinds=("log",), table="task"))
         assert (tally.files, tally.failed) == (1, [])
     assert there.read_bytes().startswith((root / there.relative_to(remote)).read_bytes())
-    assert sorted(os.listdir((root / there.relative_to(remote)).parent)) == [FOREIGN_MARK, "progress.csv"]
+    assert sorted(os.listdir((root / there.relative_to(remote)).parent)) == ["progress.csv"]
 
 
 @pytest.mark.parametrize(
