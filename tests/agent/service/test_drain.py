@@ -276,6 +276,17 @@ def test_a_base_names_no_file_but_its_outputs(agent: Any, tmp_path: Path) -> Non
     assert "state" in json.loads((log / "run.json").read_bytes())
 
 
+def test_a_second_capture_of_the_console_is_no_other_file(
+    spooled: Path, places: Places, tmp_path: Path
+) -> None:
+    copy = tmp_path / "saved"
+    shutil.copytree(places.spool, copy)
+    own = read_opening(next(copy.iterdir()))[0]
+    evil(copy, names={**own.names, "console": "console.2.txt"})
+    assert drain("--spool", str(copy)).returncode == 0
+    assert stored(spooled) == list(range(ROWS))
+
+
 @pytest.mark.parametrize("name", [".rla-foreign", ".rla-pruned/note.json"])
 def test_a_copied_spool_does_not_take_its_mark_off(
     spooled: Path, places: Places, tmp_path: Path, name: str

@@ -123,7 +123,9 @@ def test_gitignore_rules_hold_as_in_git(tmp_path: Path) -> None:
     assert by_name == by_rules == by_file
 
 
-def test_logs_beside_the_code_stay_out_unless_named_or_tracked(tmp_path: Path) -> None:
+def test_logs_beside_the_code_stay_out_unless_named_or_tracked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "project"
     outputs = ["train.log", "nohup.out", "slurm-17.out", "run.err", "stdout", "deep/log.txt"]
     kept = ["a.csv", "log.py", "notes.txt", "rule.log", "run.log", "stdout.py", "tracked.log", "wanted.log"]
@@ -136,6 +138,8 @@ def test_logs_beside_the_code_stay_out_unless_named_or_tracked(tmp_path: Path) -
     assert chosen(plan) == kept
     built = BackupPlan(root, lib_mode=True, lib_dir="deep", run_files=("log.py",))
     assert chosen(built) == ["log.py", "log.txt"], "what was built is no log of a run"
+    monkeypatch.setenv("PATH", "")
+    assert set(chosen(plan)) == {*outputs, *kept}, "without git nobody knows what the program needs"
 
 
 def test_rules_of_a_file_above_the_project_start_from_its_folder(tmp_path: Path) -> None:
