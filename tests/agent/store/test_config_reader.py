@@ -182,7 +182,7 @@ def test_one_file_for_the_machine_whatever_project_starts_the_agent(
 
     by_client = settings_in_force(project, autostarted=True)
     assert (by_client.agent.idle_exit_s, by_client.agent.stall_s) == (600.0, 1800.0)
-    assert by_client.agent.console_max_bytes == 3, "no setting of the machine"
+    assert by_client.agent.console_max_bytes == AgentConfig().console_max_bytes
     assert set(by_client.sources.values()) == {"default"}
 
     machine.parent.mkdir()
