@@ -246,6 +246,8 @@ def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
         order = np.argsort(keys, kind="stable")
         keys, table_codes, index_codes = keys[order], table_codes[order], index_codes[order]
         xs, ys = xs[order], ys[order]
+    if not len(keys):
+        return {}
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     ends = [*starts[1:].tolist(), len(keys)]
     table_names, index_names = tables.categories.tolist(), indexes.categories.tolist()
