@@ -122,6 +122,15 @@ def test_show_tells_everything(rla: Rla, root: Path, make_run: MakeRun) -> None:
     assert facts["metrics"]["return"] == 49.5
 
 
+def test_show_names_the_tables_of_workers(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    folder = root / "log" / "task" / make_run()
+    for name in ("progress.p7.csv", "progress.rank1.csv", "progress.old-1.csv", "log.p7.txt"):
+        (folder / name).write_text("x,time-step\n1,0\n")
+    assert "progress.p7.csv, progress.rank1.csv\n" in rla("show", "-d", str(root)).stdout
+    told = json.loads(rla("show", "--json", "-d", str(root)).stdout)
+    assert told["worker_tables"] == ["progress.p7.csv", "progress.rank1.csv"]
+
+
 def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
     make_run()
     for command in ("ls", "show"):
