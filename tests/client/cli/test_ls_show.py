@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -148,6 +149,29 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
         heavy = done.stderr.strip().splitlines()[-1]
         assert "pandas" not in heavy
         assert "matplotlib" not in heavy
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may read everything")
+def test_what_others_keep_to_themselves_does_not_hide_the_rest(root: Path, make_run: MakeRun) -> None:
+    for number, table in enumerate(("open", "open", "closed")):
+        make_run(number=number, table=table, kinds=("log",))
+    mine, theirs = sorted(root.glob("log/open/2026/11/21/*"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    humble = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*humble, sys.executable, "-m", "rla_client.cli.app", "ls", "--json", "-d", str(root)]
+    folders = (theirs, root / "log" / "closed")
+    try:
+        for folder in folders:
+            folder.chmod(0)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert [row["value"] for row in json.loads(done.stdout)] == [4.5, None]
+    assert done.stderr == f"warning: left out, as you may not read it: {root}/log/closed\n"
+    again = json.loads(subprocess.run(command, capture_output=True, env=environment, check=True).stdout)
+    assert [row["value"] for row in again] == [4.5, 4.5, 4.5]
+    assert mine.name in again[0]["run"]
 
 
 def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:
