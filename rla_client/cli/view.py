@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import replace
@@ -191,7 +192,7 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
     def key(record: Record) -> tuple[int, float, str]:
         value = RowView(record, now).get(name)
         if isinstance(value, int | float):
-            return (1, float(value), "")
+            return (0, 1.0, "") if math.isnan(value) else (1, float(value), "")
         return (0, 0.0, "") if value is None else (2, 0.0, str(value))
 
     return sorted(records, key=key, reverse=sort.startswith("-"))

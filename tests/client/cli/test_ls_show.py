@@ -54,6 +54,10 @@ def test_ls_sorts_filters_and_chooses_columns(rla: Rla, root: Path, make_run: Ma
         ["0.5", "0", "0"],
         ["0.3", "2", "1"],
     ]
+    (table,) = root.glob("log/task/2026/11/21/09-30-01*/progress.csv")
+    table.write_text("return,time-step,timestamp\nnan,0,1\n")
+    done = rla("ls", "task", "-d", str(root), "-c", "return", "--sort", "return", "--csv")
+    assert done.stdout.split() == ["return", "nan", "0.0", "1.0"]
     assert len(rla("ls", "-d", str(root), "-n", "2").stdout.splitlines()) == 3
     assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
 
