@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
@@ -109,6 +110,7 @@ def main() -> None:
         sys.stdout.write(f"{found}\n" if found else "")
         return
     escape_unprintable(sys.stdout, sys.stderr)
+    warnings.formatwarning = lambda message, *_: f"warning: {_lines(message)}\n"  # without a line of code
     if len(sys.argv) == 1:
         sys.stdout.write(FIRST_DAY)
         return

@@ -85,12 +85,14 @@ def plot(
         ),
     ] = None,
     band: Annotated[str, typer.Option(help="ci, iqm, stderr, std, range, median or none.")] = "ci",
-    smooth: Annotated[float, typer.Option(help="Moving average over this many points.")] = 0.0,
+    smooth: Annotated[float, typer.Option(min=0.0, help="Moving average over this many points.")] = 0.0,
     x: Annotated[
         str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
     ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.", show_default=False)] = None,
-    width: Annotated[float, typer.Option(help="Width in inches; 3.3 is one column of a paper.")] = 3.3,
+    width: Annotated[
+        float, typer.Option(min=1.0, help="Width in inches; 3.3 is one column of a paper.")
+    ] = 3.3,
     ylabel: Annotated[
         str | None, typer.Option(help="Label of the y axis; default: the metric's name.", show_default=False)
     ] = None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -190,7 +192,7 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
     def key(record: Record) -> tuple[int, float, str]:
         value = RowView(record, now).get(name)
         if isinstance(value, int | float):
-            return (1, float(value), "")
+            return (0, 1.0, "") if math.isnan(value) else (1, float(value), "")
         return (0, 0.0, "") if value is None else (2, 0.0, str(value))
 
     return sorted(records, key=key, reverse=sort.startswith("-"))
@@ -404,6 +406,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
+        "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
         "run_file": _run_file(run),
         "problems": list(record.problems),
@@ -414,6 +417,12 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     from rla_client.contract.retention import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _worker_tables(run: Run) -> list[str]:
+    """`progress.<label>.csv` of a run, without what was set aside."""
+    names = (path.name for path in Path(run.folder(LOG)).glob("progress.*.csv"))
+    return sorted(name for name in names if not name.startswith("progress.old-"))
 
 
 def _run_file(run: Run) -> dict[str, Any]:
@@ -445,13 +454,13 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         if count:
             items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
     say(f"items\n{pairs_text(items)}")
-    checkpoints = run.checkpoints
-    if checkpoints:
-        names = ", ".join(path.name for path in checkpoints[-5:])
-        say(f"checkpoints\n  {cut(clean(names), width() - 2)}")
-    pruned = _pruned_checkpoints(run)
-    if pruned:
-        say(f"checkpoints on the master, fetched when loaded\n  {cut(clean(', '.join(pruned)), width() - 2)}")
+    for title, names in (
+        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
+        ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
+        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
+    ):
+        if names:
+            say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
     _print_charts(run, metrics)
     _print_traceback(run)
     for problem in record.problems:

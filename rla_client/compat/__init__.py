@@ -137,7 +137,10 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_log.const": _EASY_CONST,
     "RLA.const": _CONST,
     "RLA.easy_plot": {},
-    "RLA.easy_plot.plot_func_v2": {"plot_func": ("rla_client", "plot_func")},
+    "RLA.easy_plot.plot_func_v2": {
+        "plot_func": ("rla_client", "plot_func"),
+        "default_key_to_legend": ("rla_client.plot.frames", "default_key_to_legend"),
+    },
     "RLA.easy_plot.plot_func": {"plot_func": ("rla_client", "plot_func")},
     "RLA.easy_plot.plot_saved_images": {"plot_saved_images": ("rla_client", "plot_saved_images")},
     "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},

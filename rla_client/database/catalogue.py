@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
 from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
-from rla_client.database.tree import day_items, find_days, find_tables
+from rla_client.database.tree import day_items, find_days, find_tables, tell_closed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -156,14 +156,23 @@ class Catalogue:
     def _scan_days(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         for kind in DEFAULT_LOG_TYPES:
             for table in find_tables(self._root, (kind,)):
-                for day in find_days(self._root, kind, table):
-                    with suppress(FileNotFoundError, NotADirectoryError):
-                        yield (kind, table, day), os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
+                try:
+                    for day in find_days(self._root, kind, table):
+                        with suppress(FileNotFoundError, NotADirectoryError):
+                            found = os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
+                            yield (kind, table, day), found
+                except PermissionError as error:
+                    tell_closed(error)
 
     def _list_day(self, table: str, day: str) -> None:
         kinds: dict[str, list[str]] = {}
         for kind in DEFAULT_LOG_TYPES:
-            for item in day_items(self._root, kind, table, day):
+            try:
+                items = day_items(self._root, kind, table, day)
+            except PermissionError as error:
+                tell_closed(error)
+                continue
+            for item in items:
                 kinds.setdefault(item.index, []).append(kind)
         low, high = f"{day}/", f"{day}0"  # "0" follows "/" in ASCII
         known = dict(
@@ -360,7 +369,7 @@ class Signatures:
         if self._day != (table, day):
             self._close()
             self._day = (table, day)
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
         if self._folder < 0:
             return _NO_LOG
@@ -373,6 +382,8 @@ class Signatures:
             csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
         except (FileNotFoundError, NotADirectoryError):
             pass
+        except PermissionError:  # the run's folder is not for us, until it is
+            return ""
         else:
             mtime, ctime = csv.st_mtime_ns, csv.st_ctime_ns
             text = f"{text},{csv.st_ino},{csv.st_size},{mtime},{ctime}"

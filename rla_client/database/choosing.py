@@ -8,12 +8,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, RunIndex
 from rla_client.contract.spelling import ends_in, full_name, listed, near, unknown
 from rla_client.database.records import Record, short_name, shown_name, tracked_texts
 from rla_client.database.rows import ALIASES, FIELDS
+
+if TYPE_CHECKING:
+    from rla_client.database.where import Where
 
 # Student's t, 97.5 %, by degrees of freedom from 1
 LAST = "@last"
@@ -166,6 +170,16 @@ def full_names(
         elif not lenient:
             raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}")
     return found
+
+
+def spell(test: Where, records: Sequence[Record]) -> None:
+    """Tell a filter how the runs spell its names; see `full_names`.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    lacked = full_names(test.may_lack, records, lenient=True)
+    test.full = lacked | full_names(test.names - test.may_lack, records)
 
 
 def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:

@@ -10,6 +10,7 @@ have a column.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -100,7 +101,7 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
     """
     if header.count(b",") > MAX_COLUMNS:
         raise BrokenFileError(os.fspath(path), f"it has more than {MAX_COLUMNS} columns")
-    rows = _rows(path, header)
+    rows = _rows(path, header.removeprefix(codecs.BOM_UTF8))  # a spreadsheet's
     return tuple(rows[0]) if rows else ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import tempfile
 import time
@@ -99,7 +100,7 @@ def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str,
     found = {}
     for record in records:
         folder = data_root / LOG / record.table / record.index / "tb"
-        if folder.is_dir():
+        if os.path.isdir(folder):  # not one that may not be read
             found[f"{record.table}/{record.index}"] = folder
     return found
 

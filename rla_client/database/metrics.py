@@ -61,6 +61,6 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | No
     mean = sum(values) / count
     if count == 1:
         return mean, None
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
+    spread = math.hypot(*(value - mean for value in values)) / math.sqrt((count - 1) * count)  # no overflow
     t = _T[count - 2] if count - 1 <= len(_T) else 1.96 + 2.42 / (count - 1)
     return mean, t * spread

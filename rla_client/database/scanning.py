@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import COLUMNS, record_of
-from rla_client.database.choosing import full_names
+from rla_client.database.choosing import spell
 from rla_client.database.live import with_live_states
 from rla_client.database.records import Record
 from rla_client.database.rows import ALIASES, FIELDS, RowView
@@ -38,10 +38,9 @@ def fitting(data_root: Path, rows: Sequence[Row], test: Where, now: float) -> li
         now: Unix seconds.
 
     Raises:
-        UnknownNameError: none passes, and no run has one of the names.
+        UnknownNameError: no run has one of the names.
     """
-    records = _Records(rows)
-    test.full = full_names(test.names, records, lenient=True)
+    spell(test, _Records(rows))
     told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
     known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
     chosen = []
@@ -49,8 +48,6 @@ def fitting(data_root: Path, rows: Sequence[Row], test: Where, now: float) -> li
         record = known.get(row[:2])
         if test(RowView(record, now) if record is not None else _Scanned(row, now)):
             chosen.append(record or record_of(row))
-    if not chosen:
-        full_names(test.names, records)
     return chosen
 
 

@@ -8,6 +8,7 @@ comes from files, so control characters are shown as `?` and never reach the ter
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from rla_client.contract.textformat import indented
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
 MIN_CELL = 6
+MAX_WHOLE = 2.0**53  # up to here each whole number is a float of its own
 _Value = TypeVar("_Value")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STATE_COLOURS = {
@@ -187,8 +189,19 @@ def pairs_text(
 
 
 def json_text(value: object) -> str:
-    """JSON of plain data; what is none becomes text."""
-    return json.dumps(value, default=str, indent=1, ensure_ascii=False)
+    """JSON of plain data; what is none becomes text, and so do NaN and infinities, which JSON has not."""
+    try:
+        return json.dumps(value, default=str, indent=1, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=str, indent=1, ensure_ascii=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def csv_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -206,5 +219,5 @@ def bytes_text(count: float) -> str:
 
 
 def plain(value: _Value) -> _Value | int:
-    """Time-steps that are whole as ints, for people."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Time-steps that are whole as ints, for people; the last digits of a larger number mean nothing."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE else value

@@ -12,6 +12,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -84,8 +85,13 @@ def _is_text(name: str) -> bool:
     return True
 
 
+def tell_closed(error: PermissionError) -> None:
+    """Warn of a folder that is left out, because somebody else made it for himself alone."""
+    warnings.warn(f"left out, as you may not read it: {error.filename}", stacklevel=3)
+
+
 def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> list[str]:
-    """Names of all task tables, sorted."""
+    """Names of all task tables, sorted; those that may not be read are left out, with a warning."""
     found: set[str] = set()
     for kind in kinds:
         found.update(_tables_below(data_root / kind, "", MAX_TABLE_DEPTH))
@@ -93,7 +99,14 @@ def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> li
 
 
 def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
-    for name in list_names(folder):
+    try:
+        names = list_names(folder)
+    except PermissionError as error:
+        if not table:
+            raise
+        tell_closed(error)
+        return
+    for name in names:
         child = folder / name
         if not _is_text(name) or not child.is_dir():
             continue

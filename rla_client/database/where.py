@@ -7,18 +7,21 @@ belongs to the name (`time-step > 100`). The names of columns that `rla ls` prin
 understood, too, where no hyper-parameter or metric is called so. `run` is the date of a run, and equal to
 its whole index, too, which is what `rla ls --json` calls so. Only comparisons,
 `and`, `or`, `not`, `in`, `is None`, literals and lists are understood: nothing is called and no
-attribute of an object is touched.
+attribute of an object is touched. `nan` and `inf` are numbers, and `loss == nan` holds where the loss is NaN.
 
-A run without the name fails each comparison with it (`name is None` holds). Numbers and text
-that spells the same number are equal, because old databases keep values as text.
+A run without the name fails each comparison with it, `!=` and `not in` too (`name is None` holds). Numbers
+and text that spells the same number are equal, because old databases keep values as text; a date is the
+number of its seconds (`time > '2026/11/21'`).
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -35,12 +38,21 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_NAN = float("nan")
+_NUMBERS = {"nan": _NAN, "inf": float("inf")}
+_DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 MAX_LENGTH = 10_000
 MAX_DEPTH = 100
 
 
 class Where:
-    """A compiled filter. `names` are those it asks for; `full` says how rows spell them, where otherwise."""
+    """A compiled filter.
+
+    Attributes:
+        names: that it asks for.
+        may_lack: those of them that it compares with None, so that no run need have them.
+        full: how rows spell them, where otherwise.
+    """
 
     def __init__(self, text: str) -> None:
         """Compile.
@@ -50,6 +62,7 @@ class Where:
         """
         self.text = text
         self.names: set[str] = set()
+        self.may_lack: set[str] = set()
         self.full: dict[str, str] = {}
         self._quoted: dict[str, str] = {}
         if len(text) > MAX_LENGTH:
@@ -58,10 +71,10 @@ class Where:
         try:
             tree = ast.parse(source, mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason = (
-                "a single = was used, compare with ==" if re.search(r"[^=!<>]=[^=]", text) else str(error)
-            )
-            raise _fault(text, reason) from error
+            reason = getattr(error, "msg", None) or str(error)
+            if re.search(r"[^=!<>]=[^=]", text):
+                reason = "a single = was used, compare with =="
+            raise _fault(text, reason if source else "it is empty") from error
         if _depth(tree) > MAX_DEPTH:
             raise _fault(text[:40] + "…", f"it is nested more than {MAX_DEPTH} deep")
         self._test = self._compile(tree.body)
@@ -98,12 +111,17 @@ class Where:
         return self._compile_name(node)
 
     def _number(self, node: ast.UnaryOp) -> Test:
-        if not isinstance(node.operand, ast.Constant) or not isinstance(node.operand.value, int | float):
+        operand = node.operand
+        number = operand.value if isinstance(operand, ast.Constant) else _NUMBERS.get(ast.unparse(operand))
+        if not isinstance(number, int | float):
             raise _fault(self.text, "a sign may only stand before a number")
-        value = -node.operand.value if isinstance(node.op, ast.USub) else node.operand.value
+        value = -number if isinstance(node.op, ast.USub) else number
         return lambda _: value
 
     def _compile_name(self, node: ast.expr) -> Test:
+        if isinstance(node, ast.Name) and node.id in _NUMBERS:
+            number = _NUMBERS[node.id]
+            return lambda _: number
         return self._lookup(self._name(node))
 
     def _dashed(self, node: ast.expr) -> str:
@@ -135,7 +153,13 @@ class Where:
 
     def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
         sides = [self._compile(side) for side in nodes]
-        steps = [(_comparer(op), sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
+        with_none = any(isinstance(side, ast.Constant) and side.value is None for side in nodes)
+        if with_none:
+            named = [side for side in nodes if isinstance(side, ast.Name | ast.Attribute | ast.BinOp)]
+            self.may_lack.update(map(self._dashed, named))
+        steps = [
+            (_comparer(op, with_none=with_none), sides[i], sides[i + 1]) for i, op in enumerate(node.ops)
+        ]
         if len(steps) == 1:  # 100,000 rows are compared, mostly so
             ((compare, first, second),) = steps
             return lambda row: compare(first(row), second(row))
@@ -160,18 +184,21 @@ def _holds_index(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(RunIndex.parse(node.value))
 
 
-def _comparer(op: ast.cmpop) -> Callable[[Any, Any], bool]:
+def _comparer(op: ast.cmpop, *, with_none: bool) -> Callable[[Any, Any], bool]:
     if isinstance(op, ast.Is | ast.IsNot):
         is_same = isinstance(op, ast.Is)
         return lambda left, right: (left is right) == is_same
     if isinstance(op, ast.In | ast.NotIn):
-        is_in = isinstance(op, ast.In)
-        return lambda left, right: _contains(right, left) == is_in
+        if isinstance(op, ast.In):
+            return lambda left, right: _contains(right, left)
+        return lambda left, right: left is not None and right is not None and not _contains(right, left)
     compare, ordered = _COMPARE[type(op)], not isinstance(op, ast.Eq | ast.NotEq)
 
     def compared(left: object, right: object) -> bool:
-        if ordered and (left is None or right is None):
+        if (ordered or not with_none) and (left is None or right is None):
             return False
+        if left is _NAN or right is _NAN:
+            return not ordered and bool(compare(_is_nan(left), _is_nan(right)))
         if isinstance(left, str) is not isinstance(right, str):
             left, right = _alike(left, right)
         try:
@@ -203,7 +230,13 @@ def _alike(left: object, right: object) -> tuple[Any, Any]:
 
 
 def _number_of(text: str, other: float) -> float:
-    return text == "True" if isinstance(other, bool) and text in {"True", "False"} else float(text)
+    if isinstance(other, bool) and text in {"True", "False"}:
+        return text == "True"
+    return datetime.fromisoformat(text.replace("/", "-")).timestamp() if _DATE.match(text) else float(text)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _fault(text: str, reason: str) -> ArgumentError:

@@ -53,6 +53,7 @@ BAND_NAMES = {  # for captions
     "median": "median, quartiles",
 }
 ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
+MAX_DRAWN = 1e300  # the difference of two, with a margin, is a number
 MAX_DECAYS = 300.0  # exp of it, times a value, is a number
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
@@ -246,6 +247,8 @@ def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
         order = np.argsort(keys, kind="stable")
         keys, table_codes, index_codes = keys[order], table_codes[order], index_codes[order]
         xs, ys = xs[order], ys[order]
+    if not len(keys):
+        return {}
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     ends = [*starts[1:].tolist(), len(keys)]
     table_names, index_names = tables.categories.tolist(), indexes.categories.tolist()
@@ -303,6 +306,8 @@ def _panel(
     metric: str,
     options: tuple[str, int, float],
 ) -> None:
+    import numpy as np
+
     band, resample, smooth = options
     parts = curves_of(gathered.points, metric)
     if not parts:
@@ -315,7 +320,9 @@ def _panel(
         if not found:
             continue
         xs, values = group_curves(found, resample, smooth)
-        centre, low, high = curve_band(values, band)
+        centre, low, high = (
+            np.where(np.abs(part) < MAX_DRAWN, part, np.nan) for part in curve_band(values, band)
+        )
         colour, line = look(place)
         axes.plot(xs, centre, color=colour, linestyle=line, label=label)
         if len(found) > 1 and band != "none":

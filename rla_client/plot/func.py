@@ -36,9 +36,9 @@ PLOT_FOLDER = "easy_plot"
 def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     data_root: str,
     task_table_name: str,
-    regs: Sequence[str],
-    split_keys: Sequence[str],
-    metrics: Sequence[str],
+    regs: str | Sequence[str],
+    split_keys: str | Sequence[str],
+    metrics: str | Sequence[str],
     use_buf: bool = False,  # noqa: ARG001 - RLA's flag; columns are always cached, and never stale
     verbose: bool = True,
     summarize_res: bool = True,
@@ -60,7 +60,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     Args:
         data_root: the database.
         task_table_name: task table.
-        regs: globs below the table.
+        regs: globs below the table; one may stand alone, as in the next two.
         split_keys: hyper-parameters whose values make the groups; a missing one counts as `NF`.
         metrics: columns of progress.csv.
         use_buf: taken and not needed.
@@ -91,6 +91,9 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         from matplotlib import pyplot as plt
 
     options = _style(style)
+    regs, split_keys, metrics = (
+        [one] if isinstance(one, str) else list(one) for one in (regs, split_keys, metrics)
+    )
     if regs2legends is not None and len(regs2legends) != len(regs):
         message = f"regs2legends needs one legend for each of the {len(regs)} regs, got {len(regs2legends)}"
         raise ArgumentError(message)
@@ -117,7 +120,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     panels = _panels(found, curves, metrics, joined, group_of, scale_dict or {})
     if not any(group.curves for groups in panels.values() for group in groups.values()):
         message = (
-            f"nothing to plot: {len(found)} run(s) of {task_table_name} match {list(regs)}, "
+            f"nothing to plot: {len(found)} run(s) of {task_table_name} match {regs}, "
             f"and none has numbers for {', '.join(metrics)}"
         )
         raise ArgumentError(message)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.choosing import full_names
+from rla_client.database.choosing import full_names, spell
 from rla_client.database.compare import differing_keys
 from rla_client.database.metrics import numeric
 from rla_client.database.records import Record, clock
@@ -94,12 +94,9 @@ def fitting(site: Site, text: object) -> list[int]:
     test = Where(text)
     entries = site.entries()
     records = [entry.record for entry in entries]
-    test.full = full_names(test.names, records, lenient=True)
+    spell(test, records)
     now = clock()
-    found = [entry.number for entry in entries if test(RowView(entry.record, now))]
-    if not found:
-        full_names(test.names, records)
-    return found
+    return [entry.number for entry in entries if test(RowView(entry.record, now))]
 
 
 def differing(site: Site, numbers: object) -> list[str]:

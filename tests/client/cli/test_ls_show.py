@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,10 @@ def test_ls_sorts_filters_and_chooses_columns(rla: Rla, root: Path, make_run: Ma
         ["0.5", "0", "0"],
         ["0.3", "2", "1"],
     ]
+    (table,) = root.glob("log/task/2026/11/21/09-30-01*/progress.csv")
+    table.write_text("return,time-step,timestamp\nnan,0,1\n")
+    done = rla("ls", "task", "-d", str(root), "-c", "return", "--sort", "return", "--csv")
+    assert done.stdout.split() == ["return", "nan", "0.0", "1.0"]
     assert len(rla("ls", "-d", str(root), "-n", "2").stdout.splitlines()) == 3
     assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
 
@@ -122,6 +127,15 @@ def test_show_tells_everything(rla: Rla, root: Path, make_run: MakeRun) -> None:
     assert facts["metrics"]["return"] == 49.5
 
 
+def test_show_names_the_tables_of_workers(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    folder = root / "log" / "task" / make_run()
+    for name in ("progress.p7.csv", "progress.rank1.csv", "progress.old-1.csv", "log.p7.txt"):
+        (folder / name).write_text("x,time-step\n1,0\n")
+    assert "progress.p7.csv, progress.rank1.csv\n" in rla("show", "-d", str(root)).stdout
+    told = json.loads(rla("show", "--json", "-d", str(root)).stdout)
+    assert told["worker_tables"] == ["progress.p7.csv", "progress.rank1.csv"]
+
+
 def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
     make_run()
     for command in ("ls", "show"):
@@ -139,6 +153,29 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
         heavy = done.stderr.strip().splitlines()[-1]
         assert "pandas" not in heavy
         assert "matplotlib" not in heavy
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may read everything")
+def test_what_others_keep_to_themselves_does_not_hide_the_rest(root: Path, make_run: MakeRun) -> None:
+    for number, table in enumerate(("open", "open", "closed")):
+        make_run(number=number, table=table, kinds=("log",))
+    mine, theirs = sorted(root.glob("log/open/2026/11/21/*"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    humble = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*humble, sys.executable, "-m", "rla_client.cli.app", "ls", "--json", "-d", str(root)]
+    folders = (theirs, root / "log" / "closed")
+    try:
+        for folder in folders:
+            folder.chmod(0)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert [row["value"] for row in json.loads(done.stdout)] == [4.5, None]
+    assert done.stderr == f"warning: left out, as you may not read it: {root}/log/closed\n"
+    again = json.loads(subprocess.run(command, capture_output=True, env=environment, check=True).stdout)
+    assert [row["value"] for row in again] == [4.5, 4.5, 4.5]
+    assert mine.name in again[0]["run"]
 
 
 def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:

@@ -28,7 +28,7 @@ from RLA.easy_log.log_tools import DeleteLogTool, ArchiveLogTool, ViewLogTool, F
 from RLA.easy_log.time_used_recorder import time_tracker
 from RLA.easy_log.const import *
 from RLA.easy_log.simple_mat_plot import *
-from RLA.easy_plot.plot_func_v2 import plot_func
+from RLA.easy_plot.plot_func_v2 import default_key_to_legend, plot_func
 from RLA.easy_plot import plot_saved_images
 from RLA.query_tool import experiment_data_query, single_experiment_query
 from RLA.const import DEFAULT_X_NAME, FRAMEWORK

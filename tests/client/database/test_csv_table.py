@@ -83,6 +83,12 @@ def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
         read_tail(path)
 
 
+def test_the_mark_that_a_spreadsheet_puts_first_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").write_text("return,time-step\n1.5,3\n", encoding="utf-8-sig")
+    assert read_tail(tmp_path / "progress.csv").last == {"return": 1.5, "time-step": 3}
+    assert read_columns(tmp_path / "progress.csv", ["return"])["return"].tolist() == [1.5]
+
+
 def test_a_large_table_is_sampled_from_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text("x,time-step\n" + "".join(f"{step}.5,{step}\n" for step in range(200_000)))

@@ -58,6 +58,7 @@ def test_the_interval_is_students() -> None:
     assert half == pytest.approx(3.182 * statistics.stdev(values) / 2)
     assert mean_and_interval([5.0]) == (5.0, None)
     assert mean_and_interval([]) == (None, None)
+    assert mean_and_interval([1e300, -1e300])[1] == pytest.approx(12.706e300)
     assert mean_and_interval([0.0, 1.0] * 50)[1] == pytest.approx(
         1.984 * statistics.stdev([0, 1] * 50) / 10, rel=1e-3
     )

@@ -84,3 +84,12 @@ def test_a_name_that_no_run_has_is_told(root: Path, make_run: MakeRun) -> None:
     make_run()
     with pytest.raises(UnknownNameError, match="seed"):
         database.open(root).records(where="sede == 3")
+
+
+@pytest.mark.parametrize("where", ["sede != 3", "not sede", "seed == 0 or sede == 3", "sede not in [3]"])
+def test_a_mistyped_name_does_not_pass_every_run(root: Path, make_run: MakeRun, where: str) -> None:
+    make_run(number=0)
+    db = database.open(root)
+    with pytest.raises(UnknownNameError, match="seed"):
+        db.records(where=where)
+    assert len(db.records(where="sede is None")) == len(db.records(where="sede == None or sede > 3")) == 1

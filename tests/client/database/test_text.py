@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.database.text import cut, table_text, text_width
+from rla_client.database.text import cut, json_text, plain, table_text, text_width
 
 
 def test_numbers_to_the_right_and_nothing_for_none() -> None:
@@ -22,6 +24,18 @@ def test_what_does_not_fit_is_cut_and_named() -> None:
 def test_names_and_values_from_files_never_reach_the_terminal_raw() -> None:
     text = table_text(["evil\x1b[31m"], [["\x1b]0;x\x07\u202e"], ["\ud800"]], 80)
     assert text.split("\n") == ["evil?[31m", "?]0;x??", "?"]
+
+
+def test_json_has_no_numbers_that_json_does_not_know() -> None:
+    found = {"a": [1.5, float("nan")], "b": ({"c": float("-inf")},), "d": None}
+    assert json.loads(json_text(found), parse_constant=pytest.fail) == {
+        "a": [1.5, "nan"], "b": [{"c": "-inf"}], "d": None,
+    }  # fmt: skip
+
+
+def test_whole_numbers_are_whole_as_far_as_a_float_knows() -> None:
+    assert [plain(value) for value in (3.0, 2.5, "3.0")] == [3, 2.5, "3.0"]
+    assert repr(plain(-1e308)) == "-1e+308"
 
 
 @given(

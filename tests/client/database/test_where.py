@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ ROW = {
     "perf/mse": 0.05,
     "a.b": 3,
     "flag": True,
+    "diverged": float("nan"),
+    "began": datetime(2026, 11, 21, 12).timestamp(),  # noqa: DTZ001 - local, as dates in filters are
 }
 
 
@@ -42,6 +45,15 @@ ROW = {
         ("lr == -0.001", False),
         ("flag == True", True),
         ("flag", True),
+        ("missing != 3", False),
+        ("missing not in [3]", False),
+        ("missing != None", False),
+        ("lr != None and 'c' not in tags", True),
+        ("diverged == nan and diverged != 3 and diverged != diverged", True),
+        ("lr == nan or missing == nan or missing == inf or diverged < nan", False),
+        ("lr != nan and lr < inf and lr > -inf", True),
+        ("began > '2026/11/20' and began < '2026-11-22T09:30'", True),
+        ("began > 'tomorrow'", False),
     ],
 )
 def test_filters(text: str, answer: bool) -> None:

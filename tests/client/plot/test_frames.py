@@ -119,3 +119,18 @@ def test_a_blank_cell_in_the_last_row_is_no_shorter_run(seeds: Path) -> None:
     file.write_text("\n".join(lines[:-3]) + "\n")
     database = open_database(seeds)
     assert "runs of different length" in notes(gather(database.runs(), "return", database=database))[0]
+
+
+def test_runs_without_a_number_are_refused_in_words(seeds: Path) -> None:
+    database = open_database(seeds)
+    with pytest.raises(ArgumentError, match="none of these runs has this metric with numbers"):
+        curves(database.runs(), "return", bound=-5)
+
+
+def test_values_near_the_largest_float_are_not_drawn(seeds: Path) -> None:
+    (table,) = seeds.glob("log/task/2026/11/21/*seed=0/progress.csv")
+    with table.open("a") as file:
+        file.write("1,1e308,110\n1,-1e308,120\n")
+    figure = curves(open_database(seeds).runs(), "return")
+    figure.savefig(io.BytesIO())
+    assert max(figure.axes[0].get_ylim()) < 100

@@ -41,6 +41,11 @@ def test_regs_as_groups_and_missing_split_keys(seeds: Path) -> None:
     assert set(bands) == {"nope=NF.net.size=64-se", "nope=NF.net.size=64-sr"}
 
 
+def test_one_name_may_stand_without_a_list(seeds: Path) -> None:
+    listed = plot_func(str(seeds), "task", ["2026/11/21/*"], ["lr"], ["return"])[1]
+    assert plot_func(str(seeds), "task", "2026/11/21/*", "lr", "return")[1] == listed
+
+
 @pytest.mark.parametrize("style", [{}, {"legend_outside": False}, {"pretty": True}, {"average_group": False}])
 def test_the_figure_stays_the_current_one_with_the_legends_as_given(
     seeds: Path, style: dict[str, Any]
