@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.user_scripts import COUNTER_ENV, Scripts
+from support.user_scripts import COUNTER_ENV, Scripts, read_scalars
 
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 
@@ -185,8 +185,12 @@ from rla_client.integrations.sb3 import RLACallback
 if __name__ == "__main__":
     envs = make_vec_env(Counter, 2, vec_env_cls=SubprocVecEnv)
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
-    model.learn(192, callback=RLACallback(64, video_freq=64, video_env=Counter(), video_length=5))
-    print("steps", model.num_timesteps)
+    filmed = Counter()
+    callback = RLACallback(64, video_freq=64, video_env=filmed, video_length=5)
+    model.learn(192, callback=callback)
+    assert filmed.episode == 2
+    model.learn(64, callback=callback)  # its steps begin anew
+    assert filmed.episode == 3
 """
     environment = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
     scripts.run(source, **environment)
@@ -226,3 +230,29 @@ second.learn(500, callback=RLACallback(), log_interval=50)
     assert [row["time/total_timesteps"] for row in theirs] == ["64", "128"]
     assert [row["time-step"] for row in first.rows()] == ["64", "128"]
     assert len(second.rows()) == 2
+
+
+@pytest.mark.slow
+def test_loggers_that_learn_makes_and_a_format_of_ones_own(scripts: Scripts) -> None:
+    scripts.run("""
+from stable_baselines3 import A2C
+from stable_baselines3.common.logger import Logger
+from rla_client import exp_manager
+from rla_client.integrations.sb3 import RLAOutputFormat, configure_sb3
+model = A2C("MlpPolicy", "CartPole-v1", device="cpu", tensorboard_log="tb")
+configure_sb3(model)
+model.learn(50, log_interval=10)
+later = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+later.learn(50)
+configure_sb3(later)
+later.learn(50, log_interval=10, reset_num_timesteps=False)
+exp_manager.close()
+alone = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+alone.set_logger(Logger(None, [RLAOutputFormat()]))
+alone.learn(50, log_interval=10)
+""")
+    first, later, alone = scripts.runs(3)
+    steps = [[row["time-step"] for row in run.rows()] for run in (first, later, alone)]
+    assert steps == [["50"], ["100"], ["50"]]
+    assert [step for step, _ in read_scalars(scripts.folder / "tb" / "A2C_1")["time/fps"]] == [50]
+    assert alone.table == "script"
