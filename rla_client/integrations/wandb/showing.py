@@ -57,7 +57,7 @@ def show(key: str, value: Any, step: float) -> None:
     elif isinstance(value, kinds.Unknown):
         return
     elif ours and isinstance(data, str | os.PathLike):
-        _keep(f"{step}-{name}{PurePath(data).suffix}", Path(data))
+        _keep(name, step, PurePath(data).suffix, Path(data))
     elif not isinstance(value, kinds.Lenient) and hasattr(data, "savefig"):
         MatplotlibRecorder.save(name, None if hasattr(data, "gcf") else data)  # pyplot itself
     elif isinstance(value, kinds.Image):
@@ -65,7 +65,7 @@ def show(key: str, value: Any, step: float) -> None:
     elif isinstance(value, kinds.Video) and not hasattr(data, "read"):
         _save_video(name, value)
     elif (content := _file_content(value)) is not None:
-        _keep(f"{step}-{name}{content[0]}", content[1])
+        _keep(name, step, *content)
     else:
         to_tensorboard(key, value, int(step))
 
@@ -85,8 +85,9 @@ def _file_content(value: Any) -> tuple[str, bytes] | None:
     return None
 
 
-def _keep(name: str, content: Path | bytes) -> None:
-    """Keep a file among the run's results."""
+def _keep(name: str, step: float, ending: str, content: Path | bytes) -> None:
+    """Keep a file among the run's results, the step before its name."""
+    name = str(PurePath(name).with_name(f"{step}-{PurePath(name).name}{ending}"))
     if exp_manager.run is None or exp_manager.run.outbox is None:
         return
     if isinstance(content, bytes) and len(content) <= MAX_FRAME_FILE:
@@ -183,7 +184,6 @@ def _send_event(_: Any, event: Any, *__: Any, **___: Any) -> None:
     current.event(_shown(event, current).SerializeToString(), event.wall_time, event.step)
     rows = scalar_rows(current)
     if rows is not None and event.HasField("summary"):
-        rows.sets_clock = True
         for tag, value in summary_scalars(event.summary):
             rows.add(tag, value, event.step, event.wall_time)
 
