@@ -223,6 +223,9 @@ wandb.log({"eval/acc": 0.6})
 wandb.log({"plain": 1})
 wandb.log({})
 assert wandb.run.step == 17, wandb.run.step
+import numpy as np
+for shade in (0, 200):
+    wandb.log({"eval/image": wandb.Image(np.full((4, 4), shade, np.uint8))})
 for wrong in ([1], {1: 2}, "text"):
     try:
         wandb.log(wrong)
@@ -243,6 +246,8 @@ for wrong in ([1], {1: 2}, "text"):
         {"eval/acc": "0.6", "time-step": "100"},
         {"plain": "1", "time-step": "15"},
     ]
+    images = {path.name for path in (run.folder("results") / "eval").iterdir()}
+    assert images == {"17-image.png", "18-image.png"}
 
 
 @pytest.mark.slow
