@@ -434,7 +434,7 @@ def _buffer_state(buffer: Any) -> dict[str, Any]:
 
 
 def _tensors(value: Any, size: int, filled: int) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # gymnasium's spaces.Dict is a mapping, too, and stays as it is
         return {key: _tensors(entry, size, filled) for key, entry in value.items()}
     if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
         return torch.from_numpy(value[:filled])
@@ -448,7 +448,7 @@ def _restore_buffer(buffer: Any, state: Mapping[str, Any]) -> None:
 
 def _filled(held: Any, value: Any) -> Any:
     """The buffer's own array with the kept part in it, or what was kept as it is."""
-    if isinstance(value, Mapping) and isinstance(held, Mapping):
+    if isinstance(value, dict) and isinstance(held, dict):
         return {key: _filled(held.get(key), entry) for key, entry in value.items()}
     if isinstance(value, torch.Tensor) and isinstance(held, np.ndarray):
         held[: len(value)] = value.numpy()

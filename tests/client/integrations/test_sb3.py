@@ -27,7 +27,8 @@ TRAIN = """
 import sys
 import numpy as np
 import torch
-from stable_baselines3 import PPO, SAC, DQN
+from stable_baselines3 import PPO, SAC, DQN, HerReplayBuffer
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 from stable_baselines3.common.callbacks import BaseCallback
@@ -44,8 +45,10 @@ class Kill(BaseCallback):
 
 torch.set_num_threads(1)
 name = "Pendulum-v1" if kind in ("sac", "gsde") else "CartPole-v1"
-envs = VecMonitor(make_vec_env(name, n_envs=1 if kind == "dqn" else 2, seed=5), "log")
-if kind != "dqn":
+if kind == "her":
+    name = lambda: BitFlippingEnv(4, continuous=False)
+envs = VecMonitor(make_vec_env(name, n_envs=1 if kind in ("dqn", "her") else 2, seed=5), "log")
+if kind not in ("dqn", "her"):
     envs = VecNormalize(envs)
 if kind == "ppo":
     model = PPO(
@@ -59,6 +62,11 @@ elif kind == "gsde":
     )
 elif kind == "sac":
     model = SAC("MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=300, device="cpu")
+elif kind == "her":
+    model = DQN(
+        "MultiInputPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=1000, device="cpu",
+        replay_buffer_class=HerReplayBuffer,
+    )
 else:
     model = DQN(
         "MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=1000, device="cpu",
@@ -103,7 +111,7 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ppo", "gsde", "sac", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "gsde", "sac", "dqn", "her"])
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
     import torch
 
