@@ -106,8 +106,8 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         time_step_holder.set_time(step)
     tags = [tags] if isinstance(tags, str) else tags
     tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
-    options = {**about, "entity": entity, "tags": tags, "notes": notes or environment("WANDB_NOTES")}
-    options |= {"earlier": earlier and earlier.item, "synced": sync_tensorboard}
+    options: dict[str, Any] = {**about, "entity": entity, "tags": tags, "synced": sync_tensorboard}
+    options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
     opened = session.current = Run(name, project or table, options)
     dict.update(opened.config, parameters)
     opened.note()
