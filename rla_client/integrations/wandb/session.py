@@ -181,7 +181,7 @@ class Run(Lenient):
         self.resumed = self._earlier is not None
         self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
         if self._earlier is not None:
-            with contextlib.suppress(OSError, ValueError):  # a killed run has none
+            with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
                 dict.update(
                     self.summary, parse_json(read_small(f"{self._earlier.folder(LOG)}{SUMMARY_FILE}"))
                 )
