@@ -16,6 +16,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
@@ -57,6 +58,9 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
     """See `record_episodes`, of a single environment."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], video_every: int = 0, name: str = "episode") -> None:
+        RecordConstructorArgs.__init__(
+            self, video_every=video_every, name=name
+        )  # before the base's, for `spec`
         super().__init__(env, stats_key=_KEY)
         self._recorder = _Recorder(env, video_every, name)
 
@@ -94,10 +98,10 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
         self._recorder = _Recorder(env, video_every, name)
         self._begins = True  # the next step of the first environment is its reset
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin episodes: of all, or of those in `options["reset_mask"]`."""
-        mask = (kwargs.get("options") or {}).get("reset_mask")
-        found = super().reset(**kwargs)
+        mask = (options or {}).get("reset_mask")
+        found = super().reset(seed=seed, options=options)
         if mask is None or mask[0]:
             self._begin()
         return found

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
 import weakref
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
@@ -29,12 +28,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import (
     Figure,
     HParam,
-    HumanOutputFormat,
     Image,
     KVWriter,
-    Logger,
     Video,
 )
+from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from rla_client import logger
@@ -44,7 +42,7 @@ from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import VideoRecorder
 from rla_client.run.current import warn
 from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import ensure_run
+from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
@@ -62,12 +60,18 @@ class RLAOutputFormat(KVWriter):
     """Writes what SB3 dumps as one row at SB3's step; media go to TensorBoard.
 
     The clock follows SB3's number of time-steps. SB3 prints for itself, so rows are not printed twice.
+    Without an open run, the first row opens one in a table of the script's name.
     """
+
+    _wrote = False
 
     def write(
         self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
     ) -> None:
         """See SB3's `KVWriter`."""
+        if not self._wrote:
+            self._wrote = True
+            ensure_run(script_name(), {})
         current = logger.get_current()
         with current.lock:
             time_step_holder.set_time(step)
@@ -148,14 +152,12 @@ def configure_sb3(
     if ensure_run(table, parameters, track):
         assert exp_manager.run is not None
         _own[exp_manager.run] = weakref.ref(model)
-    if getattr(model, "_logger", None) is not None:
-        if not any(isinstance(each, RLAOutputFormat) for each in model.logger.output_formats):
-            model.logger.output_formats.append(RLAOutputFormat())
-        return exp_manager
-    formats: list[KVWriter] = [RLAOutputFormat()]
-    if model.verbose >= 1:
-        formats.append(HumanOutputFormat(sys.stdout))
-    model.set_logger(Logger(logger.get_dir(), formats))
+    own = getattr(model, "_logger", None)
+    if own is None:
+        own = configure_logger(model.verbose, model.tensorboard_log, algorithm)  # as `learn` would
+    if not any(isinstance(each, RLAOutputFormat) for each in own.output_formats):
+        own.output_formats.append(RLAOutputFormat())
+    model.set_logger(own)  # which `learn` keeps
     return exp_manager
 
 
@@ -247,7 +249,9 @@ class RLACallback(BaseCallback):
         self._filmed: int | None = None  # and at the last film
 
     def _init_callback(self) -> None:
+        own = self.model._custom_logger  # noqa: SLF001 - else the next `learn` would not make its logger
         configure_sb3(self.model, self._table, track=self._track)
+        self.model._custom_logger = own  # noqa: SLF001
 
     def _on_training_start(self) -> None:
         if self._resume and exp_manager.resumed_from is not None:
@@ -265,7 +269,7 @@ class RLACallback(BaseCallback):
         done = self.model.num_timesteps
         if self._save_freq and done - self._saved >= self._save_freq:
             self._save()
-        if self._video_freq and (self._filmed is None or done - self._filmed >= self._video_freq):
+        if self._video_freq and (self._filmed is None or not 0 <= done - self._filmed < self._video_freq):
             try:
                 self._film()
             except Exception as error:
@@ -430,7 +434,7 @@ def _buffer_state(buffer: Any) -> dict[str, Any]:
 
 
 def _tensors(value: Any, size: int, filled: int) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # gymnasium's spaces.Dict is a mapping, too, and stays as it is
         return {key: _tensors(entry, size, filled) for key, entry in value.items()}
     if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
         return torch.from_numpy(value[:filled])
@@ -444,7 +448,7 @@ def _restore_buffer(buffer: Any, state: Mapping[str, Any]) -> None:
 
 def _filled(held: Any, value: Any) -> Any:
     """The buffer's own array with the kept part in it, or what was kept as it is."""
-    if isinstance(value, Mapping) and isinstance(held, Mapping):
+    if isinstance(value, dict) and isinstance(held, dict):
         return {key: _filled(held.get(key), entry) for key, entry in value.items()}
     if isinstance(value, torch.Tensor) and isinstance(held, np.ndarray):
         held[: len(value)] = value.numpy()

@@ -17,7 +17,7 @@ import os
 import re
 import weakref
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from rla_client import logger
@@ -90,8 +90,6 @@ class SummaryWriter(AgentSummaryWriter):
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
         current, prefix = _join(folder, comment, parameters)
         super().__init__(**writer_arguments(current), prefix=prefix)
         if _own is not None:
@@ -100,6 +98,7 @@ class SummaryWriter(AgentSummaryWriter):
             if self._rows is not None:
                 self._rows.sets_clock = True
         self.log_dir = folder or self.logdir  # of the run's event files
+        os.makedirs(self.log_dir, exist_ok=True)  # scripts write files of their own there
 
     def get_logdir(self) -> str:
         """The folder that the writer was given; without one, that of the run's event files."""
@@ -179,8 +178,8 @@ def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger
     current = logger.get_current()
     joined = exp_manager.run is None or exp_manager.run.logger is not current or not opened_here()
     first = _FOLDERS.setdefault(current, "" if joined else folder)
-    same = not folder or (bool(first) and os.path.realpath(folder) == os.path.realpath(first))
-    return current, "" if same else _difference(folder, first)
+    known = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
+    return current, "" if not folder or os.path.realpath(folder) in known else _difference(folder, first)
 
 
 def _difference(folder: str, first: str) -> str:

@@ -17,7 +17,6 @@ import os
 import secrets
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError
@@ -44,12 +43,12 @@ __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
 _WITHOUT_MEANING = frozenset({
     "dir", "magic", "config_exclude_keys", "config_include_keys", "anonymous", "allow_val_change",
-    "resume_from", "fork_from", "save_code", "settings", "force", "tensorboard",
+    "resume_from", "fork_from", "save_code", "settings", "force",
 })  # fmt: skip
 AlertLevel = enum.Enum("AlertLevel", {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"})  # all are told alike
 _OF_THE_RUN = frozenset({
     "config", "summary", "log", "define_metric", "watch", "unwatch", "save", "alert", "log_artifact",
-    "log_model", "log_code",
+    "log_model", "log_code", "restore",
 })  # fmt: skip
 
 
@@ -67,9 +66,9 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
     (allow, must, auto, True) the newest run of this `id` goes on in an item of its own: with the earlier
     one's configuration, its steps after the earlier one's last. `mode="disabled"` stores nothing; `reinit`
     finishes the run that is open first. What torch's and tensorboardX's SummaryWriters write is part of the
-    run with `sync_tensorboard`, films of gymnasium's RecordVideo with `monitor_gym`. wandb's variables
-    ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES, _RUN_GROUP) are the defaults. Other
-    arguments of wandb's are without effect.
+    run with `sync_tensorboard`, and `log` without a step takes theirs; films of gymnasium's RecordVideo with
+    `monitor_gym`. wandb's variables ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES,
+    _RUN_GROUP, _JOB_TYPE) are the defaults. Other arguments of wandb's are without effect.
 
     Raises:
         UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
@@ -81,12 +80,14 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
             former.config.update(config)
             return former
         former.finish()
+    sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
     for unknown in further.keys() - _WITHOUT_MEANING:
         data_types.tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get
     parameters = session.parameters_of(config)
     name = name or environment("WANDB_NAME")
-    about = {"name": name, "group": group or environment("WANDB_RUN_GROUP"), "job_type": job_type}
+    group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
+    about = {"name": name, "group": group, "job_type": job_type}
     told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
     _set_mode(mode)
     table = data_types.safe_name(project or environment("WANDB_PROJECT") or script_name())
@@ -105,8 +106,9 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         time_step_holder.set_time(step)
     tags = [tags] if isinstance(tags, str) else tags
     tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
-    options = {**about, "entity": entity, "tags": tags, "notes": notes or environment("WANDB_NOTES")}
-    opened = session.current = Run(name, project or table, {**options, "resumed": earlier is not None})
+    options: dict[str, Any] = {**about, "entity": entity, "tags": tags, "synced": sync_tensorboard}
+    options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
+    opened = session.current = Run(name, project or table, options)
     dict.update(opened.config, parameters)
     opened.note()
     atexit.register(opened.leave)
@@ -162,11 +164,6 @@ def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
         session.current.finish(exit_code, quiet)
 
 
-def _restore(name: str, *_: Any, **__: Any) -> Any:
-    path = Path(_required().dir, name)
-    return path.open() if path.is_file() else None
-
-
 class _Errors:
     """wandb.errors: those that are not known here are `Error`."""
 
@@ -182,6 +179,11 @@ def _nothing(*_: Any, **__: Any) -> bool:
     return True
 
 
+def _part(name: str, **known: Any) -> Any:
+    """A submodule, of which some names are known."""
+    return type(name, (types.SimpleNamespace, data_types.Lenient), {})(**known)
+
+
 def _says(say: Callable[[str], None]) -> Any:
     return lambda text="", *_, **__: say(text)
 
@@ -192,12 +194,14 @@ _NAMES: dict[str, Any] = {
     **dict.fromkeys(("finish", "join"), _finish),
     "termlog": _says(info),
     **dict.fromkeys(("termwarn", "termerror"), _says(warn)),
-    "restore": _restore,
     "CommError": Error,
     "errors": _Errors(),
     "Settings": types.SimpleNamespace,  # kept, and without effect
-    "util": types.SimpleNamespace(generate_id=lambda length=8: secrets.token_hex(length)[:length]),
-    "sdk": types.SimpleNamespace(wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types),
+    "util": _part("util", generate_id=lambda length=8: secrets.token_hex(length)[:length]),
+    "sdk": _part("sdk", wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types),
+    "plot": _part(
+        "plot", **dict.fromkeys(("line", "scatter", "bar", "histogram"), lambda table, *_, **__: table)
+    ),
 }
 
 

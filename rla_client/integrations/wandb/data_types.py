@@ -289,7 +289,7 @@ class Artifact(_Value, Lenient):
         for name, entry in self.entries.items():
             put(self._folder / safe_name(name), entry)
         about = {name: plain_hyper_param(getattr(self, name)) for name in self.takes}
-        about |= {"run": run, "files": sorted(self.entries)}
+        about |= {"run": run, "aliases": self.aliases, "files": sorted(self.entries)}
         put(self._folder / "artifact.json", json.dumps(about, indent=1, default=str).encode())
 
 

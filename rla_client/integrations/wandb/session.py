@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import json
@@ -14,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rla_client import logger
-from rla_client.contract.bounded import check_yaml
+from rla_client.contract.bounded import check_yaml, parse_json
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
@@ -27,6 +28,8 @@ from rla_client.shortcuts import opened_here, to_parameters
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param
 
+SUMMARY_FILE = "summary.json"
+FILES = "files"  # of the script's own, below the results
 RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
 ALERT_WAIT_S = 60.0  # between two alerts of one title
 current: Run | None = None  # wandb.run
@@ -111,7 +114,7 @@ class Summary(_Items):
         del values
         if exp_manager.run is not None:
             text = json.dumps(plain_hyper_param(dict(self)), indent=1, default=str)
-            exp_manager.run.file(LOG, "summary.json", text.encode("utf-8", "backslashreplace"))
+            exp_manager.run.file(LOG, SUMMARY_FILE, text.encode("utf-8", "backslashreplace"))
 
 
 # from the entry so far, the new value and the mean of all; other words give the last value
@@ -172,8 +175,16 @@ class Run(Lenient):
         self.config, self.summary, self.project = Config(), Summary(), project
         self.start_time, self.pid = time.time(), os.getpid()
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
-        self.resumed = bool(options.get("resumed"))
-        self.step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
+        self._earlier, self._synced = options.get("earlier"), bool(options.get("synced"))
+        if self._synced and (rows := scalar_rows(logger.get_current())) is not None:
+            rows.sets_clock = True
+        self.resumed = self._earlier is not None
+        self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
+        if self._earlier is not None:
+            with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
+                dict.update(
+                    self.summary, parse_json(read_small(f"{self._earlier.folder(LOG)}{SUMMARY_FILE}"))
+                )
         self._metrics: list[_Metric] = []
         self._last: dict[str, Any] = {}
         self._alerted: dict[str, float] = {}
@@ -201,7 +212,7 @@ class Run(Lenient):
     @property
     def dir(self) -> str:
         """A folder of the run for the script's own files."""
-        folder = Path(exp_manager.folder_of(OTHER_RESULTS)) / "files"
+        folder = Path(exp_manager.folder_of(OTHER_RESULTS)) / FILES
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)
 
@@ -242,7 +253,8 @@ class Run(Lenient):
             raise TypeError("Key values passed to `wandb.log` must be strings.")
         if self._finished:
             raise UsageError("the run is finished: call wandb.init() again")
-        at = self.step if step is None else int(step)
+        following = max(self.step, int(time_step_holder.get_time())) if self._synced else self.step
+        at = following if step is None else int(step)
         commit = step is None if commit is None else commit
         flat = dict(_flat(data, ""))
         values = {key: plain for key, value in flat.items() if (plain := row_value(value)) is not None}
@@ -332,11 +344,11 @@ class Run(Lenient):
             return []
         pattern = os.fspath(glob_str)
         above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
-        base, copies = Path(os.path.abspath(base_path or above)), []
+        bases, copies = (Path(self.dir), Path(os.path.abspath(base_path or above))), []
         for path in map(Path, map(os.path.abspath, sorted(glob.glob(pattern, recursive=True)))):
             if path.is_file():
-                below = path.relative_to(base) if path.is_relative_to(base) else PurePath(path.name)
-                copies.append(str(Path(self.dir) / below))
+                base = next((base for base in bases if path.is_relative_to(base)), path.parent)
+                copies.append(str(Path(self.dir) / path.relative_to(base)))
                 self._save(path, Path(copies[-1]))
         return copies
 
@@ -346,20 +358,31 @@ class Run(Lenient):
             put(target, path)
             self._saved[path, target] = changed
 
-    def log_artifact(self, artifact_or_path: Any, name: str = "", type: str = "", **_: Any) -> Artifact:  # noqa: A002
+    def restore(self, name: str, *_: Any, **__: Any) -> Any:
+        """A file that this run or the one it goes on from has saved, open for reading; None without one."""
+        path = Path(self.dir, name)
+        before = None if self._earlier is None else Path(self._earlier.folder(OTHER_RESULTS), FILES, name)
+        if before is not None and before.is_file() and not path.exists():
+            put(path, before)
+        return path.open() if path.is_file() else None
+
+    def log_artifact(
+        self, artifact_or_path: Any, name: str = "", type: str = "", aliases: Any = (), **_: Any,  # noqa: A002
+    ) -> Artifact:  # fmt: skip
         """Copy an artifact's files, a file or a folder to the run."""
         artifact = artifact_or_path
         if not isinstance(artifact, Artifact):
             path = Path(artifact_or_path)
             artifact = Artifact(name or f"run-{self.id}-{path.name}", type or "unspecified")
             (artifact.add_dir if path.is_dir() else artifact.add_file)(path)
+        artifact.aliases = list(dict.fromkeys([*artifact.aliases, *(aliases or ())]))
         if not self.disabled:
             artifact.store(self.id)
         return artifact
 
-    def log_model(self, path: str | os.PathLike[str], name: str | None = None, **_: Any) -> Artifact:
+    def log_model(self, path: Any, name: str | None = None, aliases: Any = (), **_: Any) -> Artifact:
         """Copy a model's file or folder to the run's checkpoints."""
-        return self.log_artifact(path, name or PurePath(path).name, "model")
+        return self.log_artifact(path, name or PurePath(path).name, "model", aliases)
 
     def log_code(self, *_: Any, **__: Any) -> None:
         """Nothing: each run keeps its code."""

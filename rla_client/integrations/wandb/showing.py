@@ -50,22 +50,24 @@ def show(key: str, value: Any, step: float) -> None:
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
 
     ours = isinstance(value, kinds.Media)
-    name, data = safe_name(key), value.data if ours else value
+    path, data = PurePath(safe_name(key)), value.data if ours else value
+    name = str(path.with_name(f"{step}-{path.name}"))  # the clock may be ahead of this step
     if isinstance(value, list | tuple):
         for number, entry in enumerate(value):
             show(f"{key}_{number}", entry, step)
     elif isinstance(value, kinds.Unknown):
         return
     elif ours and isinstance(data, str | os.PathLike):
-        _keep(f"{step}-{name}{PurePath(data).suffix}", Path(data))
+        _keep(f"{name}{PurePath(data).suffix}", Path(data))
     elif not isinstance(value, kinds.Lenient) and hasattr(data, "savefig"):
-        MatplotlibRecorder.save(name, None if hasattr(data, "gcf") else data)  # pyplot itself
+        figure = None if hasattr(data, "gcf") else data  # pyplot itself
+        MatplotlibRecorder.save(name, figure, add_timestamp=False)
     elif isinstance(value, kinds.Image):
-        ImgRecorder.save(name, pixels(data))
+        ImgRecorder.save(name, pixels(data), add_timestamp=False)
     elif isinstance(value, kinds.Video) and not hasattr(data, "read"):
         _save_video(name, value)
     elif (content := _file_content(value)) is not None:
-        _keep(f"{step}-{name}{content[0]}", content[1])
+        _keep(f"{name}{content[0]}", content[1])
     else:
         to_tensorboard(key, value, int(step))
 
@@ -104,7 +106,7 @@ def _save_video(name: str, video: Any) -> None:
         which = f"{name}_{number}" if len(batches) > 1 else name
         ending = "gif" if video.format == "gif" else "mp4"
         shown = frames_of_one.transpose(0, 2, 3, 1)  # wandb's frames are always (T, C, H, W)
-        VideoRecorder.save(f"{which}.{ending}", shown, fps=video.fps, cover=True)
+        VideoRecorder.save(f"{which}.{ending}", shown, video.fps, cover=True, add_timestamp=False)
 
 
 def to_tensorboard(key: str, value: Any, step: int) -> None:
@@ -183,7 +185,6 @@ def _send_event(_: Any, event: Any, *__: Any, **___: Any) -> None:
     current.event(_shown(event, current).SerializeToString(), event.wall_time, event.step)
     rows = scalar_rows(current)
     if rows is not None and event.HasField("summary"):
-        rows.sets_clock = True
         for tag, value in summary_scalars(event.summary):
             rows.add(tag, value, event.step, event.wall_time)
 

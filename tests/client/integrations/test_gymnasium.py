@@ -12,7 +12,7 @@ gymnasium = pytest.importorskip("gymnasium")
 EPISODES = """
 from rla_client.integrations.gymnasium import record_episodes
 def films(env, steps, actions):
-    env.reset()
+    env.reset(5) if hasattr(env, "num_envs") else env.reset()
     for _ in range(steps):
         found = env.step(actions)
         assert "rla_episode" not in found[4], found
@@ -113,3 +113,12 @@ def test_what_cannot_be_filmed_is_refused() -> None:
 
     with pytest.raises(ArgumentError, match="render_mode='rgb_array', not None"):
         record_episodes(gymnasium.make("CartPole-v1"), video_every=3)
+
+
+def test_an_environment_can_be_made_again_from_its_spec() -> None:
+    from rla_client.integrations.gymnasium import EpisodeRecorder, record_episodes
+
+    env = record_episodes(gymnasium.make("CartPole-v1"), name="eval")
+    assert env.spec is not None
+    assert env.spec.additional_wrappers[-1].kwargs == {"video_every": 0, "name": "eval"}
+    assert isinstance(gymnasium.make(env.spec), EpisodeRecorder)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.user_scripts import COUNTER_ENV, Scripts
+from support.user_scripts import COUNTER_ENV, Scripts, read_scalars
 
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 
@@ -27,7 +27,8 @@ TRAIN = """
 import sys
 import numpy as np
 import torch
-from stable_baselines3 import PPO, SAC, DQN
+from stable_baselines3 import PPO, SAC, DQN, HerReplayBuffer
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 from stable_baselines3.common.callbacks import BaseCallback
@@ -44,8 +45,10 @@ class Kill(BaseCallback):
 
 torch.set_num_threads(1)
 name = "Pendulum-v1" if kind in ("sac", "gsde") else "CartPole-v1"
-envs = VecMonitor(make_vec_env(name, n_envs=1 if kind == "dqn" else 2, seed=5), "log")
-if kind != "dqn":
+if kind == "her":
+    name = lambda: BitFlippingEnv(4, continuous=False)
+envs = VecMonitor(make_vec_env(name, n_envs=1 if kind in ("dqn", "her") else 2, seed=5), "log")
+if kind not in ("dqn", "her"):
     envs = VecNormalize(envs)
 if kind == "ppo":
     model = PPO(
@@ -59,6 +62,11 @@ elif kind == "gsde":
     )
 elif kind == "sac":
     model = SAC("MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=300, device="cpu")
+elif kind == "her":
+    model = DQN(
+        "MultiInputPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=1000, device="cpu",
+        replay_buffer_class=HerReplayBuffer,
+    )
 else:
     model = DQN(
         "MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=1000, device="cpu",
@@ -103,7 +111,7 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ppo", "gsde", "sac", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "gsde", "sac", "dqn", "her"])
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
     import torch
 
@@ -185,8 +193,12 @@ from rla_client.integrations.sb3 import RLACallback
 if __name__ == "__main__":
     envs = make_vec_env(Counter, 2, vec_env_cls=SubprocVecEnv)
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
-    model.learn(192, callback=RLACallback(64, video_freq=64, video_env=Counter(), video_length=5))
-    print("steps", model.num_timesteps)
+    filmed = Counter()
+    callback = RLACallback(64, video_freq=64, video_env=filmed, video_length=5)
+    model.learn(192, callback=callback)
+    assert filmed.episode == 2
+    model.learn(64, callback=callback)  # its steps begin anew
+    assert filmed.episode == 3
 """
     environment = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
     scripts.run(source, **environment)
@@ -226,3 +238,29 @@ second.learn(500, callback=RLACallback(), log_interval=50)
     assert [row["time/total_timesteps"] for row in theirs] == ["64", "128"]
     assert [row["time-step"] for row in first.rows()] == ["64", "128"]
     assert len(second.rows()) == 2
+
+
+@pytest.mark.slow
+def test_loggers_that_learn_makes_and_a_format_of_ones_own(scripts: Scripts) -> None:
+    scripts.run("""
+from stable_baselines3 import A2C
+from stable_baselines3.common.logger import Logger
+from rla_client import exp_manager
+from rla_client.integrations.sb3 import RLAOutputFormat, configure_sb3
+model = A2C("MlpPolicy", "CartPole-v1", device="cpu", tensorboard_log="tb")
+configure_sb3(model)
+model.learn(50, log_interval=10)
+later = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+later.learn(50)
+configure_sb3(later)
+later.learn(50, log_interval=10, reset_num_timesteps=False)
+exp_manager.close()
+alone = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+alone.set_logger(Logger(None, [RLAOutputFormat()]))
+alone.learn(50, log_interval=10)
+""")
+    first, later, alone = scripts.runs(3)
+    steps = [[row["time-step"] for row in run.rows()] for run in (first, later, alone)]
+    assert steps == [["50"], ["100"], ["50"]]
+    assert [step for step, _ in read_scalars(scripts.folder / "tb" / "A2C_1")["time/fps"]] == [50]
+    assert alone.table == "script"

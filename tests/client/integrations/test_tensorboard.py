@@ -123,6 +123,21 @@ for seed in (1, 2):
 
 
 @pytest.mark.slow
+def test_scripts_use_the_folder_of_a_writer(scripts: Scripts) -> None:
+    scripts.run("""
+import os
+from rla_client.integrations.tensorboard import SummaryWriter
+writer = SummaryWriter()
+open(os.path.join(writer.log_dir, "training.log"), "w").write("words")
+with SummaryWriter(writer.file_writer.get_logdir()) as beside:
+    beside.add_scalar("accuracy", 0.5, 3)
+""")
+    (run,) = scripts.runs()
+    assert run.scalars() == {"accuracy": [(3, 0.5)]}
+    assert (run.log / "tb" / "events" / "training.log").read_text() == "words"
+
+
+@pytest.mark.slow
 def test_it_writes_into_a_run_that_is_open(scripts: Scripts) -> None:
     scripts.run("""
 import rla_client
@@ -188,6 +203,7 @@ with SummaryWriter("runs/a_1") as writer:
     writer.add_hparams({"a": 1}, {"b": 2})
     writer.add_text("hyperparameters", "|param|value|\\n|-|-|\\n|a|1|")
     assert os.path.isdir(writer.log_dir)
+assert os.path.isdir(SummaryWriter().log_dir)
 dropped = SummaryWriter("nowhere", write_to_disk=False)
 dropped.add_scalar("x", 1.0, 2)
 assert dropped.get_logdir() == "nowhere"

@@ -49,6 +49,35 @@ def test_cleanrls_tracking(scripts: Scripts) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("writer", ["torch.utils.tensorboard", "rla_client.integrations.tensorboard"])
+def test_rows_beside_tensorboards_are_at_its_step(scripts: Scripts, writer: str) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    scripts.run(
+        IMPORT
+        + f"""
+from {writer} import SummaryWriter
+wandb.init(project="both", tensorboard=True)
+writer = SummaryWriter("runs/a")
+for step in (100, 200):
+    writer.add_scalar("loss", step / 10, step)
+    wandb.log({{"eval": step}})
+    wandb.log({{"again": step}})
+""",
+        WANDB_JOB_TYPE="train",
+    )
+    (run,) = scripts.runs()
+    assert run.parameters["job_type"] == "train"
+    assert plain(run) == [
+        {"loss": "10.0", "time-step": "100"},
+        {"eval": "100", "time-step": "100"},
+        {"again": "100", "time-step": "101"},
+        {"loss": "20.0", "time-step": "200"},
+        {"eval": "200", "time-step": "200"},
+        {"again": "200", "time-step": "201"},
+    ]
+
+
+@pytest.mark.slow
 def test_a_language_models_loop(scripts: Scripts) -> None:
     """nanoGPT's pattern: a dict now and then with the iteration in it, no step."""
     scripts.run(
@@ -194,6 +223,9 @@ wandb.log({"eval/acc": 0.6})
 wandb.log({"plain": 1})
 wandb.log({})
 assert wandb.run.step == 17, wandb.run.step
+import numpy as np
+for shade in (0, 200):
+    wandb.log({"eval/image": wandb.Image(np.full((4, 4), shade, np.uint8))})
 for wrong in ([1], {1: 2}, "text"):
     try:
         wandb.log(wrong)
@@ -214,6 +246,8 @@ for wrong in ([1], {1: 2}, "text"):
         {"eval/acc": "0.6", "time-step": "100"},
         {"plain": "1", "time-step": "15"},
     ]
+    images = {path.name for path in (run.folder("results") / "eval").iterdir()}
+    assert images == {"17-image.png", "18-image.png"}
 
 
 @pytest.mark.slow
@@ -261,7 +295,9 @@ except wandb.UsageError as error:
 run = wandb.init(project="a/b c", id="mine")
 assert run.id == "mine" and wandb.init() is run
 wandb.log({"a": 1})
-wandb.log({"chart": wandb.plot.line(None, "x", "y")})
+wandb.log({"roc": wandb.plot.roc_curve([0, 1], [[0.2, 0.8], [0.6, 0.4]])})
+assert not wandb.sdk.lib.runid.generate_id() and not wandb.util.to_json(1)
+assert wandb.log_artifact(__file__, "code", "script", ["best"]).aliases == ["latest", "best"]
 assert not wandb.Api().runs("x") and list(wandb.Api().sweep("y").runs) == []
 @wandb.something
 def keeps(): return 3
@@ -279,7 +315,7 @@ except wandb.UsageError:
     pass
 """
     )
-    assert done.stdout.count("wandb.plot.line has no meaning here") == 1
+    assert done.stdout.count("wandb.plot.roc_curve has no meaning here") == 1
     assert done.stdout.count("wandb.Api().runs") == 1
     assert "wandb.init(made_up=" in done.stdout
     first, second, third = scripts.runs(3)
@@ -327,7 +363,7 @@ wandb.log({
     "objects": np.array([None, 1], dtype=object), "frame": frame, "series": pd.Series([1.0, 2.0]),
     "nothing": wandb.Histogram([]), "list": [np.float32(1), torch.tensor(2.0), None], "words": ["a", "b"],
     "nested": [[1, 2], [3, 4]], "when": datetime.date(2026, 1, 2), "small": np.arange(3), "timestamp": 7,
-    "bar": wandb.plot.bar(wandb.Table(columns=["a"], data=[[1]]), "a"), "o": wandb.Object3D(np.zeros((2, 3))),
+    "eval/bar": wandb.plot.bar(wandb.Table(columns=["a"], data=[[1]]), "a"), "o": wandb.Object3D(frame),
     "wrong": wandb.Image("there/is/none.png"), "big": np.arange(100.0), "page": wandb.Html("page.html"),
     "batch": wandb.Image(torch.rand(4, 3, 8, 8)), "dark": wandb.Image(torch.randn(3, 8, 8)),
     "sound": wandb.Audio((8000 * np.sin(np.arange(400) / 9)).astype(np.int16), sample_rate=800),
@@ -356,7 +392,7 @@ except ValueError as error:
         "_timestamp": "7",
     }
     assert {key: row[key] for key in expected} == expected
-    assert "bar" not in row
+    assert "eval/bar" not in row
     assert "o" not in row
     assert json.loads((run.log / "note.json").read_text())["tags"] == ["single"]
     warned = (run.log / "warn.txt").read_text()
@@ -365,6 +401,7 @@ except ValueError as error:
     assert {"0-frame.csv", "0-page.html", "0-batch.png", "0-dark.png", "0-film.mp4", "0-pictures.csv"} <= {
         path.name for path in results.iterdir()
     }
+    assert (results / "eval" / "0-bar.csv").read_text() == "a\n1\n"
     (picture,) = (results / "0-pictures.csv").read_text().splitlines()[1:]
     assert (results / picture).exists()
     from PIL import Image
@@ -393,6 +430,15 @@ except wandb.Error as error:
     print("refused", error)
     run = wandb.init(project="other", id="new", config={"b": 2})
 print("at", run.resumed, run.step, dict(run.config), flush=True)
+assert run.starting_step == run.step
+if run.resumed:
+    saved = wandb.restore("state.txt")
+    print("restored", saved and saved.read(), run.summary.get("best"), flush=True)
+else:
+    with open(os.path.join(run.dir, "state.txt"), "w") as file:
+        file.write("state")
+    assert wandb.save(file.name) == [file.name]
+    run.summary["best"] = 7
 for number in range(3):
     wandb.log({"x": number})
 if "kill" in sys.argv:
@@ -401,9 +447,9 @@ if "kill" in sys.argv:
     )
     assert "at False 0 {'a': 1}" in scripts.run(source, "abc", "allow", "kill", fails=True).stdout
     scripts.runs(1)
-    assert "at True 3 {'a': 1}" in scripts.run(source, "abc", "must").stdout
+    assert "at True 3 {'a': 1}\nrestored state 7" in scripts.run(source, "abc", "must").stdout
     scripts.runs(2)
-    assert "at True 6 {'a': 1}" in scripts.run(source, "abc", "allow").stdout
+    assert "at True 6 {'a': 1}\nrestored state 7" in scripts.run(source, "abc", "allow").stdout
     done = scripts.run(source, "none", "must")
     assert "has no run 'none'" in done.stdout
     assert "at False 0 {'b': 2}" in done.stdout
