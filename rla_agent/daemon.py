@@ -248,7 +248,7 @@ class Daemon:
 
     def _answerer(self, peer: bytes, stream: str) -> Answer:
         def answer(done: bool, failed: tuple[int, int]) -> None:
-            told = {"s": stream, "done": done, "failed": failed, "since": self.started}
+            told = {"s": stream, "done": done, "since": self.started, "media": failed[0], "others": failed[1]}
             self._wire.answer_later(peer, told)
 
         return answer

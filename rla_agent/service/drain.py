@@ -207,7 +207,7 @@ def _foreign_problem(opening: Opening, *, named: bool) -> str:
         OUTPUT_NAMES.get(output, name) != (_CONSOLE_NUMBER.sub("", name) if output == CONSOLE else name)
         for output, name in opening.names.items()
     )
-    if RunIndex.parse(opening.index) is None or renamed:
+    if RunIndex.parse(opening.index) is None or renamed or f"/{opening.table}".count("/."):
         return "what it would write are not the files of a run in a database"
     for kind, folder in opening.folders.items():
         item = item_path(kind, opening.table, opening.index)

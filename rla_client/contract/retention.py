@@ -271,7 +271,7 @@ def mark_foreign(folder: Path) -> None:
     Raises:
         OSError: it could not be written.
     """
-    if not os.path.lexists(folder / FOREIGN_MARK):
+    if not _is_marked(folder):
         write_atomic(folder / FOREIGN_MARK, b"")
 
 
@@ -280,11 +280,16 @@ def is_foreign(path: Path) -> bool:
 
     A mark that another user of this machine made (in /tmp, say) is none.
     """
-    for file in {Path(os.path.abspath(path)), Path(os.path.realpath(path))}:
-        if os.path.lexists(file.parent / FETCHED_MARK):
-            return True
-        for folder in file.parents:
-            with suppress(OSError):
-                if os.lstat(folder / FOREIGN_MARK).st_uid in {0, os.geteuid()}:
-                    return True
-    return False
+    files = {Path(os.path.abspath(path)), Path(os.path.realpath(path))}
+    return any(
+        os.path.lexists(file.parent / FETCHED_MARK) or any(map(_is_marked, file.parents)) for file in files
+    )
+
+
+def _is_marked(folder: Path) -> bool:
+    try:
+        return os.lstat(folder / FOREIGN_MARK).st_uid in {0, os.geteuid()}
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # nobody can tell

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
 from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
-from rla_client.database.tree import day_items, find_days, find_tables, tell_closed
+from rla_client.database.tree import day_items, find_days, find_tables
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -148,31 +148,27 @@ class Catalogue:
         }
         changed = {key[1:] for key in found.keys() | known.keys() if found.get(key) != known.get(key)}
         if changed:
+            closed: list[str] = []
             with self._db:
                 for table, day in changed:
-                    self._list_day(table, day)
+                    self._list_day(table, day, closed)
+                for kind, table, day in found:  # opening a folder leaves its time: it is looked at again
+                    if f"{self._root}/{kind}/{table}/{day}" in closed:
+                        found[kind, table, day] = -1
                 self._note_days(found, known, now_ns)
 
     def _scan_days(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         for kind in DEFAULT_LOG_TYPES:
             for table in find_tables(self._root, (kind,)):
-                try:
-                    for day in find_days(self._root, kind, table):
-                        with suppress(FileNotFoundError, NotADirectoryError):
-                            found = os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
-                            yield (kind, table, day), found
-                except PermissionError as error:
-                    tell_closed(error)
+                for day in find_days(self._root, kind, table):
+                    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                        found = os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
+                        yield (kind, table, day), found
 
-    def _list_day(self, table: str, day: str) -> None:
+    def _list_day(self, table: str, day: str, closed: list[str]) -> None:
         kinds: dict[str, list[str]] = {}
         for kind in DEFAULT_LOG_TYPES:
-            try:
-                items = day_items(self._root, kind, table, day)
-            except PermissionError as error:
-                tell_closed(error)
-                continue
-            for item in items:
+            for item in day_items(self._root, kind, table, day, closed):
                 kinds.setdefault(item.index, []).append(kind)
         low, high = f"{day}/", f"{day}0"  # "0" follows "/" in ASCII
         known = dict(

@@ -110,29 +110,46 @@ def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
         child = folder / name
         if not _is_text(name) or not child.is_dir():
             continue
-        if table and _YEAR.fullmatch(name) and any(map(_TWO_DIGITS.fullmatch, list_names(child))):
+        if table and _YEAR.fullmatch(name) and any(map(_TWO_DIGITS.fullmatch, _names_within(child))):
             yield table
         elif depth and not (table and _YEAR.fullmatch(name)):
             yield from _tables_below(child, f"{table}/{name}" if table else name, depth - 1)
 
 
 def find_days(data_root: Path, kind: str, table: str) -> Iterator[str]:
-    """All `YYYY/MM/DD` folders of one table of one kind."""
+    """All `YYYY/MM/DD` folders of one table of one kind; unreadable ones are left out, with a warning."""
     base = os.path.join(data_root, kind, table)
-    for year in list_names(base):
-        if _YEAR.fullmatch(year):
-            for month in list_names(f"{base}/{year}"):
-                if _TWO_DIGITS.fullmatch(month):
-                    for day in list_names(f"{base}/{year}/{month}"):
-                        if _TWO_DIGITS.fullmatch(day):
-                            yield f"{year}/{month}/{day}"
+    for year in filter(_YEAR.fullmatch, _names_within(base)):
+        for month in filter(_TWO_DIGITS.fullmatch, _names_within(f"{base}/{year}")):
+            for day in filter(_TWO_DIGITS.fullmatch, _names_within(f"{base}/{year}/{month}")):
+                yield f"{year}/{month}/{day}"
 
 
-def day_items(data_root: Path, kind: str, table: str, day: str) -> list[Item]:
-    """The items of one day, sorted by name."""
+def _names_within(folder: str | Path, closed: list[str] | None = None) -> list[str]:
+    try:
+        return list_names(folder)
+    except PermissionError as error:
+        tell_closed(error)
+        if closed is not None:
+            closed.append(os.fspath(folder))
+        return []
+
+
+def day_items(
+    data_root: Path, kind: str, table: str, day: str, closed: list[str] | None = None
+) -> list[Item]:
+    """The items of one day, sorted by name.
+
+    Args:
+        data_root: the database.
+        kind: of the items.
+        table: theirs.
+        day: `YYYY/MM/DD`.
+        closed: gets the day's folder where it may not be read, which is also warned of.
+    """
     folder = os.path.join(data_root, kind, table, day)
     groups: dict[str, list[str]] = {}
-    for name in list_names(folder):
+    for name in _names_within(folder, closed):
         stem = archive_stem(name) if kind == ARCHIVE_TESTER else name
         if stem is not None and _is_text(name) and RunIndex.parse(f"{day}/{stem}") is not None:
             groups.setdefault(stem, []).append(f"{folder}/{name}")

@@ -41,8 +41,19 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 _NAN = float("nan")
 _NUMBERS = {"nan": _NAN, "inf": float("inf")}
 _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
+_RECORD_DATE = re.compile(r"(\d{4}-\d\d-\d\d)-(\d\d)-(\d\d)-(\d\d)(?:-(\d{6}))?")  # of an index
 MAX_LENGTH = 10_000
 MAX_DEPTH = 100
+
+
+class _Missing:
+    """What a run has that lacks a name: no value, not even None."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_MISSING = _Missing()
 
 
 class Where:
@@ -115,7 +126,7 @@ class Where:
         number = operand.value if isinstance(operand, ast.Constant) else _NUMBERS.get(ast.unparse(operand))
         if not isinstance(number, int | float):
             raise _fault(self.text, "a sign may only stand before a number")
-        value = -number if isinstance(node.op, ast.USub) else number
+        value = -number if isinstance(node.op, ast.USub) and number is not _NAN else number
         return lambda _: value
 
     def _compile_name(self, node: ast.expr) -> Test:
@@ -140,7 +151,7 @@ class Where:
 
     def _lookup(self, name: str) -> Test:
         self.names.add(name)
-        return lambda row: row.get(self.full.get(name, name))
+        return lambda row: row.get(self.full.get(name, name), _MISSING)
 
     def _compile_compare(self, node: ast.Compare) -> Test:
         nodes = [node.left, *node.comparators]
@@ -187,20 +198,23 @@ def _holds_index(node: ast.expr) -> bool:
 def _comparer(op: ast.cmpop, *, with_none: bool) -> Callable[[Any, Any], bool]:
     if isinstance(op, ast.Is | ast.IsNot):
         is_same = isinstance(op, ast.Is)
-        return lambda left, right: (left is right) == is_same
+        return lambda left, right: (_value(left) is _value(right)) == is_same
     if isinstance(op, ast.In | ast.NotIn):
-        if isinstance(op, ast.In):
-            return lambda left, right: _contains(right, left)
-        return lambda left, right: left is not None and right is not None and not _contains(right, left)
+        is_in = isinstance(op, ast.In)
+        return lambda left, right: _both(left, right) and _contains(right, left) == is_in
     compare, ordered = _COMPARE[type(op)], not isinstance(op, ast.Eq | ast.NotEq)
 
     def compared(left: object, right: object) -> bool:
-        if (ordered or not with_none) and (left is None or right is None):
+        if with_none:
+            left, right = _value(left), _value(right)
+        if not _both(left, right) or (ordered and (left is None or right is None)):
             return False
         if left is _NAN or right is _NAN:
             return not ordered and bool(compare(_is_nan(left), _is_nan(right)))
         if isinstance(left, str) is not isinstance(right, str):
             left, right = _alike(left, right)
+            if _is_nan(left) and _is_nan(right):  # 'nan' as `--json` spells it
+                return not ordered and bool(compare(0, 0))
         try:
             return bool(compare(left, right))
         except TypeError:
@@ -209,11 +223,21 @@ def _comparer(op: ast.cmpop, *, with_none: bool) -> Callable[[Any, Any], bool]:
     return compared
 
 
+def _both(left: object, right: object) -> bool:
+    return left is not _MISSING and right is not _MISSING
+
+
+def _value(found: object) -> object:
+    return None if found is _MISSING else found
+
+
 def _contains(container: object, value: object) -> bool:
     if isinstance(container, str):
         return isinstance(value, str) and value in container
     if isinstance(container, list | tuple):
-        return any(a == b for a, b in (_alike(item, value) for item in container))
+        return any(
+            a == b or (_is_nan(a) and _is_nan(b)) for a, b in (_alike(item, value) for item in container)
+        )
     return False
 
 
@@ -232,7 +256,13 @@ def _alike(left: object, right: object) -> tuple[Any, Any]:
 def _number_of(text: str, other: float) -> float:
     if isinstance(other, bool) and text in {"True", "False"}:
         return text == "True"
-    return datetime.fromisoformat(text.replace("/", "-")).timestamp() if _DATE.match(text) else float(text)
+    if not _DATE.match(text):
+        return float(text)
+    written = text.replace("/", "-")
+    parts = _RECORD_DATE.fullmatch(written)
+    if parts is not None:
+        written = f"{parts[1]}T{parts[2]}:{parts[3]}:{parts[4]}.{parts[5] or '000000'}"
+    return datetime.fromisoformat(written).timestamp()
 
 
 def _is_nan(value: object) -> bool:

@@ -12,7 +12,8 @@ name that a later snapshot has.
 Other processes see a snapshot, too, once `save_itr_params` has returned: their `load` asks the agent for
 all that was in the spool by then, and an empty file in the state folder of this machine,
 `late/<folder>-<pid>-<start>-<token>`, tells of one that the thread of a living process has yet to write. What
-does not come is warned about.
+does not come is warned about. Processes with another state folder, and other machines, see what is in the
+files.
 A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
 user's own process does it, on an explicit call, with the user's own files.
 """
@@ -170,6 +171,8 @@ class Snapshotter:
     def _mark(self, save: Save) -> Path | None:
         """Tell other processes of a snapshot that is on its way."""
         with suppress(OSError, RlaError):  # no state folder: then others are not told
+            if self._start is None:
+                return None
             marks = find_places().state / MARKS_FOLDER
             make_private(marks)
             mark = marks / f"{self._key}-{self._pid}-{self._start}-{save.token}"

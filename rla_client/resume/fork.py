@@ -117,9 +117,11 @@ def _plain_files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not _left_out(name)]
         for name in names:
             path = Path(here, name)
+            if _left_out(name) or not stat.S_ISREG(os.lstat(path).st_mode):
+                continue
             if name.endswith(SNAPSHOT_ENDING) and is_foreign(path):
-                warn(f"{path} is not taken over: it came from another machine, and a snapshot runs code")
-            elif not _left_out(name) and stat.S_ISREG(os.lstat(path).st_mode):
+                warn(f"{path} came from another machine: it stays there, and loads with trust=True")
+            else:
                 yield path
 
 

@@ -60,7 +60,7 @@ class Flushed(NamedTuple):
         Raises:
             TypeError, ValueError, OverflowError: it is none.
         """
-        media, others = map(whole, fields.get("failed") or (0, 0))
+        media, others = (whole(fields.get(name) or 0) for name in ("media", "others"))
         return cls(bool(fields.get("done")), float(fields.get("since") or 0.0), media, others)
 
 

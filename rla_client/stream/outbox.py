@@ -474,39 +474,39 @@ class Outbox:
         Returns:
             False when that did not happen in time, no agent runs, or the stream's folder is gone.
         """
-        return self._flush(timeout, media=media).done
+        return self._flush(timeout, media=media)[1].done
 
     def flush_kept(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """As `flush`; once also False when something of what was put before was lost or could not be kept."""
-        flushed = self._flush(timeout, media=media)
+        stream, flushed = self._flush(timeout, media=media)
         if not flushed.done:
             return False
         with self.lock:
             lost, self._told_lost = self.lost - self._told_lost, self.lost
-            told, stream = self._told, "" if self._writer is None else self._writer.name
-            if told[:2] != (stream, flushed.since):
-                told = (stream, flushed.since, 0, 0)
-            failed = flushed.others - told[3] + (flushed.media - told[2] if media else 0)
-            self._told = (*told[:2], flushed.media if media else told[2], flushed.others)
+            told = self._told if self._told[:2] == (stream, flushed.since) else (stream, flushed.since, 0, 0)
+            others = max(flushed.others, told[3])
+            shown = max(flushed.media, told[2]) if media else told[2]
+            failed = others - told[3] + shown - told[2]
+            self._told = (stream, flushed.since, shown, others)
         if failed:
             warn_rarely(
                 self._warned, "failed", "%d files of this run could not be kept; see: rla-agent logs", failed
             )
         return not (lost or failed)
 
-    def _flush(self, timeout: float | None, *, media: bool) -> Flushed:
+    def _flush(self, timeout: float | None, *, media: bool) -> tuple[str, Flushed]:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
             if self._waiting:
                 self._write_waiting()
             self.push()
             if (writer := self._writer) is None or self._waiting:
-                return NOT_FLUSHED
+                return "", NOT_FLUSHED
             with suppress(SpoolError):
                 writer.settle()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
         flushed = self._messenger.await_flushed(header, deadline)
-        return NOT_FLUSHED if self._spool_gone(writer) else flushed
+        return writer.name, NOT_FLUSHED if self._spool_gone(writer) else flushed
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
         """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""

@@ -297,7 +297,7 @@ def fetch(
 def _mark_fetched(root: str, path: str) -> None:
     """Say, before it is here, that a file came from the master: it is not unpickled as one's own."""
     kind, item = path.split("/", 1)[0], _item_of_file(path)
-    if kind in MARKED_KINDS and item is not None and path.endswith(PICKLE_ENDINGS):
+    if kind in MARKED_KINDS and item is not None and path.casefold().rstrip(". ").endswith(PICKLE_ENDINGS):
         with held_folder(root, f"{kind}/{item}") as folder:
             mark_foreign(folder)
 

@@ -375,7 +375,8 @@ class Run(Lenient):
             path = Path(artifact_or_path)
             artifact = Artifact(name or f"run-{self.id}-{path.name}", type or "unspecified")
             (artifact.add_dir if path.is_dir() else artifact.add_file)(path)
-        artifact.aliases = list(dict.fromkeys([*artifact.aliases, *(aliases or ())]))
+        aliases = [aliases] if isinstance(aliases, str) else aliases or ()
+        artifact.aliases = list(dict.fromkeys([*artifact.aliases, *aliases]))
         if not self.disabled:
             artifact.store(self.id)
         return artifact

@@ -178,6 +178,31 @@ def test_what_others_keep_to_themselves_does_not_hide_the_rest(root: Path, make_
     assert mine.name in again[0]["run"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("below", ["2026", "2026/11", "2026/11/21"])
+def test_a_closed_day_is_told_of_at_each_look(root: Path, make_run: MakeRun, below: str) -> None:
+    for number, table in enumerate(("open", "closed")):
+        make_run(number=number, table=table, kinds=("log",))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    humble = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*humble, sys.executable, "-m", "rla_client.cli.app", "ls", "--json", "-d", str(root)]
+    folder = root / "log" / "closed" / below
+
+    def tables() -> tuple[list[str], str]:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return [row["table"] for row in json.loads(done.stdout)], done.stderr
+
+    assert sorted(tables()[0]) == ["closed", "open"]
+    folder.chmod(0)
+    try:
+        for _ in range(2):
+            assert tables()[0] == ["open"]
+            assert f"left out, as you may not read it: {folder}" in tables()[1]
+    finally:
+        folder.chmod(0o755)
+    assert sorted(tables()[0]) == ["closed", "open"]
+
+
 def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:
     for number in range(60):
         make_run(number=number, kinds=("log",), rows=1)

@@ -20,6 +20,7 @@ ROW = {
     "perf/mse": 0.05,
     "a.b": 3,
     "flag": True,
+    "nothing": None,
     "diverged": float("nan"),
     "began": datetime(2026, 11, 21, 12).timestamp(),  # noqa: DTZ001 - local, as dates in filters are
 }
@@ -48,6 +49,13 @@ ROW = {
         ("missing != 3", False),
         ("missing not in [3]", False),
         ("missing != None", False),
+        ("not missing", True),
+        ("nothing != 3 and nothing not in [3] and nothing is None and nothing == None", True),
+        ("nothing == 3 or nothing < 3 or nothing > 3 or 'a' in nothing", False),
+        ("'a' not in nothing", True),
+        ("diverged in [nan] and diverged == -nan and diverged == 'nan'", True),
+        ("diverged not in [nan] or lr in [nan]", False),
+        ("began < '2026/11/21/23-59-59' and began > '2026/11/20/23-59-59-123456'", True),
         ("lr != None and 'c' not in tags", True),
         ("diverged == nan and diverged != 3 and diverged != diverged", True),
         ("lr == nan or missing == nan or missing == inf or diverged < nan", False),
