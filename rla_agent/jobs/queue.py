@@ -188,8 +188,9 @@ class JobQueue:
                     job.waits_for = self._internal_error(name, job.row.kind, error)
                     job.broken = True
                     continue
-                job.done = True
-                if error is not None:
+                if error is None:
+                    job.done = True
+                else:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
                     self._drop(job)
                 changed.append(name)

@@ -53,13 +53,7 @@ def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -
         NewerFormatError: a later release has it; nothing is written to it.
         sqlite3.Error: it cannot be opened or is no database.
     """
-    db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
-    try:
-        check_version(db, path, len(steps))
-    except BaseException:
-        db.close()
-        raise
-    return db
+    return _checked(sqlite3.connect(path, timeout=wait_s, isolation_level=None), path, steps)
 
 
 def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> sqlite3.Connection:
@@ -69,7 +63,11 @@ def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> 
         NewerFormatError: a later release has it.
         sqlite3.Error: it cannot be opened or is no database.
     """
-    db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=wait_s)
+    address = f"file:{quote(str(path))}?mode=ro"
+    return _checked(sqlite3.connect(address, uri=True, timeout=wait_s), path, steps)
+
+
+def _checked(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
     try:
         check_version(db, path, len(steps))
     except BaseException:

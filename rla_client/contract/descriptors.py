@@ -18,7 +18,6 @@ FLOOR = 512  # files of a training rarely get that far, and the usual soft limit
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
 
 Identity = tuple[int, int]  # device and inode
-OwnNumber = tuple[int, Identity]
 
 
 def lowest_own() -> int:
@@ -54,7 +53,7 @@ def standard_taken() -> Iterator[None]:
     Where a program closed its standard streams they are the next ones that a file gets, and what a C library
     prints at that moment would be in it.
     """
-    taken: list[OwnNumber] = []
+    taken: list[tuple[int, Identity]] = []
     try:
         with suppress(OSError):  # no /dev/null here
             while not all(map(_is_open, range(LEAST))):

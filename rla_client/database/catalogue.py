@@ -152,9 +152,9 @@ class Catalogue:
             with self._db:
                 for table, day in changed:
                     self._list_day(table, day, closed)
-                for kind, table, day in found:  # opening a folder leaves its time: it is looked at again
-                    if f"{self._root}/{kind}/{table}/{day}" in closed:
-                        found[kind, table, day] = -1
+                for folder in closed:  # opening one leaves its time: it is looked at again
+                    kind, *table, year, month, day = os.path.relpath(folder, self._root).split("/")
+                    found[kind, "/".join(table), f"{year}/{month}/{day}"] = -1
                 self._note_days(found, known, now_ns)
 
     def _scan_days(self) -> Iterator[tuple[tuple[str, str, str], int]]:

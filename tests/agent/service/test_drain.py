@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +180,8 @@ def test_a_copy_on_another_machine(spooled: Path, places: Places, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
-    """The agent had written rows, machine and agent.db are gone: base files keep it exactly once."""
+def half_taken_in(agent: Any, tmp_path: Path) -> tuple[Path, Path]:
+    """Log folder of a killed run whose rows are stored, and a copy of the spool of its killed agent."""
     process, log = train(tmp_path / "data", wait=True)
     wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS)
     agent.kill()
@@ -190,6 +189,12 @@ def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: C
     process.communicate()
     copy = tmp_path / "saved"
     shutil.copytree(agent.places.spool, copy)
+    return log, copy
+
+
+def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path) -> None:
+    """The agent had written rows, machine and agent.db are gone: base files keep it exactly once."""
+    log, copy = half_taken_in(agent, tmp_path)
     with (log / "progress.csv").open("ab") as file:
         file.write(b"7,7")  # a torn row that no position covers
     os.rename(tmp_path / "data", tmp_path / "data2")
@@ -258,13 +263,7 @@ def test_a_copied_spool_says_not_itself_what_is_overwritten(
 
 def test_a_base_names_no_file_but_its_outputs(agent: Any, tmp_path: Path) -> None:
     """Base files say where the outputs stood; this one says that the CSV is run.json."""
-    process, log = train(tmp_path / "data", wait=True)
-    wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS)
-    agent.kill()
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    copy = tmp_path / "saved"
-    shutil.copytree(agent.places.spool, copy)
+    log, copy = half_taken_in(agent, tmp_path)
     (stream,) = copy.iterdir()
     for base in stream.glob("*.base"):
         content = json.loads(base.read_text())
