@@ -36,11 +36,18 @@ from rla_agent.jobs.source import (
     SourceError,
     created,
     fresh_temp,
+    opened_blob,
     opened_slot,
     pieces,
     take_blob,
 )
-from rla_client.contract.checkpoint_job import STAMP_RECORD, ArenaSource, CheckpointJob, storage_offsets
+from rla_client.contract.checkpoint_job import (
+    STAMP_RECORD,
+    ArenaSource,
+    CheckpointJob,
+    RawBlobSource,
+    storage_offsets,
+)
 from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
 from rla_client.contract.snapshot_job import SnapshotJob, saved_order
@@ -70,6 +77,8 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
         with replacing(final, temp=fresh_temp(final.parent, job.stamp.token)) as temp:
             if isinstance(job.source, ArenaSource):
                 _write_from_arena(job, job.source, blobs, temp)
+            elif isinstance(job.source, RawBlobSource):
+                _write_from_blob(job, job.source, blobs, temp)
             else:
                 take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
             size = temp.stat().st_size
@@ -106,8 +115,24 @@ def _write_from_arena(job: CheckpointJob, source: ArenaSource, blobs: Path, temp
         _write_zip(file, job, source, descriptor, [base + offset for offset in (0, *offsets)])
 
 
+def _write_from_blob(job: CheckpointJob, source: RawBlobSource, blobs: Path, temp: Path) -> None:
+    offsets, needed = storage_offsets(source.skeleton_bytes, source.sizes)
+    token = job.stamp.token.encode("ascii")
+    with opened_blob(source, blobs) as descriptor:
+        if source.size != needed + len(token):
+            raise SourceError(Outcome.REFUSED, "the job is not of its blob's size")
+        if os.pread(descriptor, len(token), needed) != token:
+            raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
+        with created(temp) as file:
+            _write_zip(file, job, source, descriptor, [0, *offsets])
+
+
 def _write_zip(
-    file: BinaryIO, job: CheckpointJob, source: ArenaSource, descriptor: int, begins: list[int]
+    file: BinaryIO,
+    job: CheckpointJob,
+    source: ArenaSource | RawBlobSource,
+    descriptor: int,
+    begins: list[int],
 ) -> None:
     size = source.skeleton_bytes
     stamp = job.stamp.encode()

@@ -174,15 +174,8 @@ def take_blob(
         OSError: the disk does not take it.
     """
     path = blobs / source.blob
-    try:
-        descriptor = os.open(path, READ_FLAGS)
-    except OSError as error:
-        raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise SourceError(Outcome.REFUSED, f"the blob {source.blob} is not a file of this user")
-        if found.st_size != source.size or token_of(path) != token:
+    with opened_blob(source, blobs) as descriptor:
+        if token_of(path) != token:
             raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
         try:
             give_mode(descriptor, file_mode(temp.parent))
@@ -193,6 +186,26 @@ def take_blob(
                 temp.unlink()
             with created(temp) as file:
                 file.writelines(pieces(descriptor, 0, source.size))
+
+
+@contextmanager
+def opened_blob(source: BlobSource, blobs: Path) -> Iterator[int]:
+    """A blob's descriptor, for reading by `pieces`.
+
+    Raises:
+        SourceError: it is gone, not of its size, or not this user's.
+    """
+    try:
+        descriptor = os.open(blobs / source.blob, READ_FLAGS)
+    except OSError as error:
+        raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise SourceError(Outcome.REFUSED, f"the blob {source.blob} is not a file of this user")
+        if found.st_size != source.size:
+            raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -13,7 +13,7 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.checkpoint.tensors import Storage, torch_module
 from rla_client.stream.arena import Arena, before_unmap
@@ -44,6 +44,19 @@ def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None
     _copy(jobs, total)
     for device in devices.values():
         torch_module().accelerator.current_stream(device).synchronize()
+
+
+def write_storage(file: BinaryIO, storage: Storage) -> int:
+    """Write the bytes of a storage from where they are; those of a device are brought to memory.
+
+    Raises:
+        OSError: the disk did not take them.
+    """
+    address, nbytes, owner = storage
+    if nbytes and not address:
+        owner = owner.cpu()  # held until they are written
+        address = owner.data_ptr()
+    return file.write((ctypes.c_ubyte * nbytes).from_address(address))
 
 
 def copy_memory(jobs: Sequence[_Job]) -> None:

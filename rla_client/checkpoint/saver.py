@@ -5,8 +5,8 @@ of this process when it returns:
 
 1. *arena* (an agent is there, a slot of shared memory is large enough and free): skeleton and
    storages are copied into the slot, a JOB frame names them. The agent writes the `.pt`.
-2. *blob* (no agent, no such slot): torch.save into the stream's blob folder, then the JOB frame. A
-   thread fsyncs it afterwards. An arena of the right size is made meanwhile, for the next one.
+2. *blob* (no agent, no such slot): the same bytes go to a file in the stream's blob folder, then the
+   JOB frame. A thread fsyncs the file afterwards. An arena of the right size is made meanwhile.
 3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
    them away): torch.save to a temp name beside the final file, fsync, rename, fsync of the folder.
 
@@ -29,13 +29,13 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rla_client.checkpoint.copy import copy_storages, pin_memory
+from rla_client.checkpoint.copy import copy_storages, pin_memory, write_storage
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint.pickling import Captured, capture
 from rla_client.checkpoint.tensors import torch_module
@@ -45,15 +45,15 @@ from rla_client.contract.checkpoint_job import (
     MAX_TEXT,
     STAMP_RECORD,
     ArenaSource,
-    BlobSource,
     CheckpointJob,
     Mode,
+    RawBlobSource,
     Retention,
     Stamp,
     final_name,
     storage_offsets,
 )
-from rla_client.contract.descriptors import OwnFile, standard_taken
+from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.files import TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
@@ -68,6 +68,7 @@ FREE_DISK_SHARE = 0.05  # never fill a disk further than this
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("rla_client")
 
 
@@ -76,10 +77,14 @@ class _Pending:
     """A save whose file may not be there yet."""
 
     stamp: Stamp
+    source: ArenaSource | RawBlobSource
     blob: Path | None = None
-    size: int = 0
     slot: Slot | None = None
-    source: ArenaSource | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait in the spool."""
+        return self.source.size if isinstance(self.source, RawBlobSource) else 0
 
     @property
     def arrived(self) -> bool:
@@ -110,7 +115,6 @@ class CheckpointSaver(SlotSender):
         self._run = run
         self._outbox = outbox
         self._last_order = 0
-        self._last_bytes = 0  # of the last blob: the next one is likely to be as large
         self._warned: dict[str, float] = {}
         self._problem = ""
         super().__init__(outbox)
@@ -147,20 +151,18 @@ class CheckpointSaver(SlotSender):
             ArgumentError: the name cannot be a file name, or the content cannot be pickled.
         """
         stamp = self._stamp(name, time_step, metrics or {})
-        if self._inside != threading.get_ident():
+        captured = capture(content)
+        if self._inside == threading.get_ident():
+            taken = self._save_as_blob(captured, stamp)
+        else:
             with self._lock:
                 self._inside = threading.get_ident()
                 try:
-                    needed = self._save_to_arena(content, stamp)
+                    taken = self._save_to_arena(captured, stamp)
                 finally:
                     self._inside = None
-            if needed is None:
-                return
-        else:
-            needed = 0
-        self._save_as_file(content, stamp)
-        if needed:
-            self._prepare(needed)
+        if not taken and not self._save_directly(content, stamp):
+            self._lose(stamp)
 
     def load(
         self,
@@ -197,11 +199,10 @@ class CheckpointSaver(SlotSender):
 
     # -- the fast way -------------------------------------------------------------------------
 
-    def _save_to_arena(self, content: object, stamp: Stamp) -> int | None:
-        """Copy into a slot. None when done, else the bytes that a slot would have needed (0: unknown)."""
+    def _save_to_arena(self, captured: Captured, stamp: Stamp) -> bool:
+        """Copy into a slot, else into a blob; False: neither took it."""
         if not self._outbox.agent_alive(memory=True):
-            return 0
-        captured = capture(content)
+            return self._save_as_blob(captured, stamp)
         offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
         sent = self._send_in_slot(
             needed,
@@ -209,10 +210,12 @@ class CheckpointSaver(SlotSender):
             lambda source: self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)),
         )
         if sent is None:
-            return needed
+            taken = self._save_as_blob(captured, stamp)
+            self._prepare(needed)  # not before: making it would compete with the writing
+            return taken
         slot, source = sent
-        self._note(_Pending(stamp, slot=slot, source=source), "arena")
-        return None
+        self._note(_Pending(stamp, source, slot=slot), "arena")
+        return True
 
     @staticmethod
     def _fill(slot: Slot, captured: Captured, offsets: list[int]) -> ArenaSource:
@@ -226,28 +229,29 @@ class CheckpointSaver(SlotSender):
 
     # -- files --------------------------------------------------------------------------------
 
-    def _save_as_file(self, content: object, stamp: Stamp) -> None:
-        if not self._save_as_blob(content, stamp) and not self._save_directly(content, stamp):
-            self._lose(stamp)
-
-    def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
+    def _save_as_blob(self, captured: Captured, stamp: Stamp) -> bool:
+        offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
         blobs = self._outbox.blobs_folder
         waiting = sum(entry.size for entry in self._pending if not entry.arrived)
-        full = waiting >= BACKLOG_MAX_BYTES or self._last_bytes > self._outbox.blob_room
+        full = waiting >= BACKLOG_MAX_BYTES or needed > self._outbox.blob_room
         if blobs is None or full or not has_room(blobs):
             return False
-        blob = blobs / f"{stamp.token}.pt"
+        blob = blobs / f"{stamp.token}.raw"
         try:
-            size = self._last_bytes = write_checkpoint(content, blob, stamp)
-        except NotWrittenError as error:
+            size = write_blob(captured, [*offsets, needed], stamp.token.encode("ascii"), blob)
+        except BaseException as error:  # Ctrl-C, too, leaves no half of one
+            with suppress(OSError):
+                blob.unlink()
+            if not isinstance(error, OSError):
+                raise
             self._problem = str(error)
             return False
-        source = BlobSource(blob.name, size)
+        source = RawBlobSource(blob.name, size, len(captured.skeleton), tuple(captured.sizes))
         if not self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)):
             with suppress(OSError):
                 blob.unlink()
             return False  # the spool is full; the run's own disk may not be
-        self._note(_Pending(stamp, blob=blob, size=size), "blob")
+        self._note(_Pending(stamp, source, blob=blob), "blob")
         sync_later(blob)
         return True
 
@@ -301,11 +305,13 @@ class CheckpointSaver(SlotSender):
 
     @staticmethod
     def _load_late(entry: _Pending, map_location: object) -> object:
-        if entry.slot is None or entry.source is None:
-            assert entry.blob is not None
-            return load_file(entry.blob, trust=True, map_location=map_location)
-        base = entry.slot.address
         offsets, _ = storage_offsets(entry.source.skeleton_bytes, entry.source.sizes)
+        if entry.slot is not None:
+            base = entry.slot.address
+        else:
+            assert entry.blob is not None
+            memory = bytearray(entry.blob.read_bytes())
+            base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
         return restore(skeleton, lambda key: base + offsets[key], map_location)
 
@@ -336,6 +342,27 @@ def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
 
 class NotWrittenError(Exception):
     """The disk did not take a checkpoint; says why."""
+
+
+def write_blob(captured: Captured, begins: Sequence[int], token: bytes, path: Path) -> int:
+    """What a slot would hold, then the token, as a new file that is not synced; its size in bytes.
+
+    Args:
+        captured: what it is made of.
+        begins: where each storage begins, and the token.
+        token: tells the agent that all was written.
+        path: of the file.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
+    with open(open_high(path, _CREATE_FLAGS), "wb") as file:
+        at = file.write(captured.skeleton)
+        for begin, storage in zip(begins, captured.storages, strict=False):
+            at += file.write(bytes(begin - at))
+            at += write_storage(file, storage)
+        at += file.write(bytes(begins[-1] - at))
+        return at + file.write(token)
 
 
 def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:

@@ -1,11 +1,13 @@
 """What client and agent agree on about checkpoints: the job, what its slot holds, names. Pure.
 
-A checkpoint travels as one JOB frame and its bytes. The bytes lie in one of two places:
+A checkpoint travels as one JOB frame and its bytes: the skeleton (the pickle that becomes `data.pkl`),
+then the storages in the order of their keys, each at the next multiple of `ALIGNMENT`. The bytes lie in
+one of two places:
 
-*arena*: a slot of shared memory (contract/arena.py). It holds the skeleton (the pickle that becomes
-`data.pkl`), then the storages in the order of their keys, each at the next multiple of `ALIGNMENT`.
+*arena*: a slot of shared memory (contract/arena.py).
 
-*blob*: a finished `.pt` in the stream's blob folder, written by torch itself.
+*blob*: a file in the stream's blob folder, which ends with the job's token. If the job names no sizes,
+the blob is a finished `.pt` (earlier clients wrote those).
 
 Either way the final file carries a stamp (`STAMP_RECORD`, JSON inside the zip) that names the job
 it came from. So a replay sees that its work is done, and retention counts only our own files.
@@ -117,10 +119,18 @@ class ArenaSource(SlotRef):
 
 @dataclass(frozen=True, slots=True)
 class BlobSource:
-    """A finished `.pt` of `size` bytes in the stream's blob folder."""
+    """A file of `size` bytes in the stream's blob folder, which is the final file as it stands."""
 
     blob: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlobSource(BlobSource):
+    """A blob that holds what a slot would (as in `ArenaSource`), then the job's token."""
+
+    skeleton_bytes: int
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +166,10 @@ class CheckpointJob:
         source = self.source
         if isinstance(source, ArenaSource):
             fields |= {"arena": source.arena, "slot": source.slot, "number": source.number}
-            fields |= {"skeleton_bytes": source.skeleton_bytes, "sizes": list(source.sizes)}
         else:
             fields |= {"blob": source.blob, "size": source.size}
+        if isinstance(source, ArenaSource | RawBlobSource):
+            fields |= {"skeleton_bytes": source.skeleton_bytes, "sizes": list(source.sizes)}
         return fields
 
     @classmethod
@@ -216,25 +227,30 @@ def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int
 
 
 def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
-    if "blob" in fields:
-        blob = _text(fields["blob"], "blob")
-        problem = component_problem(blob)
-        if problem is not None or blob.startswith("."):
-            raise RemoteProtocolError(f"blob {blob!r} is not a file name: {problem}")
-        return BlobSource(blob, _count(fields.get("size"), "size"))
+    if "blob" not in fields:
+        return ArenaSource(
+            _text(fields.get("arena"), "arena"),
+            _count(fields.get("slot"), "slot"),
+            _count(fields.get("number"), "number"),
+            *_layout(fields),
+        )
+    blob = _text(fields["blob"], "blob")
+    problem = component_problem(blob)
+    if problem is not None or blob.startswith("."):
+        raise RemoteProtocolError(f"blob {blob!r} is not a file name: {problem}")
+    size = _count(fields.get("size"), "size")
+    return RawBlobSource(blob, size, *_layout(fields)) if "sizes" in fields else BlobSource(blob, size)
+
+
+def _layout(fields: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """Bytes of the skeleton, and of each storage."""
     sizes = fields.get("sizes")
     if not isinstance(sizes, list) or len(sizes) > MAX_STORAGES:
         raise RemoteProtocolError("sizes is not a list of storage sizes")
-    source = ArenaSource(
-        _text(fields.get("arena"), "arena"),
-        _count(fields.get("slot"), "slot"),
-        _count(fields.get("number"), "number"),
-        _count(fields.get("skeleton_bytes"), "skeleton_bytes"),
-        tuple(_count(size, "size") for size in sizes),
-    )
-    if source.skeleton_bytes > MAX_SKELETON_BYTES:
+    skeleton_bytes = _count(fields.get("skeleton_bytes"), "skeleton_bytes")
+    if skeleton_bytes > MAX_SKELETON_BYTES:
         raise RemoteProtocolError("skeleton_bytes is out of range")
-    return source
+    return skeleton_bytes, tuple(_count(size, "size") for size in sizes)
 
 
 def _retention(fields: dict[str, Any]) -> Retention:

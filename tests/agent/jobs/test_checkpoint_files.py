@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import subprocess
@@ -19,7 +20,15 @@ import pytest
 from rla_agent.jobs.checkpoint import retain
 from rla_agent.jobs.source import Outcome, release
 from rla_client.contract.arena import ALIGNMENT, SLOT_BUSY, SLOT_FREE
-from rla_client.contract.checkpoint_job import STAMP_RECORD, BlobSource, CheckpointJob, Retention, Stamp
+from rla_client.contract.checkpoint_job import (
+    STAMP_RECORD,
+    BlobSource,
+    CheckpointJob,
+    RawBlobSource,
+    Retention,
+    Stamp,
+    storage_offsets,
+)
 from rla_client.contract.retention import Saved, dropped, read_stamp, superseded
 from rla_client.contract.torch_zip import TorchZip
 
@@ -217,6 +226,28 @@ def test_blobs_move_once_and_torn_ones_do_not(desk: Any) -> None:
     assert list(desk.blobs.iterdir()) == []
     assert desk.run(job).outcome is Outcome.ALREADY
     assert (desk.folder / "checkpoint_1.pt").read_bytes() == whole
+
+
+def test_a_blob_of_raw_bytes_becomes_what_a_slot_would(desk: Any) -> None:
+    job = desk.job(b"abc", b"", b"x" * 100_000)
+    assert desk.run(job).outcome is Outcome.WRITTEN
+    expected = (desk.folder / "checkpoint_1.pt").read_bytes()
+    (desk.folder / "checkpoint_1.pt").unlink()
+    slot = job.source
+    _, needed = storage_offsets(slot.skeleton_bytes, slot.sizes)
+    blob = desk.blobs / "one.raw"
+    whole = bytes(ctypes.string_at(desk.arena.slot_address(0), needed)) + job.stamp.token.encode()
+    raw = RawBlobSource(blob.name, len(whole), slot.skeleton_bytes, slot.sizes)
+    job = CheckpointJob.decode(replace(job, source=raw).encode())
+    for wrong in (whole[:-1], whole[:-16] + bytes(16), bytes(len(whole))):
+        blob.write_bytes(wrong)
+        assert desk.run(job).outcome is Outcome.LOST
+    blob.write_bytes(whole)
+    assert desk.run(replace(job, source=replace(raw, sizes=(3, 0, 90_000)))).outcome is Outcome.REFUSED
+    assert desk.run(job).outcome is Outcome.WRITTEN
+    assert (desk.folder / "checkpoint_1.pt").read_bytes() == expected
+    release(job, desk.blobs)
+    assert list(desk.blobs.iterdir()) == []
 
 
 @pytest.mark.root

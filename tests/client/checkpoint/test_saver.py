@@ -61,17 +61,55 @@ def test_save_returns_before_the_file_is_there_and_load_sees_it_at_once(
     assert_is(saver.load()[1], 3)
 
 
-def test_without_an_agent_it_goes_to_the_spool_as_a_file_of_torch(
+def test_without_an_agent_it_goes_to_the_spool_as_a_file(
     saver: CheckpointSaver, places: Places, folder: Path
 ) -> None:
     saver.save(content(1), time_step=1)
     assert saver.ways["blob"] == 1
     (job, blobs) = jobs_of(places)[0]
-    assert_is(torch.load(blobs / job.source.blob, weights_only=True), 1)  # type: ignore[union-attr]
+    assert [blob.name for blob in blobs.iterdir()] == [f"{job.stamp.token}.raw"]
     assert_is(saver.load()[1], 1)
     assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
     assert list(blobs.iterdir()) == []
     assert_is(saver.load("checkpoint", 1)[1], 1)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"empty": torch.empty(0), "none": None, "odd": torch.arange(7, dtype=torch.int8)},
+        {"bits": torch.tensor([True, False]), "array": np.arange(5.0), "deep": [{"x": torch.ones(3, 3).T}]},
+        {},
+    ],
+)
+def test_a_file_in_the_spool_holds_any_content(
+    saver: CheckpointSaver, places: Places, folder: Path, state: dict[str, Any]
+) -> None:
+    saver.save(state, time_step=1)
+    assert saver.ways["blob"] == 1
+    early = saver.load()[1]
+    assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+    late = load_file(folder / "checkpoint_1.pt", trust=True)
+    assert repr(early) == repr(late) == repr(state)
+
+
+def test_a_file_that_is_half_written_is_removed(
+    saver: CheckpointSaver, outbox: Outbox, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    assert outbox.blobs_folder is not None
+    monkeypatch.setattr(checkpoint_module, "write_storage", fail)
+    error: BaseException = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        saver.save(content(1), time_step=1)
+    assert list(outbox.blobs_folder.iterdir()) == []
+    error = OSError(28, "No space left on device")
+    saver.save(content(1), time_step=1)
+    assert list(outbox.blobs_folder.iterdir()) == []
+    assert saver.ways == {"arena": 0, "blob": 0, "direct": 1}
+    assert_is(load_file(folder / "checkpoint_1.pt"), 1)
 
 
 def test_ten_saves_faster_than_the_agent(saver: CheckpointSaver, places: Places, folder: Path) -> None:
