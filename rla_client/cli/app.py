@@ -129,6 +129,12 @@ def main() -> None:
         code = EXIT_PIPE
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8":
+            raise
+        tell_error(f"this Python reads file names as {encoding}\nhint: start it with PYTHONUTF8=1")
+        code = EXIT_FAULT
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         tell_error(_lines(f"{error.strerror or error}{where}"))

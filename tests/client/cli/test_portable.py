@@ -81,3 +81,22 @@ def test_everything_that_reads_a_database_runs_without_linux(
     assert done.returncode == 0, done.stdout[:2500] + done.stderr[-300:]
     assert (tmp_path / "plot.png").stat().st_size > 1000
     assert "unknown" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["ls"], ["compare"], ["show", "@last"]])
+def test_names_that_this_pythons_file_names_cannot_hold(
+    root: Path, make_run: Callable[..., str], words: list[str]
+) -> None:
+    make_run(table="t\u00e4ble")
+    command = [sys.executable, "-c", "from rla_client.cli.app import main; main()", *words]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        "RLA_DATA_ROOT": str(root),
+    }
+    told = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert told.returncode == 0, told.stderr
+    ascii_only = {**environment, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    told = subprocess.run(command, env=ascii_only, capture_output=True, check=False)
+    assert told.returncode == 1
+    assert told.stderr == b"error: this Python reads file names as ascii\nhint: start it with PYTHONUTF8=1\n"
