@@ -2,7 +2,7 @@
 
 import { ask, fileUrl } from "./api.js";
 import { bytesText, fill, h } from "./dom.js";
-import { runLink } from "./main.js";
+import { runLink } from "./frame.js";
 import { runPicker, section, table } from "./parts.js";
 
 const PARTS = { files: ["Files", filesPart], git: ["Not committed", gitPart], other: ["Differences from…", otherPart] };

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { fill, h, later } from "./dom.js";
-import { remember, runLink } from "./main.js";
+import { remember, runLink } from "./frame.js";
 import { badge, frame, runPicker, slider, stepsOf, trackedText } from "./parts.js";
 
 const MAX_RUNS = 12;

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { bytesText, durationText, fill, h, numberText, timeText, whenFree } from "./dom.js";
-import { runLink } from "./main.js";
+import { runLink } from "./frame.js";
 import { badge, copyButton, facts, repeat, section, table } from "./parts.js";
 
 const LOOK_MS = 4000;

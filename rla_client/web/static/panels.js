@@ -5,7 +5,7 @@ import { ask, askNumbers, offline, stream } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h, later, numberText, save, whenFree } from "./dom.js";
 import { toCommand, toPng, toSvg } from "./export.js";
-import { complain } from "./main.js";
+import { complain } from "./frame.js";
 import { table } from "./parts.js";
 
 const HEIGHT = 230;

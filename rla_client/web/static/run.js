@@ -2,7 +2,7 @@
 
 import { ask, fileUrl, offline } from "./api.js";
 import { bytesText, durationText, fill, h, later, numberText, timeText } from "./dom.js";
-import { remember, runLink, tell } from "./main.js";
+import { remember, runLink, tell } from "./frame.js";
 import { badge, copyButton, facts, follow, frame, refill, repeat, section, slider, stepsOf, table, trackedText } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";

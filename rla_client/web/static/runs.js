@@ -4,7 +4,7 @@ import { ask, offline } from "./api.js";
 import { Colours } from "./colours.js";
 import { completing, offered } from "./complete.js";
 import { dialog, fill, h, later } from "./dom.js";
-import { keys, tell } from "./main.js";
+import { keys, tell } from "./frame.js";
 import { Panels } from "./panels.js";
 import { compare, Store } from "./store.js";
 import { sorted, Table } from "./table.js";

@@ -1,7 +1,7 @@
 // The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
 
 import { durationText, fill, h, later, numberText, timeText, whenFree } from "./dom.js";
-import { runLink } from "./main.js";
+import { runLink } from "./frame.js";
 import { compare } from "./store.js";
 
 const ROW = 26;  // pixels; the style sheet has the same

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { dialog, fill, h } from "./dom.js";
-import { remember, tell } from "./main.js";
+import { remember, tell } from "./frame.js";
 
 const MOST_RUNS = 200;  // that an address names
 const text = { read: ([value = ""]) => value, write: (value) => [value] };
