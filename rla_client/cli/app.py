@@ -121,23 +121,13 @@ def main() -> None:
         run_app(make_app(sys.argv[1]))
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
-    except RlaError as error:
-        tell_error(_lines(error))
-        code = EXIT_FAULT
     except BrokenPipeError:
         _close_quietly()
         code = EXIT_PIPE
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    except UnicodeEncodeError:
-        encoding = sys.getfilesystemencoding()
-        if encoding == "utf-8":
-            raise
-        tell_error(f"this Python reads file names as {encoding}\nhint: start it with PYTHONUTF8=1")
-        code = EXIT_FAULT
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        tell_error(_lines(f"{error.strerror or error}{where}"))
+    except (RlaError, OSError, UnicodeEncodeError) as error:
+        tell_error(_lines(_words(error)))
         code = EXIT_FAULT
     try:
         sys.stdout.flush()
@@ -145,6 +135,18 @@ def main() -> None:
         _close_quietly()
         code = EXIT_PIPE
     sys.exit(code)
+
+
+def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
+    """What went wrong, for the user; a fault of ours is raised again."""
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+    if isinstance(error, UnicodeEncodeError):
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8":
+            raise error
+        return f"this Python reads file names as {encoding}\nhint: start it with PYTHONUTF8=1"
+    return str(error)
 
 
 def _lines(message: object) -> str:
