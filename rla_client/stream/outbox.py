@@ -1,6 +1,6 @@
 """The outbox: what the training process does with a record. Spool first, then a message.
 
-`put` appends one frame to the segment of its stream (rla_client/contract/segments.py) and returns: from
+`put` appends one frame to the segment of its stream (rla_client/stream/segment_writer.py) and returns: from
 then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream
 four times a second; a message, which says no more than where the stream ends, keeps it awake
 (SEND_INTERVAL_S), wakes it after a pause, and comes at once for an opening, a job, a flush and the end. No
@@ -34,11 +34,12 @@ from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
-from rla_client.contract.segments import BLOBS_NAME, OpeningFrame, SegmentWriter
+from rla_client.contract.segments import BLOBS_NAME
 from rla_client.stream import forks
 from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger
 from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig

@@ -20,7 +20,8 @@ from crash.mutations import packed
 
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame
-from rla_client.contract.segments import SegmentWriter, new_stream_name
+from rla_client.contract.segments import new_stream_name
+from rla_client.stream.segment_writer import SegmentWriter
 
 MARK = "rlaXhostile"
 MOST_NAMES = 640

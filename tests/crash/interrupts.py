@@ -25,10 +25,10 @@ class HailError(Exception):
 def main() -> None:  # noqa: C901 - closures over one state
     """Log until enough exceptions came."""
     from rla_client import logger
-    from rla_client.contract import segments
+    from rla_client.stream import segment_writer
 
     folder, wanted, result = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    segments.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[misc]
+    segment_writer.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[misc]
     logger.configure(folder, ["csv", "tensorboard"])
     current = logger.get_current()
     returned: dict[str, list[int]] = {"main": [], "thread": [], "handler": []}

@@ -16,16 +16,16 @@ import pytest
 from crash.conftest import BareAgent
 from crash.workload import row_of
 
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.contract.segments import (
-    SegmentWriter,
     new_stream_name,
     segment_numbers,
     segment_path,
     stream_names,
 )
+from rla_client.stream.segment_writer import SegmentWriter
 
 ROWS = 120
 SEGMENT_BYTES = 3000

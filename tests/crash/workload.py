@@ -72,9 +72,9 @@ def main() -> None:
     options = parser.parse_args()
 
     from rla_client import logger
-    from rla_client.contract import segments
+    from rla_client.stream import segment_writer
 
-    segments.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
+    segment_writer.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
     if options.jump_clock:
         jump_clock()
     signal.signal(signal.SIGUSR1, Stop())

@@ -90,7 +90,7 @@ def main() -> None:
 
     import rla_agent.daemon
     from rla_client import logger  # noqa: F401 - imported for the children
-    from rla_client.contract import segments  # noqa: F401 - imported for the children
+    from rla_client.stream import segment_writer  # noqa: F401 - imported for the children
 
     programs = {"agent": rla_agent.daemon.main, "workload": workload.main}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here

@@ -54,7 +54,7 @@ EVIL_SPOOL = """
 import os, sys
 from pathlib import Path
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import SegmentWriter
+from rla_client.stream.segment_writer import SegmentWriter
 spool, root, python = sys.argv[1:]
 found = os.stat(root)
 opening = {

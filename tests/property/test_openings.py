@@ -19,9 +19,9 @@ from rla_client.config.schema import AgentConfig
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
-from rla_client.contract.segments import SegmentWriter
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
+from rla_client.stream.segment_writer import SegmentWriter
 
 EXAMPLES = int(os.environ.get("RLA_TEST_OPENINGS", "60"))
 

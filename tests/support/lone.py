@@ -19,7 +19,7 @@ from types import TracebackType
 import pytest
 
 import rla_agent.pipeline.reader as reading_module
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.commit import Committer
@@ -29,7 +29,7 @@ from rla_agent.pipeline.stream_open import root_is_back
 from rla_agent.pipeline.widening import Widener
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import SegmentWriter
+from rla_client.stream.segment_writer import SegmentWriter
 
 
 def read_in_pieces(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.lone import LoneStream, Side
 from support.oracle import event_records
 
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder, Whole

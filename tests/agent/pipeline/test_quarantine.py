@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream
 
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.pipeline.quarantine import RETRY_S, Unreadable
 from rla_client.contract.segments import segment_path
 

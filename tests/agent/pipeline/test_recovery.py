@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.output_states import OutputEvent
 from rla_agent.model.stream_states import StreamState
 from rla_agent.pipeline.stream import Stream

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-import rla_client.contract.segments as spool_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.run_states import RunState
 from rla_agent.pipeline.reader import holds_nothing, read_opening
 from rla_agent.pipeline.runs import follow, new_run_record

@@ -18,9 +18,10 @@ from rla_client import exp_manager, logger
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.paths import Places
-from rla_client.contract.segments import SegmentWriter, stream_names
+from rla_client.contract.segments import stream_names
 from rla_client.resume import find
 from rla_client.resume.resume import find_unfinished, prepare
+from rla_client.stream.segment_writer import SegmentWriter
 
 CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
 TRAINING = """

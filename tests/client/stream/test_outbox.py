@@ -15,9 +15,9 @@ from support.forked import in_forked_child
 from support.spooled import bare_opening, marks, stop_autostart
 from support.spooled import rows as spooled_rows
 
-import rla_client.contract.segments as spool_module
 import rla_client.stream.outbox as outbox_module
 import rla_client.stream.quota as quota_module
+import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
