@@ -42,8 +42,8 @@ __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
 _WITHOUT_MEANING = frozenset({
-    "dir", "magic", "config_exclude_keys", "config_include_keys", "anonymous", "allow_val_change",
-    "resume_from", "fork_from", "save_code", "settings", "force",
+    "dir", "magic", "anonymous", "allow_val_change", "resume_from", "fork_from", "save_code", "settings",
+    "force",
 })  # fmt: skip
 AlertLevel = enum.Enum("AlertLevel", {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"})  # all are told alike
 _OF_THE_RUN = frozenset({
@@ -81,10 +81,13 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
             return former
         former.finish()
     sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
+    parameters = session.parameters_of(config)
+    included = further.pop("config_include_keys", None) or parameters
+    for key in {*parameters} - ({*included} - {*(further.pop("config_exclude_keys", None) or ())}):
+        del parameters[key]
     for unknown in further.keys() - _WITHOUT_MEANING:
         data_types.tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get
-    parameters = session.parameters_of(config)
     name = name or environment("WANDB_NAME")
     group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
     about = {"name": name, "group": group, "job_type": job_type}

@@ -284,6 +284,21 @@ env.close()
 
 
 @pytest.mark.slow
+def test_which_keys_of_the_configuration_are_recorded(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+config = {"lr": 0.1, "path": "/home/me", "seed": 1}
+for name, keys in (("without", {"config_exclude_keys": ["path"]}), ("only", {"config_include_keys": ["lr"]})):
+    run = wandb.init(project="keys", name=name, config=config, **keys)
+    assert "path" not in run.config
+    run.finish()
+"""
+    )
+    only, without = sorted(({**run.parameters} for run in scripts.runs(2)), key=lambda found: found["name"])
+    assert (only, without) == ({"name": "only", "lr": 0.1}, {"name": "without", "lr": 0.1, "seed": 1})
+
+
 def test_ends_modes_ids_and_what_is_unknown(scripts: Scripts) -> None:
     done = scripts.run(
         IMPORT
