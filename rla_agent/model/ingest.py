@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from rla_client.contract.errors import RemoteProtocolError, UnknownVersionError
 from rla_client.contract.protocol import (
@@ -33,6 +33,7 @@ SAFE_BYTES = 256  # a record this short cannot be nested deeper than what Python
 _CONTAINERS = frozenset((list, dict))
 _ROW = int(FrameKind.ROW)
 _NUMBERS = frozenset((int, float))
+Unpacked: TypeAlias = Any  # what a record decodes to: foreign data, looked at here
 
 
 class Position(NamedTuple):
@@ -237,7 +238,7 @@ def _decode_row(payload: bytes) -> Row | None:
         return None
 
 
-def _row(raw: Any) -> Row | None:  # noqa: ANN401 - foreign data
+def _row(raw: Unpacked) -> Row | None:
     if len(raw) == 3:  # noqa: PLR2004 - [step, timestamp, values]
         step, timestamp, values = raw
         excluded = None
@@ -253,31 +254,31 @@ def _row(raw: Any) -> Row | None:  # noqa: ANN401 - foreign data
     return Row(step, timestamp, values, excluded)
 
 
-def _text(raw: Any) -> Text:  # noqa: ANN401
+def _text(raw: Unpacked) -> Text:
     targets, text = raw
     return Text(int(targets), str(text))
 
 
-def _event(raw: Any) -> Event:  # noqa: ANN401
+def _event(raw: Unpacked) -> Event:
     return Event(bytes(raw[0]) if isinstance(raw[0], bytes) else _refuse())
 
 
-def _file(raw: Any) -> ItemFile:  # noqa: ANN401
+def _file(raw: Unpacked) -> ItemFile:
     kind, path, content = raw
     return ItemFile(str(kind), str(path), content if isinstance(content, bytes) else _refuse())
 
 
-def _close(raw: Any) -> Close:  # noqa: ANN401
+def _close(raw: Unpacked) -> Close:
     state, reason, timestamp = raw
     return Close(str(state), str(reason), float(timestamp))
 
 
-def _mark(raw: Any) -> Mark:  # noqa: ANN401
+def _mark(raw: Unpacked) -> Mark:
     name, data = raw
     return Mark(str(name), data)
 
 
-def _job(raw: Any) -> Job:  # noqa: ANN401
+def _job(raw: Unpacked) -> Job:
     kind, fields = raw
     return Job(str(kind), fields if isinstance(fields, dict) else _refuse())
 
