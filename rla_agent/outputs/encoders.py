@@ -87,7 +87,7 @@ class Encoder(Protocol):
 
     @staticmethod
     def ends(data: bytes) -> list[int]:
-        """Positions just behind each whole record of some bytes, which begin at a record."""
+        """Positions just behind each whole record of bytes that begin at one; none behind damage."""
         ...
 
     def end_of_records(self, content: Content) -> int:
@@ -211,7 +211,10 @@ class RowEncoder(ABC):
     @staticmethod
     @abstractmethod
     def record(values: dict[str, Any]) -> bytes:
-        """A row's record; the values are plain (numbers, text, None, lists of them), their keys text."""
+        """A row's record.
+
+        Keys are text, values plain: numbers (integers of any size), text, None, lists of them.
+        """
 
     @staticmethod
     @abstractmethod

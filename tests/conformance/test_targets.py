@@ -314,6 +314,20 @@ def test_rename_replaces(target: Opened) -> None:
     assert {path.name: path.read_bytes() for path in root.iterdir()} == {"b": b"new"}
 
 
+def test_a_folder_moves_with_all_that_is_in_it(target: Opened) -> None:
+    """As the trash of the master moves runs."""
+    session, root = target
+    session.make_folders([b"run/tb", b"trash"])
+    session.put_many([small(b"run/log", b"one"), small(b"run/tb/events", b"two")])
+    session.rename(b"run", b"trash/run")
+    session.forget_folders()
+    assert (root / "trash" / "run" / "log").read_bytes() == b"one"
+    assert session.read(b"trash/run/tb/events", 0, 10) == b"two"
+    assert session.stat(b"run") is None
+    with pytest.raises(MissingError):
+        session.rename(b"run", b"trash/run")
+
+
 LINKS = {"sftp", "folder"}  # the others write the content
 
 

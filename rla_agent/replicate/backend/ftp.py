@@ -222,8 +222,10 @@ class FtpSession(OneByOne):
         with self._converted("rename", new):
             try:
                 self._ftp.rename(self._full(old), self._full(new))
-            except ftplib.error_perm:
-                if self.stat(old) is None or self.stat(new) is None:
+            except ftplib.error_perm as error:
+                if self.stat(old) is None:
+                    raise MissingError("rename", new, "not there") from error
+                if self.stat(new) is None:
                     raise
                 self._ftp.delete(self._full(new))  # a server that does not replace
                 self._ftp.rename(self._full(old), self._full(new))

@@ -24,10 +24,9 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
 7. Errors are those below and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
 
-What the targets share that know one file at a time: a folder, FTP. `sftp` has all in flight at once.
-
-A subclass moves content (`upload`, `append`), makes one folder (`_make_folder`) and says how a small file
-gets there (`_put`); the rules of `target` on batches, folders and foreign files are here.
+`OneByOne` is what targets share that know one file at a time: a folder, FTP. `sftp` has all in flight at
+once. A subclass moves content (`upload`, `append`), makes one folder (`_make_folder`) and may say how a small
+file gets there (`_put`); the rules on batches, folders and foreign files are in it.
 """
 
 from __future__ import annotations
@@ -276,7 +275,7 @@ class Session(Protocol):
         """Cut a file to `size` bytes."""
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """Give a file another name; what had that name is replaced."""
+        """Give a file, or a folder with all that is in it, another name; a file of that name is replaced."""
 
     def remove(self, path: bytes) -> None:
         """Delete a file; none there is fine."""
