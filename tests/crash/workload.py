@@ -74,7 +74,7 @@ def main() -> None:
     from rla_client import logger
     from rla_client.contract import segments
 
-    segments.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
+    segments.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[attr-defined]
     if options.jump_clock:
         jump_clock()
     signal.signal(signal.SIGUSR1, Stop())
