@@ -65,9 +65,39 @@ _LAZY = {
     "LogDataType": ("rla_client.compat.members", "LogDataType"),
 }
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client import logger
+    from rla_client.compat.members import (
+        DEFAULT_TIMESTAMP,
+        DEFAULT_X_NAME,
+        FRAMEWORK,
+        FTP_PROTOCOL_NAME,
+        LOG_NAME_FORMAT_VERSION,
+        PLATFORM_TYPE,
+        LoadTesterMode,
+        LogDataType,
+    )
+    from rla_client.database import ArchiveLogTool as ArchiveLogTool
+    from rla_client.database import DeleteLogTool as DeleteLogTool
+    from rla_client.database import Filter as Filter
+    from rla_client.database import MigrateLogTool as MigrateLogTool
+    from rla_client.database import PrettyPlotterTool as PrettyPlotterTool
+    from rla_client.database import ViewLogTool as ViewLogTool
+    from rla_client.database import experiment_data_query, single_experiment_query
+    from rla_client.integrations.tensorboard import SummaryWriter as SummaryWriter
+    from rla_client.launcher import wrap_experiment as wrap_experiment
+    from rla_client.loader import ExperimentLoader, fork_log_file_fn, update_hyper_parameters_fn
     from rla_client.manager import exp_manager
+    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
+    from rla_client.media.recorders import VideoRecorder as VideoRecorder
+    from rla_client.media.simple_plots import simple_hist as simple_hist
+    from rla_client.media.simple_plots import simple_plot as simple_plot
+    from rla_client.media.simple_plots import simple_scatter as simple_scatter
+    from rla_client.plot import plot_func
+    from rla_client.plot import plot_saved_images as plot_saved_images
+    from rla_client.run.trackers import time_tracker
+    from rla_client.shortcuts import init as init
+    from rla_client.shortcuts import log as log
 
 __all__ = [  # what RLA gives by `from RLA import *`; none of it loads matplotlib, numpy or torch
     "ARCHIVED_TABLE",

@@ -82,14 +82,16 @@ from rla_client.stream import forks
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 _log = logging.getLogger("rla_client")
 
 
 @overload
-def wrap_experiment(function: Function, **options: object) -> Function: ...
+def wrap_experiment(function: Callable[..., Result], **options: object) -> Callable[..., Result]: ...
 @overload
-def wrap_experiment(function: None = None, **options: object) -> Callable[[Function], Function]: ...
+def wrap_experiment(
+    function: None = None, **options: object
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
 
 
 def wrap_experiment(function: Any = None, **options: Any) -> Any:

@@ -496,7 +496,7 @@ def table_summary(content: Mapping[Any, Any], name: str) -> bytes:
 
 
 def _summary(summary: object) -> Summary:
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
 
     if hasattr(summary, "numpy"):
         summary = summary.numpy()  # tensorflow's eager summaries are text tensors

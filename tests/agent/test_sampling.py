@@ -139,7 +139,8 @@ class Library:
 
 
 def test_use_and_memory_are_of_the_trees_gpus() -> None:
-    reading = read_gpus(Library)
+    library: Any = Library
+    reading = read_gpus(library)
     assert reading == GpuReading(((40.0, {10: 1000, 20: 500}), (None, {11: 1000, 20: 0})))
     assert reading.of([10]) == {"gpu_memory_bytes": 1000, "gpu_percent": 40.0}
     assert reading.of([11]) == {"gpu_memory_bytes": 1000}

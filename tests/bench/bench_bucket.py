@@ -105,10 +105,12 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
     there = BucketPath(server, bucket) / str(paths[0].relative_to(node.root))
     wait_until(there.exists, 30)
     reader = opened(server, bucket)
-    path = str(paths[0].relative_to(node.root)).encode()
+    name = str(paths[0].relative_to(node.root)).encode()
     time.sleep(10)
     store.requests.clear()
-    began, written, lags, dumped, seen = time.monotonic(), 0, [], {}, 0
+    began, written, seen = time.monotonic(), 0, 0
+    lags: list[float] = []
+    dumped: dict[int, float] = {}
     while (now := time.monotonic()) - began < seconds:
         written += 1
         for one in paths:
@@ -116,8 +118,8 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
                 file.write(f"{written}\n")
         dumped[written] = now
         announcer.committed((str(one), 0, one.stat().st_size, False) for one in paths)
-        state = reader.stat(path)
-        text = reader.read(path, 0, state.size if state else 0).decode()
+        state = reader.stat(name)
+        text = reader.read(name, 0, state.size if state else 0).decode()
         last = int(text.split("\n")[-2]) if text.count("\n") > 1 else 0
         lags.extend(time.monotonic() - dumped[number] for number in range(seen + 1, last + 1))
         seen = max(seen, last)
@@ -137,9 +139,9 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
         f"requests in {took:.0f} s: {count}, appends {appends}, of the machine's status file {status}; "
         f"for the run {(count - status) / took * 5:.2f} each 5 s, appends alone {appends / took * 5:.2f}"
     )
-    for moment, method, path in store.requests:
-        if "/.rla-parts/" not in path or method != "PUT":
-            print(f"  {moment - began:6.1f} {method} {path[-60:]}")
+    for moment, method, key in store.requests:
+        if "/.rla-parts/" not in key or method != "PUT":
+            print(f"  {moment - began:6.1f} {method} {key[-60:]}")
 
 
 def main() -> None:

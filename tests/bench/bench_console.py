@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 
 import psutil
 from stage import Stage, pss_bytes, wait_until
@@ -68,13 +69,13 @@ def _us_a_line(stage: Stage, where: str, lines: int, *, console: bool) -> float:
     """Microseconds of one print."""
     told = stage.folder / "told"
     command = [sys.executable, "training.py", str(console), str(lines), str(told)]
-    options = {"cwd": stage.folder, "env": stage.environment}
+    program = partial(subprocess.run, command, cwd=stage.folder, env=stage.environment, check=True)
     with open(os.devnull if where == "pipe" else stage.folder / "printed", "wb") as file:
         if where == "file":
-            subprocess.run(command, stdout=file, check=True, **options)
+            program(stdout=file)
         else:
             reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
-            subprocess.run(command, stdout=reader.stdin, check=True, **options)
+            program(stdout=reader.stdin)
             reader.communicate()
     return float(told.read_text())
 

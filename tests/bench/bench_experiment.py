@@ -137,7 +137,11 @@ def snapshots(folder: Path, total: int, counts: list[int], repeats: int) -> None
         source, target = torch.rand(total // 4), torch.zeros(total // 4)
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
         first = times(lambda: shots.save_itr_params(0, state), shots.wait)
-        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
+        outputs = current_outputs()
+        assert outputs is not None
+        saver = outputs.snapshot_saver(Path(ctxt.snapshot_dir))
+        assert saver is not None
+        assert saver._pool is not None
         saver._pool.wait_prepared(60)
         plain, found = [], []
         for itr in range(1, repeats + 2):
@@ -200,5 +204,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(line_buffering=True)
     main()

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ def at_rest(server: Sshd) -> bool:
     return sent(server) == before
 
 
+def more_than(server: Sshd, before: int) -> bool:
+    """Whether more has come since."""
+    return sent(server) > before
+
+
 def compare(stage: Stage, node: Node, server: Sshd, chosen: argparse.Namespace, core: int) -> None:
     """Rounds without and with replication."""
     command = ["taskset", "-c", str(core), sys.executable, __file__, "--trainer", str(stage.folder)]
@@ -101,8 +107,7 @@ def compare(stage: Stage, node: Node, server: Sshd, chosen: argparse.Namespace, 
                 wait_until(lambda: at_rest(server), 60)
             else:
                 registry.resume(node.state)
-                before = sent(server)
-                wait_until(lambda before=before: sent(server) > before, 60)
+                wait_until(partial(more_than, server, sent(server)), 60)
             began, before = time.monotonic(), sent(server)
             process.stdin.write(f"{chosen.seconds}\n")
             times.append(json.loads(process.stdout.readline()))

@@ -35,6 +35,7 @@ async def talk(root: Path, state: Path) -> None:
     import psutil
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.types import TextContent
 
     server = StdioServerParameters(
         command=sys.executable,
@@ -49,7 +50,9 @@ async def talk(root: Path, state: Path) -> None:
             before, began = sum(process.cpu_times()[:2]), time.perf_counter()
             answer = await client.call_tool(name, given)
             took, cpu = time.perf_counter() - began, sum(process.cpu_times()[:2]) - before
-            text = answer.content[0].text
+            (part,) = answer.content
+            assert isinstance(part, TextContent)
+            text = part.text
             assert not answer.is_error, text
             goal = f"  (goal {GOAL_S[name]} s)" if name in GOAL_S else ""
             print(f"{name:9} {took:6.2f} s, {cpu:.2f} s CPU, {len(text)} characters  {given or ''}{goal}")

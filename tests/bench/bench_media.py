@@ -125,8 +125,16 @@ def bench_figure(run: Run) -> None:
 def wait_slots(count: int, size: int = 0) -> None:
     """Wait for `count` slots of at least `size` bytes, which are made in the background."""
     deadline = time.monotonic() + DEADLINE_S
-    pool = jobs._state.slots._pool
-    while not pool.wait_prepared(1) or pool.current.slots < count or pool.current.slot_bytes < size:
+    slots = jobs._state.slots
+    assert slots is not None
+    pool = slots._pool
+    assert pool is not None
+
+    def ready() -> bool:
+        arena = pool.current if pool.wait_prepared(1) else None
+        return arena is not None and arena.slots >= count and arena.slot_bytes >= size
+
+    while not ready():
         if time.monotonic() > deadline:
             raise TimeoutError("no slot was made")
         time.sleep(0.01)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
@@ -34,6 +35,11 @@ from rla_agent.replicate.worker.main import Worker
 from rla_client.config.schema import load_config
 
 ROUNDS = 3
+
+
+def has(path: Path, size: int) -> bool:
+    """Whether so much of a file is there."""
+    return path.exists() and path.stat().st_size >= size
 
 
 def rsync(server: Sshd, source: Path, target: Path) -> tuple[float, float]:
@@ -137,8 +143,8 @@ def lag(base: Path, server: Sshd, finished: int) -> None:
             announcer.committed([(str(path), 0, size, False)])
         written = time.monotonic()
         remote = server.root / "lag" / path.relative_to(node.root)
-        wait_until(lambda size=size, remote=remote: remote.exists() and remote.stat().st_size >= size, 20)
-        lags.append((time.monotonic() - written, number % 2))
+        wait_until(partial(has, remote, size), 20)
+        lags.append((time.monotonic() - written, number % 2 == 1))
         time.sleep(0.5)
     after = usage.cpu_times()
     core = (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
@@ -146,10 +152,10 @@ def lag(base: Path, server: Sshd, finished: int) -> None:
     announcer.close()
     node.stop()
     rsync_s, rsync_cpu = rsync(server, node.root, server.root / "lag")
-    for told, name in ((1, "announced"), (0, "found")):
+    for told, way in ((True, "announced"), (False, "found")):
         values = sorted(value for value, was in lags if was == told)
         print(
-            f"lag, {name}: p50 {values[len(values) // 2]:.2f} s, p95 {values[int(len(values) * 0.95)]:.2f} s"
+            f"lag, {way}: p50 {values[len(values) // 2]:.2f} s, p95 {values[int(len(values) * 0.95)]:.2f} s"
         )
     print(
         json.dumps(

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -156,17 +157,17 @@ def main() -> None:
         exits.mkdir()
         for turn in range(given.repeats):
             ways: dict[str, Callable[[], float]] = {
-                "rla sweep": lambda turn=turn: sweep(stage, given.runs, turn, program, limit, *options),
-                "  of one run": lambda turn=turn: sweep(stage, 1, turn, program, limit, *options),
+                "rla sweep": partial(sweep, stage, given.runs, turn, program, limit, *options),
+                "  of one run": partial(sweep, stage, 1, turn, program, limit, *options),
             }
             if given.on == "ray":
-                ways["least"] = lambda turn=turn: plain_tasks(stage, given.runs, turn, program)
-                ways["  of one task"] = lambda turn=turn: plain_tasks(stage, 1, turn, program)
-                ways["two at a time"] = lambda turn=turn: sweep(
-                    stage, given.runs, given.repeats + turn, program, PARALLEL, *options
+                ways["least"] = partial(plain_tasks, stage, given.runs, turn, program)
+                ways["  of one task"] = partial(plain_tasks, stage, 1, turn, program)
+                ways["two at a time"] = partial(
+                    sweep, stage, given.runs, given.repeats + turn, program, PARALLEL, *options
                 )
             else:
-                ways["least"] = lambda turn=turn: least(stage.folder / f"least{turn}", given.runs, program)
+                ways["least"] = partial(least, stage.folder / f"least{turn}", given.runs, program)
                 ways["bare"] = lambda: pool(given.runs, lambda _: program)
                 ways["xargs"] = lambda: xargs(given.runs, program)
                 ways["with a shell"] = lambda: pool(

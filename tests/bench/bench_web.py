@@ -233,10 +233,15 @@ def bench_table(browser: Browser, base: Path, scale: float) -> None:
                 lambda: page.click(".row.head [data-column=lr]"),
                 "document.querySelector('.row.head [data-column=lr]').ariaSort !== 'none'",
             )
+
+            def group() -> None:
+                page.fill("input[name=group]", "lr")
+                page.keyboard.press("Enter")
+
             timed(
                 page,
                 "grouping by a parameter",
-                lambda: (page.fill("input[name=group]", "lr"), page.keyboard.press("Enter")),
+                group,
                 "document.querySelector('#runs-table .row.group')",
             )
             timed(
@@ -386,7 +391,7 @@ def bench_peers(browser: Browser, base: Path, scale: float, given: Path | None) 
                 line(
                     f"{name}, {kind}: first curve",
                     theirs,
-                    "" if None in {own, theirs} else f"{theirs / own:5.1f} x rla web's {own:.2f} s",
+                    "" if own is None or theirs is None else f"{theirs / own:5.1f} x rla web's {own:.2f} s",
                 )
 
 

@@ -25,8 +25,9 @@ from rla_client.contract.layout import SINKS
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import jobs as media_jobs
+from rla_client.media.figure_reader import FigureUnpickler
 from rla_client.media.recorders import RecordingTarget, bind
-from rla_client.media.render import FigureUnpickler, decorate
+from rla_client.media.render import decorate
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 

@@ -42,10 +42,11 @@ def test_the_run_may_be_named_by_keywords_of_either_spelling() -> None:
 
 
 def test_a_loader_made_at_import_sees_what_is_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not exp_loader.is_valid_config
+    valid = [exp_loader.is_valid_config]
     monkeypatch.setattr(exp_manager, "hyper_param", {"loaded_task_name": "t", "loaded_date": DATE})
     monkeypatch.setattr(exp_manager, "data_root", "r")
-    assert exp_loader.is_valid_config
+    valid.append(exp_loader.is_valid_config)
+    assert valid == [False, True]
     loader = ExperimentLoader()
     loader.config("other", DATE)
     assert (loader.task_name, loader.data_root) == ("other", "r")

@@ -100,7 +100,7 @@ def test_text_is_kept_and_warned_about_once_a_key(places: Places) -> None:
 def test_keys_and_texts_that_cannot_be_encoded_harm_nothing(places: Places) -> None:
     logger.record_tabular("bad\udc80key", 1)
     logger.record_tabular("text", "bad\udc80")
-    logger.record_tabular(5, 2)  # type: ignore[arg-type] - users do
+    logger.record_tabular(5, 2)  # type: ignore[arg-type]  # users do
     logger.dump_tabular()
     logger.record_tabular("next", 1)
     logger.dump_tabular()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,12 +78,12 @@ ATTRIBUTES = """
 """
 
 
-def told(method: object) -> str:
+def told(method: Any) -> str:
     """Names of the arguments; `=` behind those that may be left out."""
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return ", ".join(
         f"{stars.get(one.kind, '')}{one.name}{'' if one.default is one.empty else '='}"
-        for one in inspect.signature(method).parameters.values()  # type: ignore[arg-type]
+        for one in inspect.signature(method).parameters.values()
     )
 
 
@@ -127,9 +128,9 @@ def test_a_class_of_the_users_own_takes_part(fresh_manager: None, places: Places
     class Own(ExpManager):
         saved = 0
 
-        def save_checkpoint(self, *args: object, **keywords: object) -> object:
+        def save_checkpoint(self, *args: Any, **keywords: Any) -> Any:
             self.saved += 1
-            return super().save_checkpoint(*args, **keywords)  # type: ignore[arg-type]
+            return super().save_checkpoint(*args, **keywords)
 
     manager = Own()
     manager.configure("t", {"LOG_USED": ["csv"], "AGENT": {"autostart": False}}, tmp_path)

@@ -68,6 +68,7 @@ def main() -> None:
         exp_manager.run.file(OTHER_RESULTS, f"evil-{number}.pkl", data)
         logger.record_tabular("evil", str(data))
         logger.dump_tabular()
+        assert exp_manager.log_dir is not None
         index = Path(exp_manager.log_dir).relative_to(Path(root).resolve() / "log")
         Path(root, "archive_tester", f"{index}.pkl").write_bytes(data)
     exp_manager.close()

@@ -57,7 +57,7 @@ def by_loader(rows: int) -> None:
 
     from rla_client import logger
 
-    class Logging(torch.utils.data.Dataset[int]):
+    class Logging(torch.utils.data.Dataset[int]):  # type: ignore[misc]
         def __len__(self) -> int:
             return WORKERS * rows
 

@@ -25,18 +25,18 @@ def main() -> None:
         names: list[str] = json.load(file)
     told: dict[str, dict[str, Any]] = {"table": {}, "checkpoint": {}, "image": {}, "video": {}, "data": {}}
     for number, name in enumerate(names):
-        told["table"][name] = attempt(lambda name=name, number=number: open_run(root, name, number))
+        told["table"][name] = attempt(open_run, root, name, number)
     use_names(root, names, told)
     with open(result, "w", encoding="utf-8") as file:
         json.dump(told, file)
 
 
-def attempt(call: Callable[[], Any]) -> Any:
+def attempt(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Its result, or how it was refused."""
     from rla_client.contract.errors import RlaError
 
     try:
-        return call()
+        return call(*arguments, **options)
     except RlaError as error:
         return {"refused": f"{type(error).__name__}: {error}"[:300]}
 
@@ -71,16 +71,14 @@ def use_names(root: str, names: list[str], told: dict[str, dict[str, Any]]) -> N
     exp_manager.new_saver(max_to_keep=None)
     for number, name in enumerate(names):
         logger.record_tabular(name, float(number))
-        told["data"][name] = attempt(lambda name=name: exp_manager.add_custom_data(name, 1.0))
+        told["data"][name] = attempt(exp_manager.add_custom_data, name, 1.0)
         told["checkpoint"][name] = attempt(
-            lambda name=name: exp_manager.save_checkpoint({"x": np.arange(3)}, checkpoint_name=name)
+            exp_manager.save_checkpoint, {"x": np.arange(3)}, checkpoint_name=name
         )
     logger.dump_tabular()
     for name in names[::RENDERED_SHARE]:
-        told["image"][name] = attempt(lambda name=name: ImgRecorder.save(name, picture, add_timestamp=False))
-        told["video"][name] = attempt(
-            lambda name=name: VideoRecorder.save(name + ".gif", frames, add_timestamp=False)
-        )
+        told["image"][name] = attempt(ImgRecorder.save, name, picture, add_timestamp=False)
+        told["video"][name] = attempt(VideoRecorder.save, name + ".gif", frames, add_timestamp=False)
     told["run"] = {
         "log": exp_manager.log_dir,
         "results": exp_manager.results_dir,

@@ -28,7 +28,7 @@ def main() -> None:  # noqa: C901 - closures over one state
     from rla_client.stream import segment_writer
 
     folder, wanted, result = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    segment_writer.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[misc]
+    segment_writer.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[attr-defined]
     logger.configure(folder, ["csv", "tensorboard"])
     current = logger.get_current()
     returned: dict[str, list[int]] = {"main": [], "thread": [], "handler": []}

@@ -146,10 +146,11 @@ def packed(value: Any) -> bytes:
     if isinstance(value, Raw):
         return value.data
     if isinstance(value, list):
-        return msgpack.Packer().pack_array_header(len(value)) + b"".join(map(packed, value))
+        begun: bytes = msgpack.Packer().pack_array_header(len(value))
+        return begun + b"".join(map(packed, value))
     if isinstance(value, dict):
-        parts = b"".join(packed(key) + packed(part) for key, part in value.items())
-        return msgpack.Packer().pack_map_header(len(value)) + parts
+        begun = msgpack.Packer().pack_map_header(len(value))
+        return begun + b"".join(packed(key) + packed(part) for key, part in value.items())
     if isinstance(value, str):
         raw = value.encode("utf-8", "surrogatepass")
         return (bytes([0xA0 | len(raw)]) if len(raw) < 32 else b"\xdb" + len(raw).to_bytes(4, "big")) + raw

@@ -26,7 +26,8 @@ FLIPS = 1000
 
 def segment(size: int = 0) -> tuple[bytes, list[int]]:
     """Frames of ROWS rows, or of more than `size` bytes, and the offset after each."""
-    data, ends = bytearray(), []
+    data = bytearray()
+    ends: list[int] = []
     while len(ends) < ROWS or len(data) <= size:
         seq = len(ends)
         data += encode_frame(FrameKind.ROW, pack([seq, float(seq), row_of(0, seq)]))

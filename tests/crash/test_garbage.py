@@ -86,7 +86,7 @@ def write_mutated(spool: Path, root: Path, chance: random.Random, count: int) ->
 
 def tree(folder: Path, *, without: tuple[Path, ...]) -> set[str]:
     """Names of everything below a folder, some parts left out."""
-    found = set()
+    found: set[str] = set()
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if Path(place, name) not in without]
         found.update(os.path.join(place, name) for name in (*folders, *files))

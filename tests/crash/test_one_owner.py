@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,23 @@ def second(places: Places, tmp_path: Path) -> Iterator[BareAgent]:
     agent.kill()
 
 
-def replace(path: Path) -> None:
-    """Put a copy in the place of a file."""
-    shutil.copy(path, f"{path}.copy")
-    os.replace(f"{path}.copy", path)
+def replace(*paths: Path) -> None:
+    """Put a copy in the place of each file."""
+    for path in paths:
+        shutil.copy(path, f"{path}.copy")
+        os.replace(f"{path}.copy", path)
+
+
+def unlink(paths: Iterable[Path]) -> None:
+    """Remove files; a socket may be gone already."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def remove_streams(spool: Path) -> None:
+    """Remove the folders of all streams."""
+    for name in stream_names(spool):
+        shutil.rmtree(spool / name)
 
 
 def away_and_back(folder: Path, ended: Callable[[], object]) -> None:
@@ -54,9 +67,7 @@ DISTURBANCES: dict[str, Callable[[Places, Callable[[], object]], object]] = {
     "agent.lock deleted": lambda places, _: places.lock.unlink(),
     "agent.lock replaced": lambda places, _: replace(places.lock),
     "agent.db deleted": lambda places, _: places.database.unlink(),
-    "agent.db and its WAL deleted": lambda places, _: [
-        path.unlink() for path in places.state.glob("agent.db*")
-    ],
+    "agent.db and its WAL deleted": lambda places, _: unlink(places.state.glob("agent.db*")),
     "agent.db replaced": lambda places, _: replace(places.database),
     "spool renamed": lambda places, ended: away_and_back(places.spool, ended),
     "state renamed": lambda places, ended: away_and_back(places.state, ended),
@@ -102,12 +113,12 @@ def newest_segments(places: Places, names: list[str]) -> dict[str, int]:
 GONE: dict[str, Callable[[Places], object]] = {
     "state": lambda places: shutil.rmtree(places.state),
     "spool": lambda places: shutil.rmtree(places.spool),
-    "streams": lambda places: [shutil.rmtree(places.spool / name) for name in stream_names(places.spool)],
-    "segments": lambda places: [path.unlink() for path in places.spool.glob("*/*.seg")],
-    "all but the lock": lambda places: [
-        path.unlink() for path in places.spool.glob("*/*") if path.name != LOCK_NAME
-    ],
-    "a copy": lambda places: [replace(path) for path in places.spool.glob("*/*.seg")],
+    "streams": lambda places: remove_streams(places.spool),
+    "segments": lambda places: unlink(places.spool.glob("*/*.seg")),
+    "all but the lock": lambda places: unlink(
+        path for path in places.spool.glob("*/*") if path.name != LOCK_NAME
+    ),
+    "a copy": lambda places: replace(*places.spool.glob("*/*.seg")),
 }
 
 
@@ -280,13 +291,11 @@ def remove_state(places: Places) -> None:
 
 
 REMOVALS: dict[str, Callable[[Places], object]] = {
-    "locks of streams": lambda places: [path.unlink() for path in places.spool.glob(f"*/{LOCK_NAME}")],
+    "locks of streams": lambda places: unlink(places.spool.glob(f"*/{LOCK_NAME}")),
     "agent.lock": lambda places: places.lock.unlink(missing_ok=True),
-    "sockets": lambda places: [
-        path.unlink(missing_ok=True) for path in (places.data_socket, places.control_socket)
-    ],
+    "sockets": lambda places: unlink((places.data_socket, places.control_socket)),
     "agent.db": lambda places: places.database.unlink(missing_ok=True),
-    "WAL and shm": lambda places: [path.unlink(missing_ok=True) for path in places.state.glob("agent.db-*")],
+    "WAL and shm": lambda places: unlink(places.state.glob("agent.db-*")),
     "spool": lambda places: shutil.rmtree(places.spool),
     "state": remove_state,
     "nothing": lambda _places: None,

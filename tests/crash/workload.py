@@ -74,7 +74,7 @@ def main() -> None:
     from rla_client import logger
     from rla_client.stream import segment_writer
 
-    segment_writer.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
+    segment_writer.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[attr-defined]
     if options.jump_clock:
         jump_clock()
     signal.signal(signal.SIGUSR1, Stop())

@@ -91,7 +91,7 @@ def test_a_run_is_as_open_as_the_umask_says(
 def test_runs_of_the_same_code_do_not_open_each_other(train: Callable[[int], Path], tmp_path: Path) -> None:
     """Equal contents are one file of the store, and a link has the mode of its file."""
     (tmp_path / "data").mkdir(mode=0o755)
-    modes = {}
+    modes: dict[Path, int] = {}
     for umask in (0o022, 0o077, 0o027):
         os.symlink("data", tmp_path / f"data{umask:o}")
         root = train(umask)

@@ -299,7 +299,8 @@ class Lab:
                 environment[key] = value
         wrap = self.words(case.wrap)
         wrap[:1] = [shutil.which(word) or word for word in wrap[:1]]
-        command = [*wrap, sys.executable, *case.python, script, case.root.format(tmp=self.tmp), self.code]
+        arguments = (str(script), case.root.format(tmp=self.tmp), str(self.code))
+        command = [*wrap, sys.executable, *case.python, *arguments]
         return subprocess.run(
             command,
             env=environment,
@@ -394,7 +395,7 @@ def test_a_child_of_multiprocessing_that_fails_has_failed(lab: Lab, wait_until: 
 @pytest.mark.parametrize(("table", "root"), [("tafel-ä", "{tmp}/data"), ("tafel", "{tmp}/wurzel-ä")])
 def test_names_that_this_python_cannot_write_are_refused_in_words(table: str, root: str, lab: Lab) -> None:
     (lab.tmp / "wurzel-ä").mkdir()
-    odd = {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    odd: dict[str, str | None] = {"LC_ALL": "C", "PYTHONUTF8": "0"}
     done = lab.run(Case("refused", env=odd, table=table, root=root))
     last = done.stderr.strip().splitlines()[-1]
     assert "ArgumentError" in last or "UnsafeNameError" in last, done.stderr

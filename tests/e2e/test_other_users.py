@@ -161,7 +161,7 @@ def python(ground: Path) -> Path:
         program.symlink_to(real)
         (ground / "venv" / "pyvenv.cfg").write_text(f"home = {os.path.dirname(real)}\n")
         with suppress(OSError):
-            command = [program, "-c", "import zmq, msgpack, rla_agent.daemon"]
+            command = [str(program), "-c", "import zmq, msgpack, rla_agent.daemon"]
             done = subprocess.run(command, user=OTHER, env={}, cwd="/", capture_output=True, check=False)
             if done.returncode == 0:
                 return program

@@ -129,7 +129,7 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-def password_remote(master: Sshd, **more: object) -> dict[str, object]:
+def password_remote(master: Sshd, **more: Any) -> dict[str, object]:
     remote = master.remote(**more)
     del remote["identity_file"]
     return remote

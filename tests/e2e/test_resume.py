@@ -81,7 +81,8 @@ def state_of(folder: Path) -> str:
 
 
 def rows(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path).drop(columns="timestamp")
+    found: pd.DataFrame = pd.read_csv(path).drop(columns="timestamp")
+    return found
 
 
 def tb_steps(folder: Path, tag: str) -> list[int]:

@@ -41,7 +41,7 @@ def bits(tensor: Any) -> bytes:
 
 
 @st.composite
-def tensors(draw: st.DrawFn, pool: list[Any]) -> Any:
+def tensors(draw: Any, pool: list[Any]) -> Any:
     """A tensor with random bits: fresh, or a view of one drawn before."""
     if pool and draw(st.booleans()):
         base = pool[draw(st.integers(0, len(pool) - 1))]

@@ -62,7 +62,7 @@ class Bench:
         self.folder = folder
         self.good = self._outbox("good")
         self.rows = 0
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(f"ipc://{places.data_socket}")
 

@@ -25,7 +25,10 @@ class Op:
         self.opcode, self.parts = opcode, parts
 
 
-class _Writer(pickle._Pickler):
+Pickler: Any = pickle._Pickler  # its methods are not in the stubs
+
+
+class _Writer(Pickler):  # type: ignore[misc]
     """Writes what no honest pickler would."""
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
@@ -56,7 +59,7 @@ def blob(figure: Any, **others: Any) -> bytes:
     file = io.BytesIO()
     payload = {"figure": figure, "options": {}, "rc": {}, "fonts": [], "decoration": None} | others
     writer = _Writer(file, 5)
-    writer.reducer_override = _window_free  # type: ignore[attr-defined]
+    writer.reducer_override = _window_free
     writer.dump(payload)
     return file.getvalue()
 
@@ -84,7 +87,7 @@ def text(**state: Any) -> Any:
 
 def drawn(*artists: Any, **state: Any) -> Any:
     """A figure whose drawing comes to some artists."""
-    figure = Figure()
+    figure: Any = Figure()
     figure.artists.clear()
     attributes = figure.__getstate__() | state
     attributes["artists"] = list(artists)

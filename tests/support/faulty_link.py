@@ -93,7 +93,12 @@ class Proxy:
 
     def cut_now(self) -> None:
         """Cut all connections."""
-        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in list(self._writers)])
+
+        def cut() -> None:
+            for writer in list(self._writers):
+                writer.transport.abort()
+
+        self._loop.call_soon_threadsafe(cut)
 
     def close(self) -> None:
         self.cut_now()

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from cycler import cycler
 from matplotlib import collections, colors, dates, offsetbox, patches, patheffects, ticker
 from matplotlib import pyplot as plt
 from mpl_toolkits.axes_grid1 import ImageGrid, make_axes_locatable
@@ -175,7 +176,7 @@ def divided() -> None:
 
 
 def cycled() -> None:
-    mpl.rc("axes", prop_cycle=mpl.cycler(color=["r", "g"]) + mpl.cycler(ls=["-", "--"]), facecolor="0.9")
+    mpl.rc("axes", prop_cycle=cycler(color=["r", "g"]) + cycler(ls=["-", "--"]), facecolor="0.9")
     plt.plot([[1, 2], [2, 1]])
 
 
@@ -210,8 +211,12 @@ HONEST: dict[str, Callable[[], object]] = {
 }  # fmt: skip
 
 
-class OwnLine(mpl.lines.Line2D):  # type: ignore[misc]
+class OwnLine(mpl.lines.Line2D):
     """An artist of the program."""
+
+
+def _formatted(value: float, _position: object) -> str:
+    return f"<{value}>"
 
 
 def _line(**state: object) -> None:
@@ -220,7 +225,7 @@ def _line(**state: object) -> None:
 
 OWN: dict[str, Callable[[], object]] = {
     "lambda": lambda: plt.gca().xaxis.set_major_formatter(lambda value, _: f"<{value}>"),
-    "function": lambda: plt.gca().xaxis.set_major_formatter(ticker.FuncFormatter(_line)),
+    "function": lambda: plt.gca().xaxis.set_major_formatter(ticker.FuncFormatter(_formatted)),
     "function of a library": lambda: plt.gca().set_yscale("function", functions=(np.cumsum, np.diff)),
     "class": lambda: plt.gca().add_line(OwnLine([0, 1], [0, 1])),
     "filter": lambda: plt.plot([1, 2])[0].set_agg_filter(lambda image, _: (image, 0, 0)),

@@ -9,7 +9,6 @@ Only file systems made here are ever frozen or shut down, and each is thawed and
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -131,6 +130,8 @@ def loop_disk(tmp_path: Path) -> Iterator[Callable[..., LoopDisk]]:
         made.append(LoopDisk(tmp_path / name, size_mib))
         return made[-1]
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(lambda: [disk.remove() for disk in made])
+    try:
         yield make
+    finally:
+        for disk in made:
+            disk.remove()

@@ -276,7 +276,7 @@ def event_records(path: Path) -> list[bytes]:
 
 def masked(data: bytes) -> int:
     """CRC-32C as event files store it."""
-    crc = crc32c.crc32c(data)
+    crc: int = crc32c.crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
@@ -20,9 +21,12 @@ from support.page_lab import PageServer, chromium
 from support.waiting import DEADLINE_S, TIME_FACTOR
 from support.written_runs import write_run
 
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
+
 RATES = (0.0003, 0.001, 0.003, 0.01)
 SEEDS = 5
-SIZE = {"width": 1280, "height": 760}
+SIZE: ViewportSize = {"width": 1280, "height": 760}
 SOURCE = (
     "import torch\n\n\ndef train(policy, lr):\n    optimizer = torch.optim.Adam(policy.parameters(), lr=lr)\n"
 )

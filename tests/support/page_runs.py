@@ -125,7 +125,7 @@ def write_sweep(root: Path, seeds: int = 3, lrs: Sequence[float] = (0.1, 0.01), 
 
 def write_odd_values(root: Path) -> str:
     """A run whose values are no finite numbers at times, and one that never is."""
-    values = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 4.0, "", 5.0, math.nan]
+    values: list[float | str] = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 4.0, "", 5.0, math.nan]
     return write_page_run(root, 0, {"return": values, "never": [math.nan] * 10, "big": [10.0**307] * 10})
 
 

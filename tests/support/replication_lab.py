@@ -101,7 +101,7 @@ class Sshd:
         )
         return shown.stdout.split()[1]
 
-    def remote(self, port: int | None = None, **more: object) -> dict[str, object]:
+    def remote(self, port: int | None = None, **more: Any) -> dict[str, Any]:
         """REMOTE_SETTING for this server."""
         return {
             "ftp_server": self.address,

@@ -56,7 +56,7 @@ def rows(places: Places) -> list[Row]:
 
 def values(places: Places) -> list[dict[str, Any]]:
     """The values of all rows."""
-    return [row.values for row in rows(places)]
+    return [dict(row.values) for row in rows(places)]
 
 
 def text_of(places: Places, target: int = TextTarget.LOG) -> str:

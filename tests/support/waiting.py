@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def wait_until(
-    condition: Callable[[], Found], deadline_s: float = DEADLINE_S, what: str | Callable[[], str] = ""
+    condition: Callable[[], Found | None], deadline_s: float = DEADLINE_S, what: str | Callable[[], str] = ""
 ) -> Found:
     """Poll `condition` until its result is true, and return that.
 

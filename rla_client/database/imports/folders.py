@@ -209,7 +209,7 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         OSError: it cannot be opened.
     """
     with extra("tensorboard", "reading event files"):
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event
 
     with open_plain(path, links=True) as file:

@@ -51,8 +51,8 @@ def smtp(pair: tuple[Path, Path]) -> Iterator[SmtpServer]:
 
 def mail(receiver: SmtpServer, folder: Path, **more: Any) -> Route:
     login = {"username": "me", "credentials_file": "secret", "ca_file": "ca.pem"} if receiver.password else {}
-    settings = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org", "timeout_s": 60.0}
-    settings |= {"server": "localhost", "port": receiver.port, **login, **more}
+    settings: dict[str, Any] = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org"}
+    settings |= {"timeout_s": 60.0, "server": "localhost", "port": receiver.port, **login, **more}
     return Route(Channel("mail", "email", **settings), folder)
 
 

@@ -139,7 +139,12 @@ def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> No
     training = scene.train(config)
     training.say(50)
     scene.configure("- {when: above, metric: a, value: 10, send: chat}")
-    scene.wait_until(lambda: training.say(50) or events(scene.hook) == ["above"], 30, what="the new rule")
+
+    def alerted() -> bool:
+        training.say(50)
+        return events(scene.hook) == ["above"]
+
+    scene.wait_until(alerted, 30, what="the new rule")
     config.write_text("AGENT: {alerts: {rules: 7}}\n")
     scene.wait_until(
         lambda: any("must be a list" in p["what"] for p in agent.status()["problems"]), 30, what="the fault"

@@ -110,7 +110,8 @@ def test_a_restart_between_any_two_rows_changes_nothing() -> None:
 
 
 def test_state_that_is_no_state() -> None:
-    for state in (None, [], {"r0": "x"}, {"r0": [1]}, {"other": [1, 1, 1]}):
+    states: tuple[object, ...] = (None, [], {"r0": "x"}, {"r0": [1]}, {"other": [1, 1, 1]})
+    for state in states:
         found = watch(rule("nan"))
         found.restore(state)
         found.take(batch({"a": NAN}))

@@ -111,7 +111,7 @@ def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path) -> None:
     """In a process whose audit hook ends it at the first unpickling."""
     evil = b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
     job = desk.job()
-    source = replace(job.source, skeleton_bytes=len(evil))  # type: ignore[type-var]
+    source = replace(job.source, skeleton_bytes=len(evil))
     ctypes.memmove(desk.arena.slot_address(0), evil, len(evil))
     packed = msgpack.packb(replace(job, source=source).encode())
     code = (

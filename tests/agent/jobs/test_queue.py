@@ -64,7 +64,8 @@ class Start:
 
 
 def context(folder: Path) -> JobContext:
-    return JobContext(None, folder)  # type: ignore[arg-type] - no job here asks for its opening
+    opening: Any = None  # no job here asks for it
+    return JobContext(opening, folder)
 
 
 def fails() -> None:
@@ -104,7 +105,9 @@ def test_a_job_that_takes_the_agent_with_it_is_counted_before_it_begins(
             start = Start(database, places, pool, lambda: seen.append(_tries(tmp_path)))
             while start.commit(context(tmp_path)):
                 pass
-            wait_until(lambda start=start: start.queue._pending[STREAM][0].future.done())
+            future = start.queue._pending[STREAM][0].future
+            assert future is not None
+            wait_until(future.done)
     assert seen == [1, 2, 3], "as the job itself found it in agent.db"
 
 

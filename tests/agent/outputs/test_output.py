@@ -85,7 +85,7 @@ def test_a_short_file_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
     assert Path(output.path).read_bytes() == b"a,time-step,timestamp\n1.0,0,0.5\n"
     assert output.size == os.path.getsize(output.path)
     assert output.encoder.rows == 1
-    assert output.blocked, "agent.db knows of two rows, and would count on the next one as the second"
+    assert bool(output.blocked), "agent.db knows of two rows, and would count on the next one as the second"
     output.stored()
     assert not output.blocked
     files.close_all()
@@ -104,11 +104,12 @@ def test_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
 
 def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     files = OpenFiles(2)
-    opened = [files.descriptor(name, lambda: os.open(tmp_path, os.O_RDONLY)) for name in "ab"]
-    assert files.descriptor("a", lambda: -1) == opened[0]
-    files.descriptor("c", lambda: os.open(tmp_path, os.O_RDONLY))
+    owners = [csv_output(tmp_path) for _ in range(3)]
+    opened = [files.descriptor(owner, lambda: os.open(tmp_path, os.O_RDONLY)) for owner in owners[:2]]
+    assert files.descriptor(owners[0], lambda: -1) == opened[0]
+    files.descriptor(owners[2], lambda: os.open(tmp_path, os.O_RDONLY))
     assert len(files) == 2
-    assert files.descriptor("a", lambda: -1) == opened[0]
+    assert files.descriptor(owners[0], lambda: -1) == opened[0]
     files.close_all()
     assert len(files) == 0
 

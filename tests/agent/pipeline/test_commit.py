@@ -78,8 +78,7 @@ def test_while_the_rebuild_fails_too_nothing_is_stored(
             context.setattr(os, "fsync", refused)
             side.commit()
             side.commit()
-        assert output.state is OutputState.SUSPECT
-        assert output.blocked
+        assert (output.state, output.blocked) == (OutputState.SUSPECT, True)
         assert len(synced) == 1, "a failed descriptor was synced again"
         assert "csv" not in side.database.outputs_of(side.stream.name)
         assert real is os.fsync

@@ -55,11 +55,16 @@ def test_roots_are_told_apart_by_the_mounts_in_their_paths(
 
 
 def test_a_lane_that_hangs_is_known_and_others_go_on(wait_until: Callable[..., Any]) -> None:
-    release, done = threading.Event(), []
+    release = threading.Event()
+    done: list[int] = []
     lanes = Lanes("test-lane")
     slow, quick = (1, b"/a"), (1, b"/b")
+
+    def hang() -> None:
+        release.wait(60)
+
     try:
-        lanes.run({slow: partial(release.wait, 60), quick: partial(done.append, 1)}, 0.0)
+        lanes.run({slow: hang, quick: partial(done.append, 1)}, 0.0)
         wait_until(lambda: lanes.hung_s(quick) is None)  # it was not waited for
         lanes.run({quick: partial(done.append, 2)}, 60.0)
         assert done == [1, 2]

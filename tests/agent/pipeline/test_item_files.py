@@ -83,7 +83,8 @@ def with_file(lone: LoneStream, side: Side, name: str = "x") -> None:
 
 def test_a_file_whose_folder_is_gone_holds_nothing_up(lone: LoneStream) -> None:
     with Side(lone) as side:
-        side.stream.opening.folders["checkpoint"] = "saved"  # which somebody removed
+        folders = {**side.stream.opening.folders, "checkpoint": "saved"}  # which somebody removed
+        side.stream.opening = side.stream.opening._replace(folders=folders)
         side.stream.new_files = [ItemFile("checkpoint", "x", b"1"), ItemFile("log", "y", b"2")]
         item_files.keep_new_files(side.stream, side.faults, 0.0)
         assert side.stream.new_files == []

@@ -17,6 +17,7 @@ from support.lone import LoneStream, Side
 import rla_agent.pipeline.stream_open as module
 from rla_agent.model.ingest import Position
 from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.pipeline import recovery
 from rla_agent.pipeline.commands import Adopt, Flush, Stop
 from rla_agent.pipeline.volume import Volume, stop_volumes
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
@@ -247,7 +248,7 @@ def test_a_fault_of_the_agent_while_it_takes_a_stream_up_waits_for_its_next_star
     caplog: pytest.LogCaptureFixture,
     error: Exception,
 ) -> None:
-    real = module.recover
+    real = recovery.recover
     tried: list[str] = []
 
     def recover(stream: Any, *others: Any) -> None:

@@ -91,9 +91,8 @@ def test_events_are_cut_before_a_later_time_step(
     whole = path.read_bytes()
     left_behind(tmp_path, "other", EVENTS, Events, ROWS[:kept])
     new = Output("tb", earlier.root, "log/tb", "events.out.tfevents.9.h.2.v", Events, Events())
-    continue_outputs(
-        SimpleNamespace(root=str(tmp_path), primary=True), [new], Continuation(time_step=time_step)
-    )  # type: ignore[arg-type]
+    opening: Any = SimpleNamespace(root=str(tmp_path), primary=True)
+    continue_outputs(opening, [new], Continuation(time_step=time_step))
     assert path.read_bytes() == (tmp_path / "other" / EVENTS).read_bytes()
     assert whole.startswith(path.read_bytes())
 

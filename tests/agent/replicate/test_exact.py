@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -179,12 +180,12 @@ def test_only_what_max_to_keep_dropped_goes_and_only_where_mirror_is_asked_for(
         node.start()
     there = {retention: master.root / retention / "checkpoint" / ITEM for retention in nodes}
     for retention, node in nodes.items():
-        wait_until(lambda node=node, retention=retention: same_trees(node, master.root / retention), 20)
+        wait_until(partial(same_trees, node, master.root / retention), 20)
         (there[retention] / "edited_5.pt").write_bytes(b"somebody's, on the master")
         here = node.item("checkpoint")
         drop(here, "c_2.pt")
         (here / "c_2.pt").write_bytes(b"saved anew")  # and then removed by the user: it stays
-        wait_until(lambda r=retention: (there[r] / "c_2.pt").read_bytes() == b"saved anew", 20)
+        wait_until(partial(holds, there[retention] / "c_2.pt", b"saved anew"), 20)
         for name in ("c_1.pt", "c_2.pt", "mine.bin"):  # by `rm`
             (here / name).unlink()
         for name in ("c_3.pt", "edited_5.pt"):
@@ -221,6 +222,10 @@ def test_a_dropped_checkpoint_goes_after_the_master_is_back_unless_it_was_saved_
     master.start()
     node.start()
     wait_until(lambda: same_trees(node, master.root), 60, "c_1.pt going, c_2.pt coming")
+
+
+def holds(path: Path, content: bytes) -> bool:
+    return path.read_bytes() == content
 
 
 def drop(folder: Path, name: str) -> None:

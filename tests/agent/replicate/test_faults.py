@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import pytest
 from support.faulty_link import Proxy, cut_the_link
@@ -97,7 +98,7 @@ def test_killed_at_random(node: Node, master: Sshd) -> None:
     for number in range(3):
         began = time.time()
         node.start()
-        wait_until(lambda began=began: noted(node, began), 60, "the worker")
+        wait_until(partial(noted, node, began), 60, "the worker")
         end = time.monotonic() + chance.uniform(0.0, 0.6)
         while time.monotonic() < end:
             with (log / "progress.csv").open("a") as file:

@@ -12,7 +12,7 @@ from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate import register
 from rla_agent.replicate.worker.main import Worker
-from rla_agent.replicate.worker.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S
+from rla_agent.replicate.worker.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S, Health
 
 FILES_PER_ITEM = 100
 MANY_HOURS = 72
@@ -58,7 +58,7 @@ class Simulation:
             if health.tries > before.get(number, 0):
                 self.waits.append((health.not_before - self.now, health.tries))
 
-    def _health(self) -> list[tuple[int, object]]:
+    def _health(self) -> list[tuple[int, Health]]:
         return [(served.database.number, served.database.health) for served in self.worker._served.values()]
 
     def counted(self) -> tuple[int, int, int]:

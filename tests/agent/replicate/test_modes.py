@@ -142,7 +142,7 @@ def test_rows_are_not_appended_to_a_copy_that_is_still_open(node: Node, there: P
         seen.append(target.stat().st_mode & 0o777)
         original(*arguments)
 
-    session._append = append  # type: ignore[method-assign]
+    session._append = append  # type: ignore[method-assign,assignment]
     _send_due(node, session)
     assert target.read_text().endswith("secret,row\n")
     assert set(seen) == {0o600}

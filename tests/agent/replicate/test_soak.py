@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.faulty_link import Proxy, cut_the_link
@@ -44,7 +44,7 @@ NOTICED_S = 30.0
 ROWS = 10_000
 
 
-def parts(count: int) -> Any:
+def parts(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("part", range(count), ids=lambda part: f"part{part}")
 
 
@@ -143,7 +143,7 @@ def test_killed_at_random(part: int, node: Node, master: Sshd, watch: Callable[.
     for _ in range(KILLS // PARTS):
         began = time.time()
         node.start()
-        wait_until(lambda began=began: noted(node, began), 60, "the worker")
+        wait_until(partial(noted, node, began), 60, "the worker")
         end = time.monotonic() + chance.uniform(0.0, 0.6)
         while time.monotonic() < end:
             number += 1

@@ -49,6 +49,7 @@ def test_positions_and_jobs_of_an_earlier_release_are_kept(release: str, tmp_pat
             assert [job.fields for job in database.jobs_of("s1")] == [b"\x80fields"]
             assert database.is_done("s0")
             found = database.run("r")
+            assert found is not None
             assert (found["run_id"], found["state"], found["opened"]) == ("r", "running", 1.0)
     assert version(path) == len(STEPS)
 

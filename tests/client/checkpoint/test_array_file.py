@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_other_types_become_the_nearest_or_come_back_as_they_were(tmp_path: Path
     write_archive(str(path), text, tensors)
     found = load_custom_data(str(path), json.loads(text)["custom_data"])
     for key, value in custom.items():
-        assert np.array_equal(found[key], value), key
+        assert np.array_equal(found[key], np.asarray(value)), key
     assert found["u64"].dtype == np.uint64
     assert (
         join_arrays(json.loads(text)["custom_data"], decode_arrays(tensors or b""))["u16"].dtype == np.uint16
@@ -91,7 +92,7 @@ def test_other_types_become_the_nearest_or_come_back_as_they_were(tmp_path: Path
 
 def test_a_file_that_names_anything_else_is_refused() -> None:
     class Evil:
-        def __reduce__(self) -> object:
+        def __reduce__(self) -> tuple[Any, ...]:
             return print, ("evil",)
 
     buffer = io.BytesIO()

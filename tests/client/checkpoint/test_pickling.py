@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from rla_client.checkpoint.tensors import Table  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 
-class Named(torch.Tensor):
+class Named(torch.Tensor):  # type: ignore[misc,name-defined]
     """A subclass."""
 
 
@@ -43,7 +44,7 @@ def recursive() -> Any:
     return outer
 
 
-KINDS = {
+KINDS: dict[str, Callable[[], Any]] = {
     "expanded": lambda: torch.rand(3, 1).expand(3, 4),
     "offset": lambda: torch.arange(10.0)[3:7],
     "scalar": lambda: torch.tensor(5),

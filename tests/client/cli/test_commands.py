@@ -244,6 +244,7 @@ def test_names_that_are_not_easy_go_through_every_command(
     where = ("-d", str(root))
     (row,) = json.loads(rla("ls", "--json", *where).stdout)
     assert row["run"] == index
+    words: tuple[str, ...]
     for words in (("ls",), ("show", index), ("fsck",)):
         done = rla(*words, *where)
         assert done.returncode == 0, done.stderr

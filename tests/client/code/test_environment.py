@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def captured(root: Path, **options: float) -> dict[str, Any]:
+def captured(root: Path, **options: Any) -> dict[str, Any]:
     written: list[bytes] = []
     EnvironmentCapture(root).write(written.append, **options)
     data: dict[str, Any] = json.loads(written[-1])

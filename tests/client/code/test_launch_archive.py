@@ -15,6 +15,7 @@ import pytest
 from rla_client.code import launch_archive
 from rla_client.code.repository import find_repository
 from rla_client.contract.errors import LaunchError
+from rla_client.contract.jobs import MAX_FILE_BYTES
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "protocol.file.allow=always")
 
@@ -48,7 +49,7 @@ def make_repository(folder: Path) -> Path:
     (project / "ümlaut\n and newline").write_text("untracked")
     (project / os.fsdecode(b"not \xff unicode")).write_text("untracked")
     with open(project / "large", "wb") as file:
-        file.truncate(launch_archive.MAX_FILE_BYTES)
+        file.truncate(MAX_FILE_BYTES)
     (project / "data" / "local" / "run").mkdir(parents=True)
     (project / "data" / "local" / "run" / "progress.csv").write_text("a\n")
     return project

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.code.launch_archive import restore
-from rla_client.code.repository import find_repository
+from rla_client.code.repository import Repository, find_repository
 from rla_client.code.written_files import note_written
 from rla_client.contract.paths import Places
 
@@ -33,6 +33,12 @@ def own_folder(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RLA_AGENT_AUTOSTART", "0")
     places.stopped_marker.touch()  # nothing here needs an agent
+
+
+def found(folder: Path, outside: tuple[Path, ...]) -> Repository:
+    repository = find_repository(folder, outside)
+    assert repository is not None
+    return repository
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -121,18 +127,18 @@ def test_a_project_that_is_its_own_data_root(tmp_path: Path) -> None:
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("X = 1\n")
-    assert find_repository(folder, ()).untracked == {"deep/log/x.py"}
+    assert found(folder, ()).untracked == frozenset({"deep/log/x.py"})
 
 
 def test_a_changed_file_makes_it_dirty_except_in_an_outside_folder(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     (folder / "other" / "x.py").write_text("X = 2\n")
-    assert find_repository(folder, ()).dirty
-    assert not find_repository(folder, (folder / "other",)).dirty
-    assert find_repository(folder, (folder / "other",)).tracked == CODE - {"other/x.py"}
+    assert found(folder, ()).dirty
+    assert not found(folder, (folder / "other",)).dirty
+    assert found(folder, (folder / "other",)).tracked == frozenset(CODE - {"other/x.py"})
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert not find_repository(folder, (link / "other",)).dirty
+    assert not found(folder, (link / "other",)).dirty
 
 
 def failing_git(folder: Path, command: str) -> str:
@@ -252,7 +258,7 @@ def test_what_rla_wrote_is_no_code(tmp_path: Path) -> None:
     assert githash(log_dir) == git(folder, "rev-parse", "HEAD")
     assert archived(log_dir) == CODE
     (folder / "plot.png").write_text("of somebody else")
-    assert find_repository(folder, ()).untracked == {"plot.png"}
+    assert found(folder, ()).untracked == frozenset({"plot.png"})
 
 
 @pytest.mark.slow

@@ -39,8 +39,9 @@ def keys_of_schema(kind: type[Any], *, capitals: bool = False, prefix: str = "")
         name = prefix + (item.name.upper() if capitals else item.name)
         yield name
         if "rule" not in item.metadata:
-            assert isinstance(item.default_factory, type)
-            yield from keys_of_schema(item.default_factory, prefix=name + ".")
+            section: Any = item.default_factory
+            assert isinstance(section, type)
+            yield from keys_of_schema(section, prefix=name + ".")
 
 
 def keys_of_yaml(found: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -58,7 +58,14 @@ assert all(not file.closed and os.fstat(file.fileno()) for file in taken)
 
 def train(code: str, tmp_path: Path, *arguments: object, **options: Any) -> None:
     (tmp_path / "user").mkdir(exist_ok=True)
-    command = [sys.executable, "-c", code, tmp_path / "run", tmp_path / "user", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "run"),
+        str(tmp_path / "user"),
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=300, **options)
     assert done.returncode == 0, done.stderr
 
@@ -115,20 +122,19 @@ def test_a_writer_lives_as_long_as_its_program_whatever_is_closed(
     """In the lock's and the segment's place there may be nothing for hours: until the next row."""
     stop_autostart(places)
     (tmp_path / "user").mkdir()
-    command = [sys.executable, "-c", TRAINING + SILENT, tmp_path / "run", tmp_path / "user"]
+    command = [sys.executable, "-c", TRAINING + SILENT, str(tmp_path / "run"), str(tmp_path / "user")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
 
     def say(word: str) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(word, file=process.stdin, flush=True)
-        while process.stdout.readline().strip() not in {"closed", "done", "executed"}:
+        print(word, file=stdin, flush=True)
+        while stdout.readline().strip() not in {"closed", "done", "executed"}:
             assert process.poll() is None
 
     try:
-        assert "begun" in iter(lambda: process.stdout.readline().strip(), "")
+        assert "begun" in iter(lambda: stdout.readline().strip(), "")
         (stream,) = stream_names(places.spool)
         say("close")
         assert writer_alive(places.spool / stream)
@@ -143,8 +149,8 @@ def test_a_writer_lives_as_long_as_its_program_whatever_is_closed(
     finally:
         process.kill()
         process.wait()
-        process.stdin.close()
-        process.stdout.close()
+        stdin.close()
+        stdout.close()
     assert not writer_alive(places.spool / stream)
 
 
@@ -241,7 +247,8 @@ def test_ours_are_no_standard_streams(closed: tuple[int, ...], places: Places, t
     shell = 'exec "$@" ' + " ".join(f"{number}>&-" for number in closed)
     (tmp_path / "user").mkdir()
     code = TRAINING + LOW
-    command = ["/bin/sh", "-c", shell, "sh", sys.executable, "-c", code, tmp_path / "run", tmp_path / "user"]
+    folders = [str(tmp_path / "run"), str(tmp_path / "user")]
+    command = ["/bin/sh", "-c", shell, "sh", sys.executable, "-c", code, *folders]
     assert subprocess.run(command, check=False, timeout=300).returncode == 0
     assert steps(places) == list(range(200))
 

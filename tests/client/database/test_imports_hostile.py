@@ -10,6 +10,8 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def run_import(root: Path, kind: str, path: Path) -> Result:
         return import_logs(root, kind, path, None, 1000.0)
 
 
-def sacred_run(folder: Path, name: str = "walk", **metrics: list[object]) -> Path:
+def sacred_run(folder: Path, name: str = "walk", **metrics: Sequence[object]) -> Path:
     folder.mkdir(parents=True)
     begun = f"2026-11-25T03:59:12.{len(list(folder.parent.iterdir())):06}"
     about = {"status": "COMPLETED", "start_time": begun, "experiment": {"name": name}}
@@ -42,9 +44,15 @@ def sacred_run(folder: Path, name: str = "walk", **metrics: list[object]) -> Pat
     return folder
 
 
+def begun(folder: Path, importing: subprocess.Popen[bytes]) -> bool:
+    """Whether something is in the folder, or the import has ended."""
+    return any(folder.glob("*")) or importing.poll() is not None
+
+
 def test_evil_names_stay_inside(root: Path, tmp_path: Path) -> None:
+    metrics = {'=1+1,"\n': [1.5], "timestamp": [2.0]}
     for number, name in enumerate(["../../up", ".rla", "/etc", "a\nb\0c", "..", "2026", "x" * 500, "\ud800"]):
-        sacred_run(tmp_path / "s" / str(number), name, **{'=1+1,"\n': [1.5], "timestamp": [2]})
+        sacred_run(tmp_path / "s" / str(number), name, **metrics)
     made, _, problems = run_import(root, "sacred", tmp_path / "s")
     assert (len(made), problems) == (8, [])
     assert len(list(open_database(root))) == 8
@@ -134,14 +142,9 @@ def test_killed_at_any_moment_it_goes_on(root: Path, tmp_path: Path) -> None:
         "-d",
         str(root),
     ]
-    for wanted in ("copies", "log"):
+    for folder in (root / ".rla/copies", root / "log/walk"):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as importing:
-            wait_until(
-                lambda wanted=wanted: (
-                    any((root / ("log/walk" if wanted == "log" else ".rla/copies")).glob("*"))
-                    or importing.poll() is not None
-                )
-            )
+            wait_until(partial(begun, folder, importing))
             importing.send_signal(signal.SIGKILL)
         for log in (root / "log").glob(
             "walk/*/*/*/*"

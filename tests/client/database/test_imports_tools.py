@@ -134,7 +134,7 @@ def test_sacred(root: Path, tmp_path: Path) -> None:
     experiment.add_config(CONFIG)
     (tmp_path / "art.txt").write_text("x")
 
-    @experiment.main
+    @experiment.main  # type: ignore[untyped-decorator]
     def main(_run: Any) -> None:
         for step, value in enumerate(VALUES):
             _run.log_scalar("loss", value, step)

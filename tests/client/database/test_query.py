@@ -68,6 +68,7 @@ def test_an_archive_gives_a_manager_that_can_do_what_load_tester_s_can(
             assert getattr(manager, name) == getattr(loaded, name), name
         assert manager.data_root == str(root)
         assert os.path.exists(str(manager.pkl_file))
+        assert manager.record_date is not None
         assert manager.log_name_formatter(f"{root}/log/task", manager.record_date) + "/" == manager.log_dir
     manager.update_log_files_location("elsewhere")
     assert str(manager.log_dir).endswith(f"elsewhere/log/task/{index}/")
@@ -127,6 +128,7 @@ def test_managers_of_the_originals_archives(legacy: Path) -> None:
         assert manager.pkl_file == f"{result.dirname}.pkl"
         assert manager.get_version_num() == (None if " " in os.path.basename(result.dirname) else "v1")
         table = f"{legacy}/archive_tester/{LEGACY_TABLE}"
+        assert manager.record_date is not None
         assert manager.log_name_formatter(table, manager.record_date) == result.dirname
         assert manager.hyper_param_record
         assert set(manager.custom_data) == set(ExpManager.load_tester(date, LEGACY_TABLE, legacy).custom_data)

@@ -92,7 +92,7 @@ def test_only_the_end_of_a_failed_run_is_told(tmp_path: Path) -> None:
 def test_a_traceback_that_the_run_survived_is_not_its_end(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"state": "failed", "reason": "exit code 3"}))
     try:
-        {}["caught"]
+        {"known": 1}["caught"]
     except KeyError as error:
         (tmp_path / "warn.txt").write_text(traceback_text(error) + "\n[WARN] 0 : going on\n")
     assert traceback_end(str(tmp_path), "failed") == ""

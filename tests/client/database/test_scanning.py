@@ -51,7 +51,9 @@ def test_a_value_is_that_of_a_parser(values: dict[str, Any], name: str) -> None:
 def test_nothing_in_nothing() -> None:
     assert value_in(None, "a") is _NOTHING
     assert value_in("{}", "a") is _NOTHING
-    assert math.isnan(value_in('{"a":NaN}', "a"))
+    found = value_in('{"a":NaN}', "a")
+    assert isinstance(found, float)
+    assert math.isnan(found)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.user_scripts import Scripts, read_scalars
 
@@ -40,7 +42,7 @@ assert exp_manager.run is None
 """
     )
     (run,) = scripts.runs()
-    theirs = {}
+    theirs: dict[str, Any] = {}
     for folder in {path.parent for path in (scripts.folder / "theirs").rglob("events*")}:
         theirs |= read_scalars(folder)
     assert run.scalars()["loss"] == theirs["loss"]

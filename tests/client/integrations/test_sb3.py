@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.user_scripts import COUNTER_ENV, Scripts, read_scalars
@@ -118,7 +119,7 @@ def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
     scripts.run(TRAIN, kind, "640", "0")
     expected = torch.load(scripts.folder / "end.pt", weights_only=False)
     (scripts.folder / "end.pt").unlink()
-    again = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
+    again: dict[str, Any] = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
     killed = scripts.run(TRAIN, kind, "640", "490", fails=True, **again)
     assert killed.returncode == -9
     scripts.run(TRAIN, kind, "640", "0", **again)
@@ -200,8 +201,7 @@ if __name__ == "__main__":
     model.learn(64, callback=callback)  # its steps begin anew
     assert filmed.episode == 3
 """
-    environment = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
-    scripts.run(source, **environment)
+    scripts.run(source, RLA_RUN_ID="one", RLA_RESUME="allow")
     (run,) = scripts.runs()
     films = sorted(path.name for path in run.folder("results").rglob("*episode*"))
     assert films == ["0-episode.mp4", "128-episode.mp4", "64-episode.mp4"]

@@ -193,7 +193,7 @@ with SummaryWriter() as writer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
-def test_where_nothing_is_stored_every_call_works(scripts: Scripts, environment: dict[str, str]) -> None:
+def test_where_nothing_is_stored_every_call_works(scripts: Scripts, environment: dict[str, Any]) -> None:
     scripts.run(
         """
 import os

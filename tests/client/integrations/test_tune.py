@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from support.user_scripts import RunFolder, Scripts
@@ -270,7 +271,7 @@ assert not os.path.exists("data")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
-def test_where_nothing_is_stored_all_goes_on(scripts: Scripts, mode: dict[str, str]) -> None:
+def test_where_nothing_is_stored_all_goes_on(scripts: Scripts, mode: dict[str, Any]) -> None:
     scripts.run(NOTHING, **mode)
 
 

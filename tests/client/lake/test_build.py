@@ -27,9 +27,10 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.database.catalogue import Catalogue
 from rla_client.database.csv_table import read_columns
 from rla_client.database.lake import build as building_module
-from rla_client.database.lake.build import FEW, MAX_RUNS, Ended, build, plan
+from rla_client.database.lake.build import FEW, Ended, build, plan
 from rla_client.database.lake.reading import Lake, PartRuns
 from rla_client.database.lake.store import LAKE, Part, building, read_parts
+from rla_client.database.lake.tables import MAX_RUNS
 from rla_client.database.lake.verify import status, verify
 from rla_client.database.notes import change_note
 

@@ -1,6 +1,6 @@
 """Environments and policies of these tests; worker processes import them by name."""
 
-# ruff: noqa: ARG002, NPY002, RUF013
+# ruff: noqa: ARG002, NPY002
 # (signatures are gymnasium's; the global generator is meant)
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 
-class Counting(gymnasium.Env):
+class Counting(gymnasium.Env):  # type: ignore[misc]
     """Observations (episode seed draw, step); reward 1; ends after `length` steps."""
 
     observation_space = gymnasium.spaces.Box(-1, 100, (2,), np.float32)
@@ -24,7 +24,7 @@ class Counting(gymnasium.Env):
         self.step_s = step_s
         self.steps = 0
 
-    def reset(self, *, seed: Any = None, options: str = None) -> Any:
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.steps = 0
         self.drawn = self.np_random.random()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 from support.waiting import TIME_FACTOR
 
@@ -76,9 +77,9 @@ def write(folder: Path, options: str = "", calls: str = "search()") -> Path:
     return path
 
 
-def start(path: Path, *arguments: str, **options: str) -> subprocess.Popen[str]:
+def start(path: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a launcher in its folder."""
-    return subprocess.Popen(
+    process: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, str(path), *arguments],
         cwd=path.parent,
         env={**os.environ, **FIXED_HASH},
@@ -87,6 +88,13 @@ def start(path: Path, *arguments: str, **options: str) -> subprocess.Popen[str]:
         text=True,
         **options,
     )
+    return process
+
+
+def printed(process: subprocess.Popen[str]) -> IO[str]:
+    """What it prints, line by line."""
+    assert process.stdout is not None
+    return process.stdout
 
 
 def run(path: Path, *arguments: str) -> str:

@@ -34,4 +34,4 @@ def test_what_cannot_be_meant(mode: str, gap: Any) -> None:
 
 
 def test_a_gap_of_numpys_is_an_int() -> None:
-    assert type(Options(snapshot_mode="gap", snapshot_gap=np.int64(2)).snapshot_gap) is int  # type: ignore[arg-type]
+    assert type(Options(snapshot_mode="gap", snapshot_gap=np.int64(2)).snapshot_gap) is int

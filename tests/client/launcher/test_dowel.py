@@ -33,7 +33,7 @@ def two_rows() -> None:
         tabular.record("step", step)
         with tabular.prefix("late/" if step else "early/"):
             tabular.record("a,b", 1.5)
-        tabular.record("weights", Histogram([[1.0, 2.0], [3.0, step]]))
+        tabular.record("weights", Histogram(np.array([[1.0, 2.0], [3.0, step]])))
         logger.log(tabular)
         logger.dump_all(step)
 
@@ -117,6 +117,7 @@ def test_an_experiments_own_added_outputs_end_with_it(agent: object) -> None:
 
 
 def test_what_is_no_output() -> None:
+    wrong: Any
     for wrong in (dowel.StdOutput, object(), None):
         with pytest.raises(ArgumentError):
             logger.add_output(wrong)

@@ -141,7 +141,7 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     first = launchers.start(path, "one", stdin=subprocess.PIPE, start_new_session=True)
     processes = [first]
     try:
-        while not first.stdout.readline().startswith("PID"):
+        while not launchers.printed(first).readline().startswith("PID"):
             pass
         record = (tmp_path / "same" / "metadata.json").read_bytes()
         second = launchers.start(path, "two")
@@ -153,14 +153,16 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
         first.wait(60)
         third = launchers.start(path, "three", stdin=subprocess.PIPE, start_new_session=True)
         processes.append(third)
+        assert third.stdin is not None
         third.stdin.close()
         assert third.wait(60) == 0
     finally:
         for process in processes:
             os.killpg(process.pid, 9)
             process.wait(60)
-            process.stdin.close()
-            process.stdout.close()
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                stream.close()
     assert [row["who"] for row in rows(tmp_path / "same")] == ["one", "three"]
 
 
@@ -175,11 +177,14 @@ def test_recorded_parameters_in_the_manner_of_the_launchers_own() -> None:
     assert recorded_value({1: "a"}, {"1": "b", "2": "c"}) == {1: "b", 2: "c"}
     assert recorded_value(Path("a"), "b") == Path("b")
     array = recorded_value(np.arange(3.0), [4, 5, 6])
+    assert isinstance(array, np.ndarray)
     assert array.tolist() == [4.0, 5.0, 6.0]
     assert array.dtype == np.float64
-    assert recorded_value(np.ones((1, 1)), 2.0).shape == (1, 1)
+    array = recorded_value(np.ones((1, 1)), 2.0)
+    assert isinstance(array, np.ndarray)
+    assert array.shape == (1, 1)
     assert type(recorded_value(np.float32(0.5), 0.25)) is np.float32
-    assert recorded_value(lambda: 1, "<function at 0x1>").__name__ == "<lambda>"
+    assert getattr(recorded_value(lambda: 1, "<function at 0x1>"), "__name__", "") == "<lambda>"
     assert fits({"f": lambda: 1, "seed": 1}, {"f": plain_hyper_param(lambda: 2), "seed": 2})
     assert fits({"x": [float("nan")]}, {"x": [float("nan")]})
     assert not fits({"f": len}, {"f": "<built-in function max>"})
@@ -221,6 +226,7 @@ def test_keys_of_every_kind_come_back() -> None:
     ordered = recorded_value(collections.OrderedDict(b=1, a=2), {"a": 3, "b": 4})
     assert ordered == collections.OrderedDict(b=4, a=3)
     counts = recorded_value(collections.defaultdict(list, a=[1]), {"a": [2]})
+    assert isinstance(counts, collections.defaultdict)
     assert (counts["a"], counts["b"]) == ([2], [])
 
 

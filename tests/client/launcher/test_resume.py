@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -39,7 +40,7 @@ def only(folder: Path) -> Path:
 def kill_at(path: Path, epoch: int) -> None:
     """Start a launcher and SIGKILL it as soon as it printed that `epoch` ended."""
     process = launchers.start(path)
-    for line in process.stdout:
+    for line in launchers.printed(process):
         if f"epoch #{epoch} | EpochTime" in line:
             break
     process.kill()
@@ -61,10 +62,10 @@ def events(folder: Path) -> list[tuple[int, dict[str, float]]]:
     return found
 
 
-_reference: dict[str, object] = {}
+_reference: dict[str, Any] = {}
 
 
-def uninterrupted(tmp_path: Path) -> dict[str, object]:
+def uninterrupted(tmp_path: Path) -> dict[str, Any]:
     """What an uninterrupted run gives; made once."""
     if not _reference:
         launchers.run(launchers.write(tmp_path / "whole", "snapshot_mode='all'"))
@@ -174,7 +175,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         start_new_session=True,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
-    for line in resuming.stdout:
+    for line in launchers.printed(resuming):
         assert "epoch #4 |" not in line
         if "epoch #6 | EpochTime" in line:
             break
@@ -206,7 +207,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "sweep", "name_parameters='passed'", calls)
     process = launchers.start(path)
     seen = 0
-    for line in process.stdout:
+    for line in launchers.printed(process):
         seen += "epoch #4 | EpochTime" in line
         if seen == 2:
             break
@@ -228,7 +229,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
 def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "live", calls="search(epochs=10**6, epoch_s=0.05)")
     process = launchers.start(path)
-    for line in process.stdout:
+    for line in launchers.printed(process):
         if "epoch #1 | EpochTime" in line:
             break
     try:
@@ -359,7 +360,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
     if layout == "item":
         (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
     process = launchers.start(path)
-    for line in process.stdout:
+    for line in launchers.printed(process):
         if "epoch #0" in line:
             break
     log = None
@@ -375,13 +376,14 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
-        for line in process.stdout:
+        for line in launchers.printed(process):
             if "epoch #" in line:
                 break
         else:
             break
     process.communicate(timeout=launchers.DEADLINE_S)
     assert process.returncode == 0
+    assert log is not None
     settle(log)
     assert launchers.rows(log) == whole["rows"]
     assert (log / "progress.csv").read_text().splitlines()[0] == whole["header"]

@@ -36,7 +36,7 @@ def kill_at(path: Path, line: str) -> str:
     """Start a launcher and SIGKILL it as soon as it printed `line`; what it printed."""
     process = launchers.start(path)
     told = []
-    for one in process.stdout:
+    for one in launchers.printed(process):
         told.append(one)
         if line in one:
             break
@@ -165,7 +165,7 @@ def test_each_call_of_a_program_has_an_id_of_its_own(tmp_path: Path) -> None:
     path = project(tmp_path / "p", "snapshot_mode='last'", SEVERAL)
     process = launchers.start(path)
     seen = 0
-    for line in process.stdout:
+    for line in launchers.printed(process):
         seen += "epoch #3 |" in line
         if seen:
             break

@@ -44,7 +44,7 @@ class Algo:
         self.sampler_cls = sampler_cls
         self.stop_after = stop_after
         self.memory = 0.0
-        self.seen = []
+        self.seen: list[Any] = []
 
     def train(self, runner: Any) -> Any:
         for epoch in runner.step_epochs():

@@ -226,6 +226,7 @@ finally:
 def test_no_worker_outlives_the_trainer(tmp_path: Path, wait_until: Callable[..., Any], number: int) -> None:
     command = [sys.executable, "-c", TRAINER.format(folder=str(Path(__file__).parent))]
     trainer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
     pids = [int(word) for word in trainer.stdout.readline().split()]
     assert len(pids) == 2
     wait_until(lambda: all(psutil.Process(pid).cpu_times().user > 0.5 for pid in pids), 30)
@@ -298,6 +299,7 @@ def test_a_worker_of_the_users_own_with_garages_hooks() -> None:
     )
     assert sampler.obtain_samples(0, 4).lengths.tolist() == [2, 2]
     (worker,) = sampler._workers
+    assert isinstance(worker, Hooked)
     assert worker.bonus == 1.0
     assert worker.calls == ["start", "step", "step", "collect"] * 2
 

@@ -24,6 +24,7 @@ from rla_client.launcher import Snapshotter, wrap_experiment
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.settle import settle
 from rla_client.launcher.snapshot_codec import Pieces
+from rla_client.launcher.snapshot_saver import SnapshotSaver
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -59,6 +60,13 @@ main()
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def saver_of(folder: Path | str) -> SnapshotSaver | None:
+    """What writes the snapshots of a folder, if that is no thread of this process."""
+    outputs = current_outputs()
+    assert outputs is not None
+    return outputs.snapshot_saver(Path(folder))
 
 
 def killed(size: int, mode: str) -> dict[str, int]:
@@ -175,11 +183,13 @@ def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
         shots.save_itr_params(0, {"itr": 0})
         assert shots.wait(60)
         assert shots.load()["itr"] == 0
-        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
-        assert not saver.used
+        saver = saver_of(ctxt.snapshot_dir)
+        assert saver is not None
+        used = [saver.used]
         agent.start()
         shots.save_itr_params(1, {"itr": 1})
-        assert saver.used
+        used.append(saver.used)
+        assert used == [False, True]
         assert shots.load()["itr"] == 1
 
     experiment()
@@ -196,7 +206,9 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
         shots.save_itr_params(0, {"w": np.zeros(size)})
         assert shots.wait(60)
-        outbox = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))._outbox
+        saver = saver_of(ctxt.snapshot_dir)
+        assert saver is not None
+        outbox = saver._outbox
         agent.send_signal(signal.SIGSTOP)
         shots.save_itr_params(1, {"w": np.ones(size)})
         ballast = fill_spool(outbox)
@@ -220,9 +232,11 @@ def test_an_agent_that_sees_no_shared_memory_of_ours_gets_blobs(agent: Any, plac
     @wrap_experiment(log_dir="apart", archive_launch_repo=False)
     def experiment(ctxt: Any) -> None:
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
-        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
+        saver = saver_of(ctxt.snapshot_dir)
+        assert saver is not None
         for itr in range(3):
             shots.save_itr_params(itr, {"w": np.full(100_000, float(itr))})
+            assert saver._pool is not None
             saver._pool.wait_prepared(10)
             if itr == 0:
                 lock = json.loads(places.lock.read_text())
@@ -241,8 +255,10 @@ def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: P
         for itr in range(3):
             for shots in (here, elsewhere):
                 shots.save_itr_params(itr, {"itr": itr})
-        assert current_outputs().snapshot_saver(tmp_path / "elsewhere") is None
-        assert current_outputs().snapshot_saver(Path(ctxt.snapshot_dir)).ways["frame"] == 3
+        assert saver_of(tmp_path / "elsewhere") is None
+        saver = saver_of(ctxt.snapshot_dir)
+        assert saver is not None
+        assert saver.ways["frame"] == 3
         assert here.load()["itr"] == elsewhere.load()["itr"] == 2
 
     experiment()
@@ -272,7 +288,7 @@ def test_no_shared_memory_is_left(agent: Any, wait_until: Callable[..., Any]) ->
 def test_a_gpu_storage_is_named_and_not_read() -> None:
     storage = torch.arange(100_000, dtype=torch.float32).untyped_storage()
     pieces = Pieces()
-    stand_in = pieces.stand_in(storage)
+    stand_in: Any = pieces.stand_in(storage)
     assert pieces.write(stand_in) == storage.nbytes()
     pieces.write(b"small")
     pieces.finish()

@@ -90,6 +90,7 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "itr_3.pkl").mkdir()
     with pytest.raises(NotAFileError):
         shots.load(itr=3)
+    itr: Any
     for itr in ("newest", -1, 1.5, True):
         with pytest.raises(ArgumentError):
             shots.load(itr=itr)
@@ -297,7 +298,7 @@ def test_another_process_sees_each_save_that_has_returned(tmp_path: Path, held: 
             os.write(held, b"x")
             pause(seconds)
 
-        time.sleep = release
+        time.sleep = release  # type: ignore[assignment]
         return bool(shots.load() == {"itr": 1})
 
     try:
@@ -315,7 +316,12 @@ def test_what_a_process_did_not_write_before_it_ended_is_told(
     os.write(held, b"x")
     shots.save_itr_params(0, {"itr": 0})
     assert shots.wait(60)
-    assert in_forked_child(lambda: shots.save_itr_params(1, {"itr": 1}) is None)
+
+    def saves() -> bool:
+        shots.save_itr_params(1, {"itr": 1})
+        return True
+
+    assert in_forked_child(saves)
     assert os.listdir(tmp_path) == ["params.pkl"]
     for _ in range(2):
         assert shots.load() == {"itr": 0}

@@ -43,7 +43,7 @@ def test_signature_and_arguments() -> None:
     @wrap_experiment
     def experiment(ctxt: Any, seed: int = 1, *, lr: Any = 0.1) -> float:
         """What it does."""
-        return seed * lr
+        return float(seed * lr)
 
     parameters = inspect.signature(experiment).parameters
     assert list(parameters) == ["seed", "lr"]

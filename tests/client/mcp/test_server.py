@@ -21,6 +21,7 @@ def ask(root: Path, calls: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Any, l
     import anyio
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.types import TextContent
 
     names = ("PYTHONPATH", "RLA_STATE_DIR", "PATH", "HOME")
     environment = {
@@ -34,7 +35,12 @@ def ask(root: Path, calls: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Any, l
         async with Client(stdio_client(server)) as client:
             tools = (await client.list_tools()).tools
             answers = [await client.call_tool(name, given) for name, given in calls]
-            return tools, [(bool(one.is_error), one.content[0].text) for one in answers]
+            told = []
+            for one in answers:
+                (part,) = one.content
+                assert isinstance(part, TextContent)
+                told.append((bool(one.is_error), part.text))
+            return tools, told
 
     return anyio.run(talk)
 

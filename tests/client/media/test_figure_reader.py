@@ -16,7 +16,8 @@ from PIL import Image
 from support.evil_figures import EVIL, blob, drawn
 from support.honest_figures import HONEST, OWN
 
-from rla_client.media import figure_pickle, render
+from rla_client.contract.errors import RlaError
+from rla_client.media import render
 from rla_client.media.figure_pickle import NotPortableError, dump_figure
 from rla_client.media.figure_reader import FigureUnpickler, RefusedError
 
@@ -160,4 +161,4 @@ def test_a_function_of_numpy_is_found_whoever_imported_it(monkeypatch: pytest.Mo
 def test_the_refusal_names_what_was_asked_for() -> None:
     with pytest.raises(RefusedError, match=r"os\.system"):
         FigureUnpickler(io.BytesIO(EVIL["os"](Path("x")))).load()
-    assert issubclass(NotPortableError, figure_pickle.RlaError)
+    assert issubclass(NotPortableError, RlaError)

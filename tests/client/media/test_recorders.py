@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from rla_agent.jobs.code import Outcome
@@ -45,7 +46,11 @@ def test_a_figure_looks_as_if_the_caller_had_drawn_it(run: Any, tmp_path: Path) 
         figure, axes = plt.subplots(figsize=(4, 3))
         axes.plot([1, 2, 3], [3, 1, 2], label="ünïcode $x^2$")
         legend = axes.legend()
-        options = {"bbox_inches": "tight", "bbox_extra_artists": (legend,), "transparent": True}
+        options: dict[str, Any] = {
+            "bbox_inches": "tight",
+            "bbox_extra_artists": (legend,),
+            "transparent": True,
+        }
         MatplotlibRecorder.save("here", figure, **options)
         figure.savefig(tmp_path / "direct.png", **options)
 
@@ -152,7 +157,8 @@ def test_pretty_sizes_legend_and_labels(run: Any) -> None:
 
 @pytest.mark.slow
 def test_a_decorated_figure_looks_as_if_the_caller_had_decorated_it(run: Any, tmp_path: Path) -> None:
-    wanted = {"pretty_plot": True, "legend_outside": True, "xlabel": "steps", "ylabel": "loss", "title": "A"}
+    wanted: dict[str, Any] = {"pretty_plot": True, "legend_outside": True}
+    wanted |= {"xlabel": "steps", "ylabel": "loss", "title": "A"}
     MatplotlibRecorder.pretty_plot_wrapper("sent", curves, **wanted)
     MatplotlibRecorder.pretty_plot_wrapper("here", curves, results_dir=tmp_path, **wanted)
     assert [result.outcome for result in run.work()] == [Outcome.WRITTEN]
@@ -324,7 +330,7 @@ def test_a_figure_only_this_program_can_draw_is_drawn_here_with_one_warning(run:
     assert len(run.warnings) == 1
 
 
-class OwnFormatter(mpl.ticker.ScalarFormatter):  # type: ignore[misc]
+class OwnFormatter(mpl.ticker.ScalarFormatter):
     """A class of the user's program."""
 
 
@@ -347,9 +353,12 @@ def test_wrong_savefig_options_raise_at_the_call(run: Any) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/abs", "a//b", "", 3, "a\nb"])
 def test_wrong_names_raise_at_the_call(run: Any, name: Any) -> None:
-    for save in (MatplotlibRecorder.save, VideoRecorder.save):
-        with pytest.raises(ArgumentError):
-            save(name, np.zeros((1, 2, 2, 3), np.uint8))
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    with pytest.raises(ArgumentError):
+        MatplotlibRecorder.save(name, figure)
+    with pytest.raises(ArgumentError):
+        VideoRecorder.save(name, np.zeros((1, 2, 2, 3), np.uint8))
     assert run.jobs == []
 
 

@@ -17,6 +17,7 @@ from support.forked import in_forked_child
 from support.spooled import fill_spool
 
 from rla_agent.jobs.code import Outcome
+from rla_client.contract.arena import spool_key
 from rla_client.contract.paths import Places
 from rla_client.media import jobs as media_jobs
 from rla_client.media import recorders
@@ -33,7 +34,8 @@ def two_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 def moving() -> np.ndarray[Any, Any]:
     """40 frames of 128 x 128, 1.9 MB: frame t is grey of value 5 t."""
     levels = (np.arange(40) * 5).astype(np.uint8)
-    return np.broadcast_to(levels[:, None, None, None], (40, 128, 128, 3)).copy()
+    frames: np.ndarray[Any, Any] = np.broadcast_to(levels[:, None, None, None], (40, 128, 128, 3)).copy()
+    return frames
 
 
 def levels_of(path: Path) -> list[int]:
@@ -208,7 +210,7 @@ def test_an_exit_leaves_no_shared_memory_that_no_job_waits_for(places: Places, t
         "while not mine() and time.monotonic() < end: time.sleep(0.01)\n"
         "print(*mine())\n"
     )
-    key = arenas.spool_key(places.spool)
+    key = spool_key(places.spool)
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "data"), key],
         capture_output=True,

@@ -31,7 +31,10 @@ def frames_of(path: Path, width: int, height: int) -> np.ndarray[Any, Any]:
 def moving(count: int, height: int, width: int) -> np.ndarray[Any, Any]:
     """Frame t is grey of value 10 t."""
     levels = (np.arange(count) * 10 % 250).astype(np.uint8)
-    return np.broadcast_to(levels[:, None, None, None], (count, height, width, 3)).copy()
+    frames: np.ndarray[Any, Any] = np.broadcast_to(
+        levels[:, None, None, None], (count, height, width, 3)
+    ).copy()
+    return frames
 
 
 def levels_of(frames: np.ndarray[Any, Any]) -> list[int]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,10 +9,11 @@ from hypothesis import strategies as st
 
 from rla_client.plot.frames import align, smooth, sorted_curve
 
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 numbers = st.floats(-1e6, 1e6)
 
 
-def curve(xs: list[float], ys: list[float]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def curve(xs: list[float], ys: list[float]) -> tuple[FloatArray, FloatArray]:
     return np.array(xs, dtype=float), np.array(ys, dtype=float)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from support.legacy_database import LEGACY_TABLE
 
 from rla_client.contract.errors import ArgumentError, NoSuchTableError
@@ -46,6 +48,13 @@ def test_one_name_may_stand_without_a_list(seeds: Path) -> None:
     assert plot_func(str(seeds), "task", "2026/11/21/*", "lr", "return")[1] == listed
 
 
+def legends_of(figure: Figure) -> list[Legend]:
+    """Of the figure and its one diagram."""
+    (axes,) = figure.axes
+    own = axes.get_legend()
+    return [*figure.legends, *([own] if own else [])]
+
+
 @pytest.mark.parametrize("style", [{}, {"legend_outside": False}, {"pretty": True}, {"average_group": False}])
 def test_the_figure_stays_the_current_one_with_the_legends_as_given(
     seeds: Path, style: dict[str, Any]
@@ -55,13 +64,12 @@ def test_the_figure_stays_the_current_one_with_the_legends_as_given(
     for _ in range(3):
         plot_func(str(seeds), "task", BOTH, [], ["return"], regs2legends=legends, bound_line=bounds, **style)
     figure = plt.gcf()
-    (axes,) = figure.axes
-    (legend,) = (*figure.legends, *filter(None, [axes.get_legend()]))
+    (legend,) = legends_of(figure)
     assert [text.get_text() for text in legend.get_texts()] == [*legends, "_bound"]
     assert len(plt.get_fignums()) == 1
     figure.canvas.draw()
     plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], **style)
-    (legend,) = (*plt.gcf().legends, *filter(None, [plt.gca().get_legend()]))
+    (legend,) = legends_of(plt.gcf())
     number = " (3)" if style.get("average_group", True) else ""
     assert [text.get_text() for text in legend.get_texts()] == [f"lr=0.01{number}", f"lr=0.1{number}"]
 
@@ -88,8 +96,8 @@ def test_several_metrics_in_panels_or_in_one(seeds: Path) -> None:
 
 
 @pytest.mark.parametrize("allowed", [["0.1"], [0.1], ["1e-1"], 0.1])
-def test_hyper_parameter_filter_takes_text_and_numbers(seeds: Path, allowed: object) -> None:
-    bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], hp_filter_dict={"lr": allowed})  # type: ignore[dict-item]
+def test_hyper_parameter_filter_takes_text_and_numbers(seeds: Path, allowed: Any) -> None:
+    bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], hp_filter_dict={"lr": allowed})
     assert set(bands) == {"lr=0.1-se", "lr=0.1-sr"}
 
 

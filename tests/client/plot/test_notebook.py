@@ -49,7 +49,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     project = tmp_path / "project"
     shutil.copytree(EXAMPLES, project / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(EXAMPLES.parent / "rla_config.yaml", project)
-    notebook = nbformat.read(EXAMPLES / "plot_results.ipynb", as_version=4)
+    notebook = nbformat.read(EXAMPLES / "plot_results.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     assert not any(cell.get("outputs") for cell in notebook.cells), "it is stored without outputs"
     folder = {"metadata": {"path": str(project / "examples")}}
     nbclient.NotebookClient(notebook, timeout=600, resources=folder).execute()

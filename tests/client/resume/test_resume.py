@@ -130,7 +130,12 @@ def test_the_newest_unfinished_run_is_found_without_reading_all_each_time(
     run_file(tmp_path, "2026/01/02/03-04-05-000008_noip_&", state="finished")
     read: list[str] = []
     real = find._run_id
-    monkeypatch.setattr(find, "_run_id", lambda path: read.append(path) or real(path))
+
+    def reading(path: str) -> tuple[str, bool] | None:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(find, "_run_id", reading)
     found = find_unfinished(str(tmp_path), "t", "r")
     assert found is not None
     assert found.index.path == "2026/01/01/03-04-05-000008_noip_&"

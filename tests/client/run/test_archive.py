@@ -25,7 +25,7 @@ from rla_client.run.custom_values import (
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
-def round_trip(custom: dict[str, object], folder: Path) -> dict[str, object]:
+def round_trip(custom: dict[str, Any], folder: Path) -> dict[str, Any]:
     text, tensors = encode_archive({"index": "x"}, custom)
     path = folder / "run.json"
     write_archive(str(path), text, tensors)
@@ -33,7 +33,7 @@ def round_trip(custom: dict[str, object], folder: Path) -> dict[str, object]:
 
 
 def test_plain_arrays_and_deques_come_back(tmp_path: Path) -> None:
-    custom = {
+    custom: dict[str, Any] = {
         "list": [1, 2.5, "x", None, True],
         "deque": deque([1, 2], maxlen=3),
         "numpy": np.arange(6, dtype=np.float64).reshape(2, 3),
@@ -42,9 +42,9 @@ def test_plain_arrays_and_deques_come_back(tmp_path: Path) -> None:
     found = round_trip(custom, tmp_path)
     assert found["list"] == custom["list"]
     assert found["deque"] == custom["deque"]
-    assert found["deque"].maxlen == 3  # type: ignore[attr-defined]
-    assert np.array_equal(found["numpy"], custom["numpy"])  # type: ignore[arg-type]
-    assert found["numpy"].dtype == np.float64  # type: ignore[attr-defined]
+    assert found["deque"].maxlen == 3
+    assert np.array_equal(found["numpy"], custom["numpy"])
+    assert found["numpy"].dtype == np.float64
     nested = found["nested"]
     assert isinstance(nested, dict)
     assert torch.equal(nested["t"], torch.ones(2, dtype=torch.bfloat16))
@@ -74,7 +74,7 @@ class Range:
 
 def test_tuples_sets_keys_and_registered_objects_come_back(tmp_path: Path) -> None:
     """random.getstate() is a tuple that random.setstate takes; epochs are ints."""
-    custom = {
+    custom: dict[str, Any] = {
         "state": random.getstate(),
         "epochs": {1: 0.5, (2, "b"): [1], None: 2},
         "set": {1, 2},
@@ -88,8 +88,8 @@ def test_tuples_sets_keys_and_registered_objects_come_back(tmp_path: Path) -> No
     found = round_trip(custom, tmp_path)
     for key in ("state", "epochs", "set", "sets", "nested", "bytes", "marked"):
         assert found[key] == custom[key], key
-    random.setstate(found["state"])  # type: ignore[arg-type]
-    assert (found["a/b"].tolist(), found["a"]["b"].tolist()) == ([1.0], [0.0])  # type: ignore[attr-defined, index]
+    random.setstate(found["state"])
+    assert (found["a/b"].tolist(), found["a"]["b"].tolist()) == ([1.0], [0.0])
 
 
 def test_a_registered_pair_of_functions_keeps_objects(
@@ -97,7 +97,7 @@ def test_a_registered_pair_of_functions_keeps_objects(
 ) -> None:
     monkeypatch.setattr(custom_values, "_types", {})
     register_custom_type(Range, lambda one: [one.low, one.high], lambda plain: Range(*plain), "range")
-    found = round_trip({"one": [Range(1.0, np.ones(2))]}, tmp_path)["one"][0]  # type: ignore[index]
+    found = round_trip({"one": [Range(1.0, np.ones(2))]}, tmp_path)["one"][0]
     assert (found.low, found.high.tolist()) == (1.0, [1.0, 1.0])
     monkeypatch.setattr(custom_values, "_types", {})
     text = (tmp_path / "run.json").read_text()
@@ -134,5 +134,6 @@ def test_what_contains_itself_is_refused_and_foreign_marks_harm_nothing() -> Non
     with pytest.raises(ArgumentError, match="contains itself"):
         split_arrays(endless, {}, "x")
     for mark in ("array", "deque", "tuple", "set", "frozenset", "bytes", "items", "object"):
-        for content in (None, 5, [[[]]], {"a": 1}, "x"):
+        contents: tuple[object, ...] = (None, 5, [[[]]], {"a": 1}, "x")
+        for content in contents:
             join_arrays({f"__rla_{mark}__": content}, {})

@@ -83,11 +83,9 @@ def test_checkpoints_are_kept_per_name(manager: ExpManager) -> None:
     assert step == 4
     assert torch.equal(content["w"], torch.full((2,), 40.0))
     assert manager.load_checkpoint(3)[1]["w"][0] == 3.0
-    loaded = ExpManager.load_tester(
-        str(manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")),
-        "t",
-        manager.data_root or "",  # type: ignore[union-attr]
-    )
+    assert manager.record_date is not None
+    date = manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
+    loaded = ExpManager.load_tester(date, "t", manager.data_root or "")
     assert loaded.get_custom_data("step") == 4
     assert loaded.load_checkpoint(checkpoint_name="other")[0] == 4
 

@@ -48,7 +48,7 @@ def test_a_traceback_ends_with_the_end_and_is_text_whatever_it_holds() -> None:
 def test_the_exception_that_is_being_handled() -> None:
     assert active_traceback() == ""
     try:
-        {}["caught"]
+        {"known": 1}["caught"]
     except KeyError:
         assert active_traceback().endswith("KeyError: 'caught'")
 

@@ -135,11 +135,12 @@ def test_placeholders_answer_every_way_an_object_is_made() -> None:
         "reduce": b"cm\nA\n(K\x01tR.",
     }
     for way, data in made.items():
-        found = parse_pickle(b"\x80\x04" + data)
+        found: Any = parse_pickle(b"\x80\x04" + data)
         assert (repr(found), found.args) == ("<m.A object, not loaded>", (1,)), way
-    built = parse_pickle(b"cm\nA\n)R(N}X\x01\x00\x00\x00xK\x02stb.")
+    built: Any = parse_pickle(b"cm\nA\n)R(N}X\x01\x00\x00\x00xK\x02stb.")
     assert built.state == {"x": 2}
     assert to_plain(parse_pickle(b"cm\nA\n.")) == "<m.A, not loaded>"
-    assert parse_pickle(b"K\x07Q.").args == (7,)
+    named: Any = parse_pickle(b"K\x07Q.")
+    assert named.args == (7,)
     with pytest.raises(ValueError, match="unregistered extension"):
         parse_pickle(b"\x82\x05.")

@@ -34,10 +34,10 @@ class BoomError(Exception):
 def new_outbox(places: Places) -> Iterator[Callable[..., Outbox]]:
     made: list[Outbox] = []
 
-    def make(**settings: object) -> Outbox:
+    def make(**settings: Any) -> Outbox:
         made.append(
             Outbox(places, bare_opening(run=f"run-{len(made)}"), AgentConfig(autostart=False, **settings))
-        )  # type: ignore[arg-type]
+        )
         return made[-1]
 
     yield make

@@ -332,7 +332,7 @@ def test_a_record_that_comes_between_while_the_file_is_measured_is_counted_once(
     os.write(writer._descriptor, row(1))  # an append that an exception ended before it was counted
     writer.unsettled = True
     measured = iter_frames
-    came = []
+    came: list[bool] = []
 
     def interrupted(tail: bytes) -> object:
         if not came:

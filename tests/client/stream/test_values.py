@@ -79,7 +79,7 @@ def same(left: object, right: object) -> bool:
         (np.int8(-3), -3), (np.uint64(2**64 - 1), 2**64 - 1), (np.bool_(True), True), (np.str_("s"), "s"),
         (np.longdouble(0.5), 0.5), (np.float32("nan"), float("nan")), (np.float32("inf"), math.inf),
         (np.array(1.5), 1.5), (np.array([[7]]), 7), (np.arange(4).reshape(2, 2), [[0, 1], [2, 3]]),
-        (np.array([]), []), (np.longdouble([1, 2]), [1.0, 2.0]),
+        (np.array([]), []), (np.array([1, 2], np.longdouble), [1.0, 2.0]),
         (np.array([1, None, "x"], object), [1, None, "x"]),
         (torch.tensor(1.5), 1.5), (torch.tensor(2), 2), (torch.tensor(True), True),
         (torch.tensor([0.5], requires_grad=True), 0.5), (torch.tensor(0.5, requires_grad=True) * 2, 1.0),

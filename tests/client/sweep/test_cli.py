@@ -21,6 +21,12 @@ from support.sweep_lab import NAME, Lab
 from support.waiting import TIME_FACTOR, wait_until
 
 
+def take_terminal() -> None:
+    """Begin a session; its terminal is the one on stdin."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """`rla sweep …` on a terminal of so many columns."""
 
@@ -32,7 +38,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rla_client.cli.app", "sweep", *words, "-d", str(lab.root)],
             cwd=lab.folder, stdin=there, stdout=there, stderr=there, env={**environment, **sizes},
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),  # noqa: PLW1509 - no threads
+            preexec_fn=take_terminal,  # noqa: PLW1509 - no threads
         )  # fmt: skip
         lab.started.append(self.process)  # type: ignore[arg-type]
         os.close(there)

@@ -272,7 +272,7 @@ def test_a_file_that_grew(lab: Lab) -> None:
 @pytest.mark.slow
 def test_more_random_trials(lab: Lab) -> None:
     lab.open_gate()
-    space = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "random"}
+    space: dict[str, Any] = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "random"}
     lab.write(**space, trials=3)
     lab.run()
     lab.write(**space, trials=5)

@@ -15,7 +15,11 @@ import pytest
 from rla_client.sweep.journal import FOLDER, FORMAT, JOURNAL, Journal, SweepError, names
 from rla_client.sweep.state import FINISHED, RUNNING, WAITING, RunState
 
-WANTED = [(1, {"lr": 0.1, "seed": 0}), (1, {"lr": 0.1, "seed": 1}), (2, {"lr": 1, "seed": 0})]
+WANTED: list[tuple[int, dict[str, Any]]] = [
+    (1, {"lr": 0.1, "seed": 0}),
+    (1, {"lr": 0.1, "seed": 1}),
+    (2, {"lr": 1, "seed": 0}),
+]
 KILLED_AT = """
 import os, sys
 from pathlib import Path

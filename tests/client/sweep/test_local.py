@@ -445,7 +445,7 @@ def test_a_run_that_is_just_being_started_is_adopted(make: Make) -> None:
     work = engine.work(1, "true")
     with open(work.lock, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        timer = threading.Timer(0.2, lambda: (file.write("123456\n"), file.flush()))
+        timer = threading.Timer(0.2, lambda: print(123456, file=file, flush=True))
         timer.start()
         assert group_of(work.lock) == 123456
         timer.join()

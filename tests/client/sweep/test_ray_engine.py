@@ -182,7 +182,9 @@ def test_worker_killed(sweep: Sweep) -> None:
     sweep.await_middle()
     number, program = sweep.writing()[0]
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(program).parent().kill()
+        parent = psutil.Process(program).parent()
+        assert parent is not None
+        parent.kill()
     wait_until(lambda: not lives(program), what="the program ends with its worker")
     sweep.end(driver)
     run = sweep.journal().runs[number]

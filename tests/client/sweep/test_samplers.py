@@ -76,7 +76,7 @@ def optuna() -> Any:
 
 
 def judge(parameters: dict[str, Any]) -> float:
-    return -abs(parameters["lr"] - 0.1) - parameters["layers"]
+    return float(-abs(parameters["lr"] - 0.1) - parameters["layers"])
 
 
 @pytest.mark.usefixtures("optuna")

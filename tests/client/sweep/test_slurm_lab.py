@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ def test_one_task_of_an_array_is_cancelled(slurm_lab: SlurmLab, tmp_path: Path) 
         folder.mkdir()
     kept, cancelled = executor(tmp_path).submit_array([waiting_job(folder) for folder in folders])
     for folder in folders:
-        wait_until(lambda folder=folder: lines(folder / "starts"), what="the start of a job")
+        wait_until(partial(lines, folder / "starts"), what="the start of a job")
     cancelled.cancel()
     wait_for(slurm_lab, "CANCELLED", cancelled)
     assert slurm_lab.job_state(kept.job_id) == "RUNNING"

@@ -1,5 +1,4 @@
 """The file of a sweep: what it may say, and what is said of its faults."""
-
 # ruff: noqa: E501 - a message reads best in one line
 
 from __future__ import annotations
@@ -301,7 +300,7 @@ def test_anchors_and_merges_are_read(tmp_path: Path) -> None:
     )
     spec = read(tmp_path, text)
     assert spec.listed == ({"z": 2, "y": 1}, {"y": 1})
-    assert (spec.names, spec.always) == (("x", "y", "z"), {"x", "y"})
+    assert (spec.names, spec.always) == (("x", "y", "z"), frozenset({"x", "y"}))
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.waiting import DEADLINE_S, TIME_FACTOR
 from support.written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 PATIENCE_MS = DEADLINE_S * TIME_FACTOR * 1000
 
@@ -84,10 +84,14 @@ def page(browser: Browser, faults: Faults) -> Iterator[Page]:
         if parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
             found.append(f"request to {url}")
 
+    def see_dialog(dialog: Dialog) -> None:
+        found.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     context.on("request", lambda request: see_request(request.url))
     shown.on("pageerror", lambda error: found.append(f"page error: {error}"))
     shown.on("console", lambda said: found.append(f"console: {said.text}") if said.type == "error" else None)
-    shown.on("dialog", lambda dialog: (found.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    shown.on("dialog", see_dialog)
     shown.on("crash", lambda _: found.append("the page crashed"))
     yield shown
     context.close()

@@ -32,7 +32,8 @@ def cache(tmp_path: Path) -> GrowingCache:
 
 def values(cache: GrowingCache, path: Path, name: str = "return") -> list[float]:
     just_written = path.stat().st_mtime_ns  # however long ago that is: a settled table is read another way
-    return cache.columns(str(path), [name], just_written)[name].tolist()
+    found: list[float] = cache.columns(str(path), [name], just_written)[name].tolist()
+    return found
 
 
 def append(path: Path, text: str) -> None:

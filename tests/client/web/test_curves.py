@@ -267,7 +267,7 @@ def test_a_group_that_no_run_has_names_the_nearest(root: Path) -> None:
 def told_csv(site: Site) -> str:
     async def read() -> bytes:
         parts = as_csv(site, {"runs": [0], "metric": "return"}).body_iterator
-        return b"".join([bytes(part) async for part in parts])
+        return b"".join([part.encode() if isinstance(part, str) else bytes(part) async for part in parts])
 
     return asyncio.run(read()).decode()
 

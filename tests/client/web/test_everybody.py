@@ -12,7 +12,7 @@ from support.page_runs import write_page_run, write_sweep
 from support.page_view import View
 
 if TYPE_CHECKING:
-    from conftest import Faults
+    from client.web.conftest import Faults
     from playwright.sync_api import Page
 
 Serve = Callable[..., PageServer]

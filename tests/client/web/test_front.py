@@ -11,7 +11,7 @@ from support.page_lab import PageServer
 from support.page_runs import write_page_run
 
 if TYPE_CHECKING:
-    from conftest import Faults
+    from client.web.conftest import Faults
     from playwright.sync_api import Page
 
 Serve = Callable[..., PageServer]

@@ -28,7 +28,7 @@ from rla_client.web.report import MAX_BYTES, make_report, view_of
 from rla_client.web.site import Site
 
 if TYPE_CHECKING:
-    from conftest import Faults
+    from client.web.conftest import Faults
     from playwright.sync_api import Page
 
 Rla = Callable[..., subprocess.CompletedProcess[str]]

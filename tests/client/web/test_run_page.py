@@ -18,7 +18,7 @@ from support.waiting import wait_until
 from support.written_runs import write_run
 
 if TYPE_CHECKING:
-    from conftest import Faults
+    from client.web.conftest import Faults
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ TABLE = "task"
 COLOURS = {5: (200, 30, 30), 10: (30, 200, 30), 100: (30, 30, 200)}  # of the picture of each step
 
 
-def picture(colour: tuple[int, int, int]) -> bytes:
+def picture(colour: tuple[int, ...]) -> bytes:
     from PIL import Image
 
     held = io.BytesIO()
@@ -444,7 +444,7 @@ def test_files_side_by_side(run: RunView) -> None:
     results = run.root / "results" / TABLE / other
     (results / "5-figure.png").unlink()
     for step, colour in COLOURS.items():
-        (results / f"{step}-eval.png").write_bytes(picture(colour[::-1]))  # type: ignore[arg-type]
+        (results / f"{step}-eval.png").write_bytes(picture(colour[::-1]))
     runs = "&".join(f"run={quote(f'0/{TABLE}/{index}', safe='')}" for index in (run.index, other))
     run.page.goto(f"{run.server.url}#/compare?{runs}")
     run.page.locator("figure img").nth(1).wait_for()

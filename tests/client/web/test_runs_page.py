@@ -9,7 +9,7 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from xml.etree import ElementTree as ET
 
@@ -34,12 +34,12 @@ from rla_client.plot.frames import group_curves, smooth
 from rla_client.plot.statistics import curve_band
 
 if TYPE_CHECKING:
-    from conftest import Faults
+    from client.web.conftest import Faults
     from playwright.sync_api import Page
 
 Serve = Callable[..., PageServer]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
-CLOSE = {"rel": 1e-6, "abs": 1e-9}  # what float32 holds
+CLOSE: dict[str, Any] = {"rel": 1e-6, "abs": 1e-9}  # what float32 holds
 slow = pytest.mark.slow
 
 

@@ -69,7 +69,7 @@ def rows_when(
         answer: dict[str, Any] = server.ask("runs", {"since": since})
         return answer if test(answer) else None
 
-    return wait_until(found, what=what)  # type: ignore[return-value]
+    return wait_until(found, what=what)
 
 
 def test_rows_of_a_sweep(page_server: Serve, root: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
@@ -33,7 +34,7 @@ def blocked(node: Node) -> bool:
     return target(node).get("health") == "blocked"
 
 
-def nothing_pinned(master: Sshd, **more: object) -> dict[str, object]:
+def nothing_pinned(master: Sshd, **more: Any) -> dict[str, object]:
     return master.remote(host_key="", known_hosts=str(master.folder / "known_hosts"), **more)
 
 
@@ -168,7 +169,12 @@ def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None
         key_files=(private / "id_ed25519",),
     )
     asked: list[str] = []
-    refused = trust(login, str(master.root), private, lambda question: bool(asked.append(question)))
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    refused = trust(login, str(master.root), private, refuse)
     assert not refused.ready
     assert master.fingerprint() in asked[0]
     assert not (private / "known_hosts").exists()
@@ -196,7 +202,12 @@ def test_only_trust_makes_the_remote_root(master: Sshd, make_node: MakeNode) -> 
     assert "rla-agent trust 127.0.0.1" in str(target(node)["fix"])
     login = resolve_login(load_config(node.config).remote_setting, node.state / "replicate")
     asked: list[str] = []
-    refused = trust(login, str(root), node.state / "replicate", lambda text: bool(asked.append(text)))
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    refused = trust(login, str(root), node.state / "replicate", refuse)
     assert not refused.ready
     assert str(root) in asked[0]
     assert not root.exists()
@@ -364,7 +375,7 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
     state.mkdir(mode=0o700)
     process = ReplicatorProcess(state)
     process.start(time.monotonic())
-    first = wait_until(lambda: process.pid, 10)
+    first: int = wait_until(lambda: process.pid, 10)
     wait_until(lambda: replication_status(state)["running"], 20)
     os.kill(first, 9)
 

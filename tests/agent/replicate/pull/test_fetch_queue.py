@@ -30,7 +30,7 @@ def test_an_answer_is_given_once_and_says_what_is_wrong(
 
     def ended() -> bool:
         answers.append(desk.ask(question))
-        return answers[-1]["fetch"] != "working"
+        return bool(answers[-1]["fetch"] != "working")
 
     wait_until(ended)
     assert answers[-1]["fetch"] == "failed"
@@ -47,7 +47,7 @@ def test_names_that_leave_the_folder_are_refused(
 
         def ended(question: dict[str, Any] = question, found: list[dict[str, Any]] = found) -> bool:
             found.append(desk.ask(question))
-            return found[-1]["fetch"] != "working"
+            return bool(found[-1]["fetch"] != "working")
 
         wait_until(ended)
         assert found[-1]["fetch"] == "failed"
@@ -70,7 +70,7 @@ def test_a_process_that_fails_badly_says_why(desk: FetchQueue, wait_until: Calla
 
     def ended() -> bool:
         answers.append(desk.ask({"resume": "no question"}))
-        return answers[-1]["fetch"] != "working"
+        return bool(answers[-1]["fetch"] != "working")
 
     wait_until(ended)
     assert answers[-1]["fetch"] == "failed"

@@ -487,7 +487,8 @@ def test_a_file_that_is_replaced_stays_as_private_as_it_was(remote: Path, tmp_pa
 
 def test_nobody_else_can_read_what_is_being_pulled(remote: Path, tmp_path: Path) -> None:
     """Nor a part of it that was left by an earlier release, open to all."""
-    local, seen = tmp_path / "local", set()
+    local = tmp_path / "local"
+    seen: set[int] = set()
 
     class Looking(FolderSession):
         def read(self, path: bytes, offset: int, count: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_configuration_on_a_server_that_hangs_holds_up_only_its_own_database(
         with closing(Announcer(near.state)) as announcer:
             announcer.now(())  # look now
         for node, master in ((far, "far_master"), (near, "near_master")):
-            wait_until(lambda node=node, master=master: same_trees(node, tmp_path / master), 30)
+            wait_until(partial(same_trees, node, tmp_path / master), 30)
     assert near.stop() == 0
 
 

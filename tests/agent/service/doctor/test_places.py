@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_agent.service.doctor.doctor import Finding, report
+from rla_agent.service.doctor.doctor import report
+from rla_agent.service.doctor.findings import Finding
 from rla_agent.store.state import AgentDatabase
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.paths import Places, machine_key, network_file_system
@@ -45,13 +46,13 @@ def client(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
     def start() -> subprocess.Popen[str]:
         command = [sys.executable, "-c", TRAINING, str(tmp_path / "data")]
-        made.append(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert "up\n" in iter(made[-1].stdout.readline, "")
-        return made[-1]
+        made.append(process)
+        assert process.stdout is not None
+        assert "up\n" in iter(process.stdout.readline, "")
+        return process
 
     yield start
     for process in made:

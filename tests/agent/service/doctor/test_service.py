@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.doctor.doctor import Finding, Surroundings
+from rla_agent.service.doctor.findings import Finding, Surroundings
 from rla_agent.service.systemd import install_user_unit
 from rla_client.contract.paths import Places
 
