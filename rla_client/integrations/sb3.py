@@ -28,7 +28,6 @@ from rla_client.contract.extras import extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.current import warn
-from rla_client.run.tensorboard import tbx_writer
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
 
@@ -42,6 +41,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
     from rla_client.media.recorders import VideoRecorder
+    from rla_client.run.tensorboard import tbx_writer
 
 if TYPE_CHECKING:
     import gymnasium
