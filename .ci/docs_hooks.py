@@ -3,7 +3,8 @@
 `reference/rla.md` and `reference/rla-agent.md` from the commands, `reference/config.md` from the template
 `rla_config.yaml` and its schema, `reference/decisions.md` from the titles in `adr/`. A file of the
 repository that a page links to (`../examples/…`) becomes a page too, below `source/`, so that the site
-needs nothing outside itself.
+needs nothing outside itself. Pages link to what is in the repository, so that links lead somewhere in a
+clone; where a generated page says the same in full, the site has that (`INSTEAD`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rla_client.contract.layout import DEFAULT_LOG_TYPES
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]+)")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".ipynb": "python"}
+INSTEAD = {"rla_config.yaml": "reference/config.md", "docs/adr": "reference/decisions.md"}
 NUMBER = re.compile(r"^[\d_.]+$")
 
 
@@ -55,15 +57,22 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def target(match: re.Match[str]) -> str:
         source = outside(here, match["path"])
-        return posixpath.relpath(f"source/{source}.md", posixpath.dirname(here)) if source else match["path"]
+        page = INSTEAD.get(in_repository(here, match["path"])) or (f"source/{source}.md" if source else "")
+        return posixpath.relpath(page, posixpath.dirname(here)) if page else match["path"]
 
     return LINK.sub(target, markdown)
 
 
 def outside(page: str, link: str) -> str:
     """The repository's file that a page links to; empty for what lies in `docs`, or nowhere."""
-    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
-    return "" if path.startswith(("docs/", "..")) or not (ROOT / path).is_file() else path
+    path = in_repository(page, link)
+    inside = path.startswith(("docs/", "..")) or path in INSTEAD
+    return "" if inside or not (ROOT / path).is_file() else path
+
+
+def in_repository(page: str, link: str) -> str:
+    """Where a link of a page leads, from the root of the repository."""
+    return posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
 
 
 def source_page(path: str) -> str:

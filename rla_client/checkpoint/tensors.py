@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +79,13 @@ class TorchNames:
 
 
 def torch_module() -> ModuleType:
-    """The torch package, imported by whoever needs it first."""
-    import torch  # noqa: PLC0415 - 1 s, and only who saves tensors has it
+    """The torch package, imported by whoever needs it first.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    with extra("torch", "a checkpoint"):
+        import torch  # noqa: PLC0415 - 1 s, and only who saves tensors has it
 
     found: ModuleType = torch
     return found

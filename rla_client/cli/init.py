@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -18,16 +20,14 @@ SNIPPET = """\
 Add to your training script:
 
     import rla_client
-    from rla_client import logger, time_step_holder
 
-    rla_client.init("{table}", config=args, track=["seed"])   # args: dict, Namespace, dataclass, OmegaConf
+    # args: dict, Namespace, dataclass, OmegaConf
+    rla_client.init({table}, config=args, track=["seed"]{where})
 
     # in the loop
-    time_step_holder.set_time(step)
-    logger.record_tabular("loss/policy", loss)
-    logger.dump_tabular()
+    rla_client.log({{"loss/policy": loss}}, step=step)
 
-Then look: rla ls, rla-agent status, tensorboard --logdir {data}/log
+Then look: rla ls, rla show, rla web, rla-agent status{option}
 """
 
 
@@ -45,8 +45,18 @@ def init(
 ) -> None:
     """Write a commented rla_config.yaml, extend .gitignore, and show what to add to a script."""
     done = set_up(folder, data)
-    snippet = SNIPPET.format(table=folder.absolute().name, data=data)
+    snippet = snippet_of(folder, data)
     print_done({"done": done, "snippet": snippet}, "\n".join([*done, "", snippet]), as_json=as_json)
+
+
+def snippet_of(folder: Path, data: str) -> str:
+    """What to add to a script of the project, whose runs then go where `data` says, and what to type then."""
+    usual = data.strip("/") == DATA_FOLDER
+    return SNIPPET.format(
+        table=json.dumps(folder.absolute().name, ensure_ascii=False),
+        where="" if usual else f", data_root={json.dumps(data, ensure_ascii=False)}",
+        option="" if usual else f"; the first three with --data-root {shlex.quote(data)}",
+    )
 
 
 def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:

@@ -153,6 +153,9 @@ def status(
         say(view.table(best, view.MOST_BEST))
     for line in told(choice[1], f"trial {choice[0]}") if choice else ():
         say(line)
+    missing = None if best else view.no_metric(journal, metric)
+    if missing:
+        say(f"\n{missing}")
     say("")
     say(view.table(rows, None if everything else MOST_ROWS))
     for reason in view.reasons(journal):
@@ -246,13 +249,14 @@ def _drive(
     from rla_client.sweep.driver import LEAVE
     from rla_client.sweep.start import ENGINES, begin
     from rla_client.sweep.state import OVER, counts
+    from rla_client.sweep.view import no_metric
 
     if on not in ENGINES:
         raise unknown(on, ENGINES, f"there is no engine {on!r}")
     if interrupt not in {"ask", "leave", "stop"}:
         raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
     shown = _Shown(as_json=as_json)
-    journal, _, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
+    journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()
@@ -260,6 +264,9 @@ def _drive(
         journal.release()
     text = " ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
     print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
+    missing = no_metric(journal, spec.metric)
+    if missing:
+        say_aside(missing)
     left = [run for run in journal.runs.values() if run.state not in OVER]
     if left:
         what = "live runs continue; " if driver.asked == LEAVE and on != "ray" else ""

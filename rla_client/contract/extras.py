@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from rla_client.contract.errors import MissingExtraError
 
+_CALLED = {"google": "protobuf", "torch": "PyTorch"}  # a module's name, where nobody knows it by that
+
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
@@ -22,5 +24,6 @@ def extra(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{what} needs {error.name}: pip install 'rla-agent[{name}]'"
+        needed = _CALLED.get(error.name or "", error.name)
+        message = f"{what} needs {needed}: pip install 'rla-agent[{name}]'"
         raise MissingExtraError(message, name=error.name) from error

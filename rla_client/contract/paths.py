@@ -4,9 +4,9 @@ State: `RLA_STATE_DIR`, else the platform's state folder if it is on a local dis
 `/var/tmp/rla-agent-<uid>` (where somebody else took that name: `/var/tmp/rla-agent-<uid>-<random>`);
 below it one folder per host and machine id, because homes are shared over NFS; a machine with a new host
 name goes on in the folder that bears its id. Runtime (sockets):
-`RLA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/rla-agent` if that is ours, else `/tmp/rla-agent-<uid>`; with
-`RLA_STATE_DIR` set and no `RLA_RUNTIME_DIR`, a folder of its own below that, so that agents with
-different state never meet on a socket. Both are 0700 and belong to the caller.
+`RLA_RUNTIME_DIR`, else below `$XDG_RUNTIME_DIR/rla-agent` if that is ours, else below `/tmp/rla-agent-<uid>`,
+a folder for each state folder, so that agents with different state (another `RLA_STATE_DIR`, or another home
+of the same user) never meet on a socket. Both are 0700 and belong to the caller.
 
 Rows need the state folder only. The agent serves in the first folder for sockets that can be had
 (`Places.serving`) and names it in its lock file; clients follow that (`Places.sockets`).
@@ -188,7 +188,7 @@ def find_places() -> Places:
     runtime = Path(base, "rla-agent")
     if not os.path.isabs(base) or not os.path.isdir(base) or folder_problem(runtime) is not None:
         runtime = _usual_below("/tmp")
-    return Places(state, runtime / _digest(state) if state_variable else runtime)
+    return Places(state, runtime / _digest(state))
 
 
 def _digest(path: str | Path) -> str:

@@ -142,7 +142,11 @@ def _by_number(text: str) -> tuple[int, float, str]:
 
 
 def full_names(
-    names: AbstractSet[str], records: Sequence[Record], *, lenient: bool = False
+    names: AbstractSet[str],
+    records: Sequence[Record],
+    *,
+    lenient: bool = False,
+    texts: AbstractSet[str] = frozenset(),
 ) -> dict[str, str]:
     """Each name as the runs spell it; the last parts of a dotted or nested one are enough.
 
@@ -152,6 +156,7 @@ def full_names(
         names: of fields, hyper-parameters or metrics.
         records: of the runs that are asked for them; without any, names stay as they are.
         lenient: a name that no run has stays as it is.
+        texts: those that may be text without its quotes.
 
     Raises:
         UnknownNameError: no run has one of them, or it is cut so short that it fits several.
@@ -168,7 +173,8 @@ def full_names(
         if ends_in(name, pool):
             found[name] = full_name(name, pool, "")
         elif not lenient:
-            raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}")
+            quotes = f'; if it is text, put it in quotes: "{name}"' if name in texts else ""
+            raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}{quotes}")
     return found
 
 
@@ -179,7 +185,7 @@ def spell(test: Where, records: Sequence[Record]) -> None:
         UnknownNameError: no run has one of them, or it is cut so short that it fits several.
     """
     lacked = full_names(test.may_lack, records, lenient=True)
-    test.full = lacked | full_names(test.names - test.may_lack, records)
+    test.full = lacked | full_names(test.names - test.may_lack, records, texts=test.texts)
 
 
 def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:

@@ -4,7 +4,8 @@ Groups of runs that differ in their seeds are ranked by the mean of a metric. Bo
 bootstrap of that ranking: runs are drawn anew, with replacement, within each group.
 
 - *Enough*: how often the group that is first stays first, with as many runs as there are and with more. It
-  is as good as the runs are: two or three of them say little about how they spread, and rather too little.
+  is as good as the runs are: two or three of them say little about how they spread, and rather too little,
+  so they are never called enough. Of two equal groups of two runs, one is above the other every third time.
 - *Flattered*: a group that was chosen because its mean is the best is, on average, less good than that
   (Patterson et al., Empirical Design in Reinforcement Learning, JMLR 25, 2024). By how much is what the
   winners of the draws lose when they are judged by all runs, which is rather too little. Seeds that only
@@ -26,7 +27,10 @@ from rla_client.database.rows import ALIASES, FIELDS
 from rla_client.database.text import clean
 
 SURE = 0.95  # of the draws in which the first group stays first
-COUNTS = (3, 4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
+LEAST = (
+    4  # runs a group that may be called enough: with three, one of two equal groups is on top 1 time in 10
+)
+COUNTS = (4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
 DRAWS = 400  # of each count: a share of 95 % is known to 1 %
 EXACT = 50  # runs; the mean of more is drawn from the normal distribution that it has by then
 MAX_GROUPS = 8  # the best ones; of those behind them none is in the way of the first
@@ -124,7 +128,7 @@ def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tup
 
 def _enough(groups: Sequence[Sequence[float]], kept: float, fewest: int) -> int | None:
     if kept >= SURE:
-        return fewest
+        return max(fewest, LEAST)
     for count in COUNTS:
         if count > fewest and sum(winner == 0 for winner, _ in _draws(groups, count)) >= SURE * DRAWS:
             return count
@@ -155,10 +159,12 @@ def told(choice: Choice, name: str) -> list[str]:
     """
     share = f"{name} stays first in {choice.kept:.0%} of bootstrap draws"
     runs = f"{choice.runs} runs a group"
-    if choice.kept >= SURE:
+    if choice.kept >= SURE and choice.runs < LEAST:
+        first = f"{share}, but {runs} are too few to say how they spread: make it {LEAST} or more"
+    elif choice.kept >= SURE:
         first = f"{share}: {runs} are enough to choose it"
     elif choice.enough is None:
-        more = f", and {COUNTS[-1]} would not be" if choice.runs < COUNTS[-1] else ""
+        more = f", and {COUNTS[-1]} would not be either" if choice.runs < COUNTS[-1] else ""
         first = f"{share}: {runs} are not enough to choose it{more}"
     else:
         first = f"{share}: {runs} are not enough to choose it, about {choice.enough} would be"

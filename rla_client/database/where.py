@@ -1,13 +1,14 @@
 """The filter language of `where=`: Python comparisons over the fields of a run. Pure.
 
 `lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are the fields of a run
-(`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics;
-names that are no Python names stand in backticks: `` `perf/mse` < 0.1 ``; a dash between names
-belongs to the name (`time-step > 100`). The names of columns that `rla ls` prints (`took`, `step`) are
-understood, too, where no hyper-parameter or metric is called so. `run` is the date of a run, and equal to
-its whole index, too, which is what `rla ls --json` calls so. Only comparisons,
-`and`, `or`, `not`, `in`, `is None`, literals and lists are understood: nothing is called and no
-attribute of an object is touched. `nan` and `inf` are numbers, and `loss == nan` holds where the loss is NaN.
+(`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics; a slash or a
+dash between names belongs to the name (`perf/mse < 0.1`, `time-step > 100`), and words that mean something
+to Python alone are names (`return`, `lambda`). Any other name stands in backticks: `` `my metric` < 0.1 ``.
+The names of columns that `rla ls` prints (`took`, `step`) are understood, too, where no hyper-parameter or
+metric is called so. `run` is the date of a run, and equal to its whole index, too, which is what
+`rla ls --json` calls so. Only comparisons, `and`, `or`, `not`, `in`, `is None`, literals and lists are
+understood: nothing is called and no attribute of an object is touched. `nan` and `inf` are numbers, and
+`loss == nan` holds where the loss is NaN.
 
 A run without the name fails each comparison with it, `!=` and `not in` too (`name is None` holds). Numbers
 and text that spells the same number are equal, because old databases keep values as text; a date is the
@@ -17,6 +18,7 @@ number of its seconds (`time > '2026/11/21'`).
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
@@ -29,7 +31,11 @@ from rla_client.contract.layout import RunIndex
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]
-_BACKTICKS = re.compile(r"`([^`]*)`")
+_TOKENS = re.compile(  # text is left as it is; a name in backticks; any other name
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]*)`|(?P<name>[^\W\d]\w*(?:[./-]\w+)*)"""
+)
+_WORDS = frozenset({"and", "or", "not", "in", "is", "None", "True", "False"})  # of the language
+_FOREIGN = frozenset(keyword.kwlist) - _WORDS
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -62,6 +68,7 @@ class Where:
     Attributes:
         names: that it asks for.
         may_lack: those of them that it compares with None, so that no run need have them.
+        texts: those of them that are compared with another name, so that they may be meant as text.
         full: how rows spell them, where otherwise.
     """
 
@@ -74,17 +81,20 @@ class Where:
         self.text = text
         self.names: set[str] = set()
         self.may_lack: set[str] = set()
+        self.texts: set[str] = set()
         self.full: dict[str, str] = {}
         self._quoted: dict[str, str] = {}
         if len(text) > MAX_LENGTH:
             raise _fault(text[:40] + "…", f"it is longer than {MAX_LENGTH} characters")
-        source = _BACKTICKS.sub(self._quote, text.strip())
+        source = _TOKENS.sub(self._quote, text.strip())
         try:
             tree = ast.parse(source, mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = getattr(error, "msg", None) or str(error)
             if re.search(r"[^=!<>]=[^=]", text):
                 reason = "a single = was used, compare with =="
+            elif "&&" in source or "||" in source:
+                reason = "&& and || are written `and` and `or`"
             raise _fault(text, reason if source else "it is empty") from error
         if _depth(tree) > MAX_DEPTH:
             raise _fault(text[:40] + "…", f"it is nested more than {MAX_DEPTH} deep")
@@ -95,9 +105,12 @@ class Where:
         return bool(self._test(row))
 
     def _quote(self, match: re.Match[str]) -> str:
-        name = f"quoted_{len(self._quoted)}__"
-        self._quoted[name] = match[1]
-        return name
+        told, name = match["quoted"], match["name"]
+        if told is None and (name is None or not ("/" in name or _FOREIGN & {*re.split("[.-]", name)})):
+            return match[0]
+        known = f"quoted_{len(self._quoted)}__"
+        self._quoted[known] = name if told is None else told
+        return known
 
     def _compile(self, node: ast.expr) -> Test:  # noqa: PLR0911 - one kind of node a case
         if isinstance(node, ast.BoolOp):
@@ -164,6 +177,8 @@ class Where:
 
     def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
         sides = [self._compile(side) for side in nodes]
+        if all(isinstance(side, ast.Name) for side in nodes):
+            self.texts.update(map(self._name, nodes[1:]))
         with_none = any(isinstance(side, ast.Constant) and side.value is None for side in nodes)
         if with_none:
             named = [side for side in nodes if isinstance(side, ast.Name | ast.Attribute | ast.BinOp)]
@@ -272,6 +287,6 @@ def _is_nan(value: object) -> bool:
 def _fault(text: str, reason: str) -> ArgumentError:
     message = (
         f"the filter {text!r} is not understood: {reason}\n"
-        "example: lr == 0.001 and env_id in ['Hopper-v4', 'Ant-v4'] and `perf/mse` < 0.1"
+        "example: lr == 0.001 and env_id in ['Hopper-v4', 'Ant-v4'] and perf/mse < 0.1"
     )
     return ArgumentError(message)

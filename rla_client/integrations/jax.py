@@ -14,11 +14,14 @@ from typing import Any
 
 import jax
 import numpy as np
-import torch
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.manager import exp_manager
 from rla_client.run.data import CHECKPOINT_NAME
+
+with extra("torch", "rla_client.integrations.jax"):  # checkpoints are in its format
+    import torch
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 _ONLY_TORCH_HAS = {

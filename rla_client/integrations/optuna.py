@@ -13,11 +13,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
-
+from rla_client.contract.extras import extra
 from rla_client.manager import exp_manager
 from rla_client.shortcuts import ensure_run, write_row
+
+with extra("optuna", "rla_client.integrations.optuna"):
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, TrialState
 
 __all__ = ["RLACallback"]
 

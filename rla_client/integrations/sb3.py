@@ -21,29 +21,27 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-import numpy as np
-import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import (
-    Figure,
-    HParam,
-    Image,
-    KVWriter,
-    Video,
-)
-from stable_baselines3.common.utils import configure_logger
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.media.recorders import VideoRecorder
 from rla_client.run.current import warn
-from rla_client.run.tensorboard import tbx_writer
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
+
+with extra("sb3", "rla_client.integrations.sb3"):
+    import numpy as np
+    import torch
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video
+    from stable_baselines3.common.utils import configure_logger
+    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+    from rla_client.media.recorders import VideoRecorder
+    from rla_client.run.tensorboard import tbx_writer
 
 if TYPE_CHECKING:
     import gymnasium

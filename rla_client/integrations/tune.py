@@ -25,11 +25,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ray import tune
-
 from rla_client import logger
 from rla_client.code.root import find_code
 from rla_client.contract.errors import RlaError
+from rla_client.contract.extras import extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.resume import disabled
@@ -44,6 +43,9 @@ from rla_client.run.start import bind_recorders
 from rla_client.shortcuts import describe
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
+
+with extra("ray", "rla_client.integrations.tune"):
+    from ray import tune
 
 __all__ = ["RLACallback", "setup_rla"]
 

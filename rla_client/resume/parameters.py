@@ -82,7 +82,7 @@ def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
     return (
         "this run is resumed with other hyper-parameters: "
         f"{'; '.join(told[:MAX_TOLD])}{more}. It keeps its name and first parameters; "
-        f"{HYPARAM_FILE_NAME}.resumed-N.json has the new ones. Should this be a run of its own, give it "
+        f"{HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
         "another run_id"
     )
 

@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +215,8 @@ class RunData:
             ArgumentError: `max_to_keep` is no positive whole number.
         """
         del verbose
+        if self.setup.dl_framework != "tensorflow" and find_spec("torch") is None:
+            warn("PyTorch is not installed, so no checkpoint can be saved: pip install 'rla-agent[torch]'")
         self.max_to_keep = None if max_to_keep is None else whole_number(max_to_keep, "max_to_keep")
         self._var_prefix = var_prefix
         self._close_saver()
@@ -268,6 +271,7 @@ class RunData:
 
         Raises:
             NotConfiguredError: no run is open.
+            MissingExtraError: PyTorch, in whose format checkpoints are, is not installed.
             ArgumentError: the name cannot be a file name, or something cannot be kept.
         """
         if self.run is None:

@@ -397,11 +397,11 @@ def _raw_config(source: object) -> dict[str, Any]:
 
 def _unknown(key: object, hyper_param: Mapping[str, Any]) -> str:
     names = sorted(map(str, hyper_param))
-    meant = f"did you mean {' or '.join(map(repr, close))}? " if (close := near(key, names)) else ""
+    meant = f"Did you mean {' or '.join(map(repr, close))}? " if (close := near(key, names)) else ""
     listed = ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
     return (
-        f"add_record_param: hyper-parameter {key!r} is not set; {meant}"
-        f"There are: {listed or 'none; call set_hyper_param(...) first'}"
+        f"no hyper-parameter {key!r} is set, so it cannot be tracked. {meant}"
+        f"There are: {listed or 'none; give config=, or call set_hyper_param(...) first'}"
     )
 
 

@@ -46,6 +46,11 @@ def _state(item: Mapping[str, Any]) -> str | None:
     return state if isinstance(state, str) else None
 
 
+def metric_names(item: Mapping[str, Any]) -> list[str]:
+    """What a run has recorded."""
+    return [*read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics]
+
+
 def last_value(item: Mapping[str, Any], metric: str) -> float | None:
     """The last value of a metric so far, or None."""
     record = read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,))

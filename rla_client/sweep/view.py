@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rla_client.contract.spelling import listed
+from rla_client.contract.spelling import ends_in, listed, unknown
 from rla_client.database.groups import Group
 from rla_client.database.seeds import Choice, judge
 from rla_client.database.text import clean, plain, table_text
@@ -94,6 +94,21 @@ def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int
         groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
     found = judge(groups, ["trial"], minimize=not metric.maximize)
     return None if found is None else ([*results.trials_of(journal.runs)][found.best], found)
+
+
+def no_metric(journal: Journal, metric: Metric | None) -> str | None:
+    """That no finished run has the metric that judges them; None where one has it, or none has finished."""
+    finished = [run for run in journal.runs.values() if run.state == FINISHED]
+    if metric is None or not finished:
+        return None
+    known: dict[str, None] = {}
+    for run in finished:
+        items = journal.items(run)
+        names = results.metric_names(items[-1]) if items else []
+        if metric.name in names or ends_in(metric.name, names):
+            return None
+        known |= dict.fromkeys(names)
+    return str(unknown(metric.name, known, f"no finished run has the metric {metric.name!r}"))
 
 
 def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:

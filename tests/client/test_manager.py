@@ -113,14 +113,14 @@ def test_tracked_parameters(tmp_path: Path) -> None:
     exp_manager.add_record_param(["a"])
     exp_manager.add_record_param(["opt.lr", "dotted.name", "opt.none", "a"])
     assert exp_manager.hyper_param_record == ["a=1", "opt.lr=0.5", "dotted.name=2", "a=1"]
-    with pytest.raises(KeyError, match="not set"):
+    with pytest.raises(KeyError, match="no hyper-parameter 'nope' is set, so it cannot be tracked"):
         exp_manager.add_record_param(["nope"])
     exp_manager.set_hyper_param(learning_rate=1, seed=2, a=1, opt=Namespace(lr=0.5), **{"dotted.name": 2})
     with pytest.raises(UnknownParameterError) as caught:
         exp_manager.add_record_param(["learning_rat"])
     assert isinstance(caught.value, ArgumentError)
     assert str(caught.value) == (
-        "add_record_param: hyper-parameter 'learning_rat' is not set; did you mean 'learning_rate'? "
+        "no hyper-parameter 'learning_rat' is set, so it cannot be tracked. Did you mean 'learning_rate'? "
         "There are: a, dotted.name, learning_rate, opt, seed"
     )
     with pytest.raises(ArgumentError, match="list of names"):

@@ -15,7 +15,7 @@ import pytest
 
 import rla_client
 from rla_client import exp_manager
-from rla_client.cli.init import ignore, set_up
+from rla_client.cli.init import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 
@@ -67,6 +67,23 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f'rla_client.init("{tmp_path.name}", config=args' in done.stdout
     assert (tmp_path / "rla_config.yaml").exists()
+
+
+@pytest.mark.usefixtures("fresh_manager")
+@pytest.mark.parametrize("data", ["data", "data/", "my runs"])
+def test_what_init_tells_to_add_records_below_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    project = tmp_path / 'the "project"'
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
+    told = snippet_of(Path(), data)
+    lines = [line.strip() for line in told.splitlines() if line.startswith("    ")]
+    names = {"args": {"seed": 1}, "step": 3, "loss": 0.5}
+    exec("\n".join(lines), names)
+    assert Path(exp_manager.log_dir).is_relative_to(project / data / "log")
+    assert ("--data-root 'my runs'" in told) is (data == "my runs")
 
 
 @dataclass

@@ -345,8 +345,11 @@ def test_a_runtime_folder_that_is_not_ours(
 
 def test_a_socket_of_somebody_else_gets_no_row(victim: User, other: User) -> None:
     """He listens where the agent would; a flush that he answers is none of ours."""
-    folder = Path(f"/tmp/rla-agent-{VICTIM}")
-    _foreign(folder)
+    asked = "from rla_client.contract.paths import find_places; print(find_places().runtime)"
+    folder = Path(victim.run("-c", asked).strip())
+    assert folder.parent == Path(f"/tmp/rla-agent-{VICTIM}")
+    for part in (folder.parent, folder):
+        _foreign(part)
     listens = other.start("-c", f"""
 import zmq
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message

@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError
-from rla_client.contract.layout import LOG, check_table_name
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
 from rla_client.contract.spelling import unknown
+from rla_client.database.changes import HIDDEN
 from rla_client.database.copies import publish
 from rla_client.database.imports import aim, folders, mlflow, sacred, trackio, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write
@@ -71,7 +72,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     if kind not in FINDERS:
         raise unknown(kind, FINDERS, f"cannot import {kind!r}")
     work = _Import(data_root, table, media)
-    looks = guarded(os.fspath(folder), FINDERS[kind](folder))
+    looks = work.of_others(guarded(os.fspath(folder), FINDERS[kind](folder)), folder)
     if kind == "garage" and not reruns:
         looks = work.without_reruns(looks, folder)
     while not work.ended:
@@ -93,6 +94,24 @@ class _Import:
     there: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     ended: bool = False
+
+    def of_others(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
+        """The looks at what is no run of this database, nor what an import is just making of one.
+
+        Whoever names a folder of a run, or above some of them alone, means these.
+        """
+        root, start = os.path.realpath(self.data_root), os.path.realpath(folder)
+        own = tuple(f"{root}/{kind}/" for kind in (*DEFAULT_LOG_TYPES, HIDDEN))
+        if f"{start}/".startswith(own):
+            yield from looks
+            return
+        found = False
+        for where, look in looks:
+            if not os.path.realpath(where).startswith(own):
+                yield where, look
+            elif not found:
+                found = True
+                self.problems.append(f"the runs in {self.data_root}, which are in this database already")
 
     def without_reruns(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
         """The looks at what `rla rerun` has not made."""

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.contract.errors import MissingExtraError
+from rla_client.contract.extras import extra
+
 EXTRAS = ("numpy", "pandas", "tensorboardX", "google.protobuf", "matplotlib", "pyarrow", "starlette")
 BLOCKED = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r})); "
 RLA = BLOCKED + "from rla_client.cli.app import main; sys.argv[0] = 'rla'; main()"
@@ -83,6 +86,17 @@ def test_a_command_says_what_to_install(root: Path, words: tuple[str, ...], extr
         ("from rla_client import SummaryWriter", "tensorboard"),
         ("import rla_client.integrations.wandb", "tensorboard"),
         ("from rla_client import logger; logger.read_csv('x')", "read"),
+        (
+            "from rla_client.database.imports.folders import read_points; next(read_points('x'))",
+            "tensorboard",
+        ),
+        (
+            "sys.modules['torch'] = None; from rla_client.checkpoint.pickling import capture; capture(1)",
+            "torch",
+        ),
+        ("import rla_client.integrations.sb3", "sb3"),
+        ("sys.modules['optuna.study'] = None; import rla_client.integrations.optuna", "optuna"),
+        ("sys.modules['ray'] = None; import rla_client.integrations.tune", "ray"),
         ("from rla_client import plot_func; plot_func('x', 't', ['a'], False, ['m'])", "plot"),
     ],
 )
@@ -90,3 +104,18 @@ def test_a_call_says_what_to_install(code: str, extra: str) -> None:
     done = python(BLOCKED + code)
     assert f"pip install 'rla-agent[{extra}]'" in done.stderr
     assert "MissingExtraError" in done.stderr
+
+
+def test_libraries_are_called_what_they_are_known_by() -> None:
+    with pytest.raises(MissingExtraError, match="x needs protobuf: pip install"), extra("tensorboard", "x"):
+        raise ModuleNotFoundError(name="google")
+
+
+def test_a_saver_tells_at_once_that_it_cannot_save() -> None:
+    """Not at the first checkpoint, an hour later."""
+    done = python(
+        "import sys; sys.modules['torch'] = None; from rla_client import exp_manager as e; e.new_saver()"
+    )
+    assert (done.returncode, "rla-agent[torch]" in done.stdout + done.stderr) == (0, True)
+    done = python("from rla_client import exp_manager as e; e.new_saver()")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

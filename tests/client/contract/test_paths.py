@@ -49,6 +49,21 @@ def test_two_state_folders_never_share_sockets(monkeypatch: pytest.MonkeyPatch, 
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
+def test_two_homes_of_one_user_never_share_sockets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    """Each has an agent of its own, and none may answer for the other."""
+    for name in ("RLA_STATE_DIR", "RLA_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    found = []
+    for name in ("a", "b", "a"):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+        found.append(find_places())
+    assert found[0] == found[2]
+    assert (found[0].state == found[1].state, found[0].runtime == found[1].runtime) == (False, False)
+
+
 def test_folders_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     make_private(folder)

@@ -45,6 +45,17 @@ def test_tensorboard_every_value(root: Path, tmp_path: Path) -> None:
     assert run_import(root, "tensorboard", tmp_path / "runs") == ([], made, [])
 
 
+def test_runs_of_this_database_are_not_imported_into_it_again(root: Path, tmp_path: Path) -> None:
+    write_events(tmp_path / "runs" / "one", {"loss": [1.0, 2.0]})
+    own, _, _ = run_import(root, "tensorboard", tmp_path / "runs")
+    write_events(tmp_path / "runs" / "two", {"loss": [3.0]})
+    made, there, (told,) = run_import(root, "tensorboard", tmp_path)
+    assert (len(made), there) == (2, [])  # by their paths from here, and nothing that an import makes
+    assert told == f"the runs in {root}, which are in this database already"
+    assert run_import(root, "tensorboard", root) == ([], [], [told])
+    assert len(run_import(root, "tensorboard", root / "log" / own[0])[0]) == 1
+
+
 def test_what_is_too_large_is_named_and_the_rest_imported(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,10 @@ def judged(groups: list[Group], *, minimize: bool = False) -> Choice:
 
 
 def test_groups_far_apart_need_no_more_runs() -> None:
-    found = judged([group(1, [0.0, 1.0, 0.5]), group(2, [9.0, 10.0, 9.5]), group(3, [4.0, 5.0, 4.5])])
-    assert (found.best, found.runs, found.kept, found.enough) == (1, 3, 1.0, 3)
+    spread = [0.0, 1.0, 0.5, 0.3]
+    found = judged([group(place, [mean + one for one in spread]) for place, mean in ((1, 0), (2, 9), (3, 4))])
+    assert (found.best, found.runs, found.kept, found.enough) == (1, 4, 1.0, 4)
+    assert told(found, "lr=2")[0].endswith(": 4 runs a group are enough to choose it")
     assert found.flatters == pytest.approx(0, abs=0.05)
 
 
@@ -104,6 +106,17 @@ def test_same_seeds_flatter() -> None:
     assert honest == (
         f"the seeds that choose lr=0.2 flatter it, here by {found.flatters:.2g} or more: "
         "report it on seeds of its own"
+    )
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_two_or_three_runs_are_never_enough(runs: int) -> None:
+    """Equal groups of two do not overlap one time in three, and all draws agree then."""
+    found = judged([group(0.1, [2.9, 3.7, 3.1][:runs]), group(0.2, [37.6, 20.7, 25.0][:runs])])
+    assert (found.kept, found.runs, found.enough) == (1.0, runs, 4)
+    assert told(found, "lr=0.2")[0] == (
+        f"lr=0.2 stays first in 100% of bootstrap draws, but {runs} runs a group are too few to say how they "
+        "spread: make it 4 or more"
     )
 
 

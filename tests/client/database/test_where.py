@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database import open as open_database
 from rla_client.database.where import Where
 
@@ -22,6 +22,10 @@ ROW = {
     "flag": True,
     "nothing": None,
     "diverged": float("nan"),
+    "return": 7.0,
+    "agent.lambda": 0.95,
+    "n-step-return": 2,
+    "eval-x/mean.return": 5,
     "began": datetime(2026, 11, 21, 12).timestamp(),  # noqa: DTZ001 - local, as dates in filters are
 }
 
@@ -34,6 +38,11 @@ ROW = {
         ("old == 0.5", True),
         ("0.1 < old <= 0.5", True),
         ("`perf/mse` < 0.1", True),
+        ("perf/mse < 0.1 and perf/mse == `perf/mse`", True),
+        ("return > 3 and agent.lambda == 0.95 and n-step-return in [2] and eval-x/mean.return == 5", True),
+        ("not return < 3 and not(return == 3) and None is class", True),
+        ("env == 'perf/mse' or 'a`b' == \"c/d\" or 'it\\'s return' == env", False),
+        ("'Hopper-v4' == env", True),
         ("a.b == 3", True),
         ("'a' in tags and 'c' not in tags", True),
         ("'Hop' in env", True),
@@ -79,6 +88,9 @@ def test_filters(text: str, answer: bool) -> None:
         "lr if 1 else 2",
         "lambda: 1",
         "lr[0]",
+        "lr / 2 > 1",
+        "lr > 1/2",
+        "lr == 1 && flag",
         "f'{lr}'",
         "(",
         "a" * 20_000,
@@ -112,6 +124,19 @@ def test_the_names_of_columns_are_understood(root: Path, make_run: Callable[...,
     assert found("batch-size == 4 and host == 'box'") == ["02"]
     with pytest.raises(ArgumentError):
         database.records(where="step - 1 == 2")
+
+
+def test_text_without_quotes(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1)
+    with pytest.raises(
+        UnknownNameError, match="no run has 'finished'; if it is text, put it in quotes: \"finished\""
+    ):
+        open_database(root).records(where="state == finished")
+    with pytest.raises(UnknownNameError) as caught:
+        open_database(root).records(where="finished == 3")
+    assert "quotes" not in str(caught.value)
+    with pytest.raises(ArgumentError, match="`and` and `or`"):
+        Where("lr == 1 || lr == 2")
 
 
 def test_run_is_the_date_or_the_whole_index(root: Path, make_run: Callable[..., str]) -> None:

@@ -538,3 +538,19 @@ def test_optuna_with_failing_trials_and_a_metric_that_is_missing(lab: Lab, agent
     assert len(states) == 6
     assert "has no value of scroe" in told
     assert "scroe" in lab.run("status")
+
+
+# -- the metric ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_metric_that_no_run_has(lab: Lab, agent: Any) -> None:
+    command = [sys.executable, "score.py", "{args}"]
+    lab.write(command=command, parameters={"lr": [0.1]}, seeds=1, metric="scroe")
+    (lab.folder / "score.py").write_text(SCORE)
+    missing = "no finished run has the metric 'scroe'\nhint: did you mean 'score'?\n"
+    assert missing in lab.run()
+    assert f"\n{missing}\n" in lab.run("status")
+    lab.write(command=command, parameters={"lr": [0.1]}, seeds=1, metric="score")
+    assert "hint" not in lab.run()
+    assert "no finished run" not in lab.run("status")
