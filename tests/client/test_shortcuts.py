@@ -82,6 +82,7 @@ def test_what_init_tells_to_add_records_below_its_folder(
     lines = [line.strip() for line in told.splitlines() if line.startswith("    ")]
     names = {"args": {"seed": 1}, "step": 3, "loss": 0.5}
     exec("\n".join(lines), names)
+    assert exp_manager.log_dir is not None
     assert Path(exp_manager.log_dir).is_relative_to(project / data / "log")
     assert ("--data-root 'my runs'" in told) is (data == "my runs")
 
