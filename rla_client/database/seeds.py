@@ -27,9 +27,7 @@ from rla_client.database.rows import ALIASES, FIELDS
 from rla_client.database.text import clean
 
 SURE = 0.95  # of the draws in which the first group stays first
-LEAST = (
-    4  # runs a group that may be called enough: with three, one of two equal groups is on top 1 time in 10
-)
+LEAST = 4  # runs a group that may be called enough: of two equal groups of three, one is on top 1 time in 10
 COUNTS = (4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
 DRAWS = 400  # of each count: a share of 95 % is known to 1 %
 EXACT = 50  # runs; the mean of more is drawn from the normal distribution that it has by then
