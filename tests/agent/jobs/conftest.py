@@ -55,15 +55,17 @@ class Desk:
         source = ArenaSource(self.arena.name, slot, self.number, len(self.skeleton), sizes)
         return CheckpointJob(stamp, replace(source, **changes), Retention(max_to_keep=1))
 
-    def raw_blob(self, *storages: bytes, step: int = 1, skeleton: bytes = skeleton) -> CheckpointJob:
-        """Write bytes into `one.raw` and name them."""
+    def raw_blob(
+        self, *storages: bytes, step: int = 1, name: str = "one.raw", skeleton: bytes = skeleton
+    ) -> CheckpointJob:
+        """Write bytes into a blob and name them."""
         sizes = tuple(map(len, storages))
         offsets, needed = storage_offsets(len(skeleton), sizes)
         stamp = Stamp(secrets.token_hex(8), time.time_ns(), "run", "checkpoint", step, {})
         memory = bytearray(needed)
         for offset, data in zip([0, *offsets], [skeleton, *storages], strict=True):
             memory[offset : offset + len(data)] = data
-        blob = self.blobs / "one.raw"
+        blob = self.blobs / name
         blob.write_bytes(memory + stamp.token.encode())
         source = RawBlobSource(blob.name, blob.stat().st_size, len(skeleton), sizes)
         return CheckpointJob(stamp, source, Retention(max_to_keep=1))

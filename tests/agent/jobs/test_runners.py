@@ -56,8 +56,9 @@ def test_bytes_that_cannot_be_opened_now_are_not_lost(
 
     job = desk.raw_blob(b"x" * 1000) if raw else desk.job(b"x" * 1000)
     opened = os.open
-    with monkeypatch.context() as broken, pytest.raises(RetryLaterError, match="Input/output"):
+    with monkeypatch.context() as broken:
         broken.setattr(os, "open", failing)
-        KINDS["checkpoint"].run(job.encode(), context_of(desk))
+        with pytest.raises(RetryLaterError, match="Input/output"):
+            KINDS["checkpoint"].run(job.encode(), context_of(desk))
     KINDS["checkpoint"].run(job.encode(), context_of(desk))
     assert desk.names() == ["checkpoint_1.pt"]
