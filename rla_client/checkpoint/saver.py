@@ -320,14 +320,15 @@ class CheckpointSaver(SlotSender):
             return restore(ctypes.string_at(base, source.skeleton_bytes), copied, map_location)
         assert entry.blob is not None
         try:
-            with open(entry.blob, "rb") as file:
-
-                def read(key: int, size: int) -> bytearray:
-                    return _read_at(file, offsets[key], size)
-
-                return restore(bytes(_read_at(file, 0, source.skeleton_bytes)), read, map_location)
+            descriptor = os.open(entry.blob, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise NoCheckpointError(f"the blob {entry.blob} is gone") from error
+        with open(descriptor, "rb") as file:
+
+            def read(key: int, size: int) -> bytearray:
+                return _read_at(file, offsets[key], size)
+
+            return restore(bytes(_read_at(file, 0, source.skeleton_bytes)), read, map_location)
 
     def _lose(self, stamp: Stamp) -> None:
         self.lost += 1
@@ -352,7 +353,7 @@ def _read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:
     found = bytearray(size)
     file.seek(begin)
     if file.readinto(found) != size:
-        raise NoCheckpointError(f"the blob {file.name} was cut short")
+        raise NoCheckpointError("its blob was cut short")
     return found
 
 
