@@ -19,8 +19,8 @@ from rla_agent.jobs.checkpoint import retain, run_checkpoint, run_snapshot
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.jobs.queue import MARKS_FIELD, JobContext, JobKind, RetryLaterError
+from rla_agent.jobs.source import SHORTAGES, release
 from rla_agent.jobs.source import Outcome as Checkpointed
-from rla_agent.jobs.source import release
 from rla_agent.outputs.item_folder import root_is_away, why_parked
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.checkpoint_job import CheckpointJob
@@ -41,7 +41,7 @@ def _item_folder(context: JobContext, kind: str) -> Iterator[Path]:
     """The item's folder, held: whatever takes its name meanwhile, the job stays in this one.
 
     Raises:
-        RetryLaterError: all of the data root is away.
+        RetryLaterError: all of the data root is away, or the folder cannot be opened just now.
         RlaError: the item is gone, or the run has none of this kind.
     """
     relative = context.opening.folders.get(kind)
@@ -51,6 +51,8 @@ def _item_folder(context: JobContext, kind: str) -> Iterator[Path]:
     try:
         folder = open_folder(context.opening.root, relative)
     except OSError as error:
+        if error.errno in SHORTAGES:
+            raise RetryLaterError(str(error)) from error
         _wait_for_root(context)
         message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
         raise RlaError(message) from error

@@ -8,6 +8,7 @@ Nothing here unpickles.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -46,6 +47,8 @@ from rla_client.contract.snapshot_job import SnapshotJob
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
+# these say nothing of the file: the job is tried again
+SHORTAGES = frozenset((errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -134,6 +137,7 @@ def opened_slot(source: SlotRef, blobs: Path, nbytes: int) -> Iterator[tuple[int
 
     Raises:
         SourceError: it is not this job's, or was not until the end.
+        OSError: that cannot be found out now.
     """
     descriptor = _open_arena(source, blobs, os.O_RDONLY)
     try:
@@ -152,7 +156,7 @@ def pieces(descriptor: int, begin: int, size: int) -> Iterator[bytes]:
     while begin < end:
         piece = os.pread(descriptor, min(PIECE_BYTES, end - begin), begin)
         if not piece:
-            raise SourceError(Outcome.LOST, "the shared memory was cut short")
+            raise SourceError(Outcome.LOST, "its bytes were cut short")
         begin += len(piece)
         yield piece
 
@@ -194,10 +198,13 @@ def opened_blob(source: BlobSource, blobs: Path) -> Iterator[int]:
 
     Raises:
         SourceError: it is gone, not of its size, or not this user's.
+        OSError: that cannot be found out now.
     """
     try:
         descriptor = os.open(blobs / source.blob, READ_FLAGS)
     except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
     try:
         found = os.fstat(descriptor)
@@ -224,7 +231,7 @@ def free_slot(source: SlotRef, blobs: Path) -> None:
     """Give a slot back to its client, if it still holds this job's bytes."""
     try:
         descriptor = _open_arena(source, blobs, os.O_RDWR)
-    except SourceError:
+    except (SourceError, OSError):
         return
     try:
         with suppress(SourceError):
@@ -302,6 +309,8 @@ def _open_arena(source: SlotRef, blobs: Path, mode: int) -> int:
             os.path.join(ARENA_FOLDER, source.arena), mode | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         )
     except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         raise SourceError(Outcome.LOST, f"its shared memory is gone: {error.strerror}") from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.agent_process import OWNER_VARIABLE, shared_memory_device
+from rla_client.contract.agent_process import OWNER_VARIABLE, RAW_BLOBS, shared_memory_device
 from rla_client.contract.errors import AgentRunningError
 from rla_client.contract.files import open_root
 from rla_client.contract.kernel import process_descriptor, signal_process
@@ -75,6 +75,7 @@ class AgentLock:
             "service": service,
             "protocol": PROTOCOL_VERSION,
             "shm": shared_memory_device(),
+            RAW_BLOBS: True,
             "owner": os.environ.get(OWNER_VARIABLE, ""),
         }
         os.ftruncate(self._descriptors[0], 0)

@@ -17,7 +17,6 @@ The user's word (`trust=True`) is above all of this.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import datetime as dt
 import io
 import os
@@ -131,24 +130,28 @@ def load_file(
     return torch.load(path, map_location=map_location, weights_only=False)
 
 
-def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> object:
+def restore(
+    skeleton: bytes, bytes_of: Callable[[int, int], bytearray], map_location: object = None
+) -> object:
     """Rebuild the content of a save of this very process whose file is not there yet.
 
     Args:
         skeleton: what `capture` made.
-        address_of: where the storage of a key lies in this process's memory.
+        bytes_of: a copy of the storage of a key, which has so many bytes.
         map_location: a device for all tensors; None leaves them where they were.
     """
-    return _OwnUnpickler(skeleton, address_of, map_location).load()
+    return _OwnUnpickler(skeleton, bytes_of, map_location).load()
 
 
 class _OwnUnpickler(pickle.Unpickler):
     """Reads a pickle that this process wrote a moment ago."""
 
-    def __init__(self, skeleton: bytes, address_of: Callable[[int], int], map_location: object) -> None:
+    def __init__(
+        self, skeleton: bytes, bytes_of: Callable[[int, int], bytearray], map_location: object
+    ) -> None:
         super().__init__(io.BytesIO(skeleton))
         self._map_location = map_location
-        self._address_of = address_of
+        self._bytes_of = bytes_of
         self._loaded: dict[str, Any] = {}
         self._dtypes = {kind: dtype for dtype, kind in torch_names().typed_classes.items()}
 
@@ -158,8 +161,9 @@ class _OwnUnpickler(pickle.Unpickler):
         dtype = self._dtypes.get(kind, torch.uint8)
         if key not in self._loaded:
             size = count * dtype.itemsize
-            data = bytearray(ctypes.string_at(self._address_of(int(key)), size)) if size else bytearray()
-            tensor = torch.frombuffer(data, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+            tensor = torch.empty(0, dtype=torch.uint8)
+            if size:
+                tensor = torch.frombuffer(self._bytes_of(int(key), size), dtype=torch.uint8)
             self._loaded[key] = tensor.to(self._map_location or location).untyped_storage()
         return torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
 

@@ -168,7 +168,9 @@ def capture(content: object) -> Captured:
             return Captured(emit(content, table), table.storages)
         except Unusual:
             return capture_generally(content)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError, NotImplementedError) as error:
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        if _is_anothers(error):
+            raise
         raise ArgumentError(
             f"this content cannot be saved: {error}. Save plain data, tensors, state_dict()s, or objects "
             "whose class pickle can find by name"
@@ -176,6 +178,12 @@ def capture(content: object) -> Captured:
     finally:
         if collecting:
             gc.enable()
+
+
+def _is_anothers(error: Exception) -> bool:
+    """True for a RuntimeError that neither Python nor torch raises for a content: a signal handler's, say."""
+    known = (RuntimeError, RecursionError, NotImplementedError)
+    return isinstance(error, RuntimeError) and type(error) not in known
 
 
 def capture_generally(content: object) -> Captured:
@@ -199,7 +207,9 @@ def emit(content: object, table: Table) -> bytes:
     emitter = _Emitter(table)
     try:
         emitter.write(content)
-    except (RecursionError, NotImplementedError, RuntimeError, struct.error) as error:
+    except (RuntimeError, struct.error) as error:
+        if _is_anothers(error):
+            raise
         raise Unusual(str(error)) from error
     emitter.out.append(b".")
     return b"".join(emitter.out)

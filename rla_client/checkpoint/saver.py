@@ -8,9 +8,8 @@ of this process when it returns:
 2. *blob* (no agent, no such slot): the same bytes go to a file in the stream's blob folder, then the
    JOB frame. A thread fsyncs the file afterwards. An arena of the right size is made meanwhile.
 3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
-   them away): torch.save to a temp name beside the final file, fsync, rename, fsync of the folder.
-
-   Retention is applied here then.
+   them away, or the agent is of an earlier release, or no job may be so large): torch.save to a temp
+   name beside the final file, fsync, rename, fsync of the folder. Retention is applied here then.
 
 If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
 
@@ -21,6 +20,7 @@ one copy. A forked child starts with no arena; its saves go to its own stream.
 from __future__ import annotations
 
 import ctypes
+import io
 import logging
 import os
 import pickle
@@ -42,6 +42,8 @@ from rla_client.checkpoint.tensors import torch_module
 from rla_client.contract.checkpoint_job import (
     JOB_KIND,
     MAX_METRICS,
+    MAX_SKELETON_BYTES,
+    MAX_STORAGES,
     MAX_TEXT,
     STAMP_RECORD,
     ArenaSource,
@@ -152,7 +154,9 @@ class CheckpointSaver(SlotSender):
         """
         stamp = self._stamp(name, time_step, metrics or {})
         captured = capture(content)
-        if self._inside == threading.get_ident():
+        if len(captured.storages) > MAX_STORAGES or len(captured.skeleton) > MAX_SKELETON_BYTES:
+            taken = False  # no agent takes such a job
+        elif self._inside == threading.get_ident():
             taken = self._save_as_blob(captured, stamp)
         else:
             with self._lock:
@@ -234,7 +238,7 @@ class CheckpointSaver(SlotSender):
         blobs = self._outbox.blobs_folder
         waiting = sum(entry.size for entry in self._pending if not entry.arrived)
         full = waiting >= BACKLOG_MAX_BYTES or needed > self._outbox.blob_room
-        if blobs is None or full or not has_room(blobs):
+        if blobs is None or full or not has_room(blobs) or self._outbox.refuses_raw_blobs:
             return False
         blob = blobs / f"{stamp.token}.raw"
         try:
@@ -305,15 +309,26 @@ class CheckpointSaver(SlotSender):
 
     @staticmethod
     def _load_late(entry: _Pending, map_location: object) -> object:
-        offsets, _ = storage_offsets(entry.source.skeleton_bytes, entry.source.sizes)
+        source = entry.source
+        offsets, _ = storage_offsets(source.skeleton_bytes, source.sizes)
         if entry.slot is not None:
             base = entry.slot.address
-        else:
-            assert entry.blob is not None
-            memory = bytearray(entry.blob.read_bytes())
-            base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
-        return restore(skeleton, lambda key: base + offsets[key], map_location)
+
+            def copied(key: int, size: int) -> bytearray:
+                return bytearray((ctypes.c_ubyte * size).from_address(base + offsets[key]))
+
+            return restore(ctypes.string_at(base, source.skeleton_bytes), copied, map_location)
+        assert entry.blob is not None
+        try:
+            descriptor = os.open(entry.blob, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise NoCheckpointError(f"the blob {entry.blob} is gone") from error
+        with open(descriptor, "rb") as file:
+
+            def read(key: int, size: int) -> bytearray:
+                return _read_at(file, offsets[key], size)
+
+            return restore(bytes(_read_at(file, 0, source.skeleton_bytes)), read, map_location)
 
     def _lose(self, stamp: Stamp) -> None:
         self.lost += 1
@@ -327,6 +342,19 @@ class CheckpointSaver(SlotSender):
             self._folder,
             self._problem,
         )
+
+
+def _read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:
+    """`size` bytes of a blob.
+
+    Raises:
+        NoCheckpointError: it has less.
+    """
+    found = bytearray(size)
+    file.seek(begin)
+    if file.readinto(found) != size:
+        raise NoCheckpointError("its blob was cut short")
+    return found
 
 
 def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:

@@ -71,6 +71,7 @@ class TorchNames:
     is_storage: Any
     location_tag: Any
     byte_storage: Any
+    byte_kinds: frozenset[Any]  # two names of one type
     array: Any
     as_array: Any
     array_kinds: dict[str, Any]
@@ -105,6 +106,7 @@ def torch_names() -> TorchNames:
     torch = torch_module()
     numpy = _numpy_module()
     names = STORAGE_CLASSES
+    byte_storage = torch.serialization.normalize_storage_type(torch.UntypedStorage)
     return TorchNames(
         tensor=torch.Tensor,
         parameter=torch.nn.Parameter,
@@ -117,7 +119,8 @@ def torch_names() -> TorchNames:
         typed_storage=torch.storage.TypedStorage,
         is_storage=torch.is_storage,
         location_tag=torch.serialization.location_tag,
-        byte_storage=torch.serialization.normalize_storage_type(torch.UntypedStorage),
+        byte_storage=byte_storage,
+        byte_kinds=frozenset((byte_storage, torch.ByteStorage)),
         array=None if numpy is None else numpy.ndarray,
         as_array=None if numpy is None else numpy.asarray,
         array_kinds={} if numpy is None else _array_kinds(torch, numpy),
@@ -158,6 +161,8 @@ class Table:
         Raises:
             ArgumentError: the same bytes are saved as two types, which `.pt` files cannot say.
         """
+        if storage.device.type == "meta":
+            raise ArgumentError("a storage on the meta device has no bytes to save; save the tensor")
         on_cpu = storage.device.type == "cpu"
         nbytes = storage.nbytes()
         number = self.note(storage.data_ptr(), nbytes, kind, storage, on_cpu=on_cpu)
@@ -175,7 +180,7 @@ class Table:
             number = self.numbers[address, nbytes] = len(self.storages)
             self.storages.append((address if on_cpu else 0, nbytes, owner))
             self.kinds.append(kind)
-        elif self.kinds[number] is not kind:
+        elif self.kinds[number] is not kind and not {self.kinds[number], kind} <= self.names.byte_kinds:
             raise ArgumentError(
                 "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
                 "save a .clone() of one of them"

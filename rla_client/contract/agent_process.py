@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rla_client.contract.locks import is_locked
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
@@ -26,6 +27,7 @@ OWNER_VARIABLE = "RLA_LAUNCH_OWNER"  # set by `rla-agent run`: an agent that its
 UNIT_NAME = "rla-agent.service"
 SYSTEM_UNIT_FOLDER = Path("/etc/systemd/system")
 START_TIMEOUT_S = 5.0
+RAW_BLOBS = "raw_blobs"  # in agent.lock: this agent makes checkpoints from them
 LEAST_FILES = 64  # open ones, below which an agent writes no outputs
 _KEPT = (
     "PATH",
@@ -63,13 +65,25 @@ def agent_alive(places: Places) -> bool:
 
 def memory_apart(places: Places) -> bool:
     """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
+    theirs = _lock_record(places).get("shm")
+    return isinstance(theirs, int) and theirs != shared_memory_device()
+
+
+def refuses_raw_blobs(places: Places) -> bool:
+    """Whether the agent that serves is older than raw blobs: it would take one for a torn `.pt`."""
+    record = _lock_record(places)
+    return bool(record) and RAW_BLOBS not in record and agent_alive(places)
+
+
+def _lock_record(places: Places) -> dict[str, Any]:
+    """What an agent wrote of itself; empty where none did."""
     import json  # noqa: PLC0415 - not at import of the package
 
     try:
-        theirs = json.loads(places.lock.read_bytes()).get("shm")
-    except (OSError, ValueError, AttributeError):
-        return False
-    return isinstance(theirs, int) and theirs != shared_memory_device()
+        found = json.loads(places.lock.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def shared_memory_device() -> int | None:

@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.agent_process import agent_alive, memory_apart
+from rla_client.contract.agent_process import agent_alive, memory_apart, refuses_raw_blobs
 from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
@@ -225,6 +225,11 @@ class Outbox:
     def agent_alive(self, *, memory: bool = False) -> bool:
         """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
         return agent_alive(self._places) and not (memory and memory_apart(self._places))
+
+    @property
+    def refuses_raw_blobs(self) -> bool:
+        """Whether an agent of an earlier release serves, which would lose a checkpoint's raw blob."""
+        return refuses_raw_blobs(self._places)
 
     def _put_slowly(self, frame: bytes, is_row: int) -> bool:
         if self._closed or self._dropping:

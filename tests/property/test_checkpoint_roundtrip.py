@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
 import secrets
@@ -174,8 +175,6 @@ def write(captured: Captured, arena: Arena, stream: Path, folder: Path) -> Path:
     assert needed <= arena.slot_bytes
     arena.mark(0, SLOT_BUSY, 7)
     base = arena.slot_address(0)
-    import ctypes
-
     ctypes.memset(base, 0xEE, arena.slot_bytes)  # what was not copied shows
     ctypes.memmove(base, captured.skeleton, len(captured.skeleton))
     copy_storages(captured.storages, [base + offset for offset in offsets])
@@ -208,7 +207,11 @@ def test_random_state_dicts_come_back_bit_for_bit(take: Any, examples: int, tmp_
                 assert_same(content, torch.load(final, weights_only=True, mmap=mmap), {})
         base = arena.slot_address(0)
         offsets, _ = storage_offsets(len(captured.skeleton), captured.sizes)
-        assert_same(content, restore(captured.skeleton, lambda key: base + offsets[key]), {})
+
+        def bytes_of(key: int, size: int) -> bytearray:
+            return bytearray(ctypes.string_at(base + offsets[key], size))
+
+        assert_same(content, restore(captured.skeleton, bytes_of), {})
         assert_same(original, load_file(final), {})
 
     try:

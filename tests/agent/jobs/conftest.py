@@ -15,7 +15,14 @@ import pytest
 
 from rla_agent.jobs.checkpoint import run_checkpoint
 from rla_client.contract.arena import SLOT_BUSY
-from rla_client.contract.checkpoint_job import ArenaSource, CheckpointJob, Retention, Stamp, storage_offsets
+from rla_client.contract.checkpoint_job import (
+    ArenaSource,
+    CheckpointJob,
+    RawBlobSource,
+    Retention,
+    Stamp,
+    storage_offsets,
+)
 from rla_client.contract.retention import DROPPED_NOTE
 from rla_client.stream.arena import Arena, create_arena
 
@@ -47,6 +54,21 @@ class Desk:
         stamp = Stamp(secrets.token_hex(8), time.time_ns(), "run", "checkpoint", step, {})
         source = ArenaSource(self.arena.name, slot, self.number, len(self.skeleton), sizes)
         return CheckpointJob(stamp, replace(source, **changes), Retention(max_to_keep=1))
+
+    def raw_blob(
+        self, *storages: bytes, step: int = 1, name: str = "one.raw", skeleton: bytes = skeleton
+    ) -> CheckpointJob:
+        """Write bytes into a blob and name them."""
+        sizes = tuple(map(len, storages))
+        offsets, needed = storage_offsets(len(skeleton), sizes)
+        stamp = Stamp(secrets.token_hex(8), time.time_ns(), "run", "checkpoint", step, {})
+        memory = bytearray(needed)
+        for offset, data in zip([0, *offsets], [skeleton, *storages], strict=True):
+            memory[offset : offset + len(data)] = data
+        blob = self.blobs / name
+        blob.write_bytes(memory + stamp.token.encode())
+        source = RawBlobSource(blob.name, blob.stat().st_size, len(skeleton), sizes)
+        return CheckpointJob(stamp, source, Retention(max_to_keep=1))
 
     def run(self, job: CheckpointJob) -> Any:
         return run_checkpoint(job, self.blobs, self.folder / job.final_name)

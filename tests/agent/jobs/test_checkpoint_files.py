@@ -136,16 +136,17 @@ def start_worker(desk: Any, jobs: list[CheckpointJob]) -> subprocess.Popen[bytes
     return worker
 
 
-def kill_and_replay(desk: Any, repeats: int) -> int:
+def kill_and_replay(desk: Any, repeats: int, *, raw: bool = False) -> int:
     """Kill the writer at random moments, look at the folder, let another one finish."""
     rng = random.Random(11)
     killed_in_the_middle = 0
     storages = [rng.randbytes(3 << 20), rng.randbytes(4 << 20)]
     for repeat in range(repeats):
-        jobs = [
-            desk.job(*storages, step=2 * repeat, slot=0),
-            desk.job(*storages, step=2 * repeat + 1, slot=1),
-        ]
+        steps = (2 * repeat, 2 * repeat + 1)
+        if raw:
+            jobs = [desk.raw_blob(*storages, step=step, name=f"{step}.raw") for step in steps]
+        else:
+            jobs = [desk.job(*storages, step=step, slot=slot) for slot, step in enumerate(steps)]
         worker = start_worker(desk, jobs)
         end = time.perf_counter() + rng.random() * 0.05 * (repeat % 3 > 0)  # each third one at once
         while time.perf_counter() < end:
@@ -166,6 +167,7 @@ def kill_and_replay(desk: Any, repeats: int) -> int:
         assert desk.names() == [f"checkpoint_{2 * repeat + 1}.pt"]
         check_whole(desk.folder / desk.names()[0], storages)
         assert desk.arena.idle
+        assert list(desk.blobs.iterdir()) == []
     return killed_in_the_middle
 
 
@@ -176,8 +178,9 @@ def check_whole(path: Path, storages: list[bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_a_writer_killed_at_random_leaves_whole_files(make_desk: Callable[..., Any]) -> None:
-    assert kill_and_replay(make_desk(8 << 20), 15) >= 1
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_writer_killed_at_random_leaves_whole_files(make_desk: Callable[..., Any], raw: bool) -> None:
+    assert kill_and_replay(make_desk(8 << 20), 15, raw=raw) >= 1
 
 
 @pytest.mark.soak

@@ -17,7 +17,7 @@ import pytest
 
 from rla_agent.jobs.source import Outcome
 from rla_client.contract.arena import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
-from rla_client.contract.checkpoint_job import ArenaSource, BlobSource, CheckpointJob
+from rla_client.contract.checkpoint_job import ArenaSource, BlobSource, CheckpointJob, RawBlobSource
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.protocol import pack, unpack
 from rla_client.stream.arena import create_arena
@@ -70,6 +70,41 @@ def test_jobs_cannot_reach_what_is_not_their_own(desk: Any, tmp_path: Path) -> N
     other.close(unlink=True)
 
 
+def test_raw_blobs_that_lie_or_are_something_else(desk: Any, tmp_path: Path) -> None:
+    job = desk.raw_blob(b"x" * 1000, b"y")
+    source = job.source
+    assert isinstance(source, RawBlobSource)
+    lies = [
+        replace(source, sizes=(1000, 1 << 40)),
+        replace(source, sizes=(1000,)),
+        replace(source, sizes=(1000, 1, *[0] * 1000, 1)),
+        replace(source, sizes=((1 << 63) - 1,) * 3),
+        replace(source, skeleton_bytes=1 << 30),
+        replace(source, skeleton_bytes=0, sizes=()),
+    ]
+    for lie in lies:
+        assert desk.run(replace(job, source=lie)).outcome is Outcome.REFUSED
+    assert desk.run(replace(job, source=replace(source, size=source.size - 64))).outcome is Outcome.LOST
+    assert desk.run(replace(job, source=BlobSource(source.blob, source.size))).outcome is Outcome.LOST
+    one = desk.blobs / source.blob
+    whole = tmp_path / "elsewhere"
+    one.rename(whole)
+    one.symlink_to(whole)
+    assert desk.run(job).outcome is Outcome.LOST
+    one.unlink()
+    os.mkfifo(one)
+    assert desk.run(job).outcome is Outcome.REFUSED
+    one.unlink()
+    one.mkdir()
+    assert desk.run(job).outcome is Outcome.REFUSED
+    one.rmdir()
+    if os.geteuid() == 0:  # only root can give files away
+        os.link(whole, one)
+        os.chown(whole, 12345, -1)
+        assert desk.run(job).outcome is Outcome.REFUSED
+    assert desk.names() == []
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -81,6 +116,8 @@ def test_jobs_cannot_reach_what_is_not_their_own(desk: Any, tmp_path: Path) -> N
         {"keep_best": ["loss", "up", 1]}, {"keep_best": 5}, {"keep_every": -2}, {"metrics": {"a": "b"}},
         {"metrics": []}, {"byteorder": "middle"}, {"order": None}, {"run": 3}, {"blob": "../x", "size": 1},
         {"blob": ".seg", "size": 1}, {"blob": "x", "size": -1},
+        {"blob": "x", "size": 1, "sizes": [-1]}, {"blob": "x", "size": 1, "sizes": None},
+        {"blob": "x", "size": 1, "skeleton_bytes": 1 << 40}, {"blob": "x", "size": 1, "sizes": [0] * 500_001},
     ],
 )  # fmt: skip
 def test_malformed_jobs_are_refused_before_anything_is_done(desk: Any, change: dict[str, Any]) -> None:
@@ -90,9 +127,10 @@ def test_malformed_jobs_are_refused_before_anything_is_done(desk: Any, change: d
         CheckpointJob.decode({**fields, **change})
 
 
-def test_random_jobs_never_raise_anything_else(desk: Any) -> None:
+@pytest.mark.parametrize("raw", [False, True])
+def test_random_jobs_never_raise_anything_else(desk: Any, raw: bool) -> None:
     rng = random.Random(7)
-    packed = pack(desk.job(b"x" * 100, b"y").encode())
+    packed = pack((desk.raw_blob if raw else desk.job)(b"x" * 100, b"y").encode())
     for _ in range(2000):
         data = bytearray(packed)
         for _ in range(rng.randint(1, 4)):
@@ -107,13 +145,17 @@ def test_random_jobs_never_raise_anything_else(desk: Any) -> None:
     assert all(name.endswith(".pt") for name in desk.names())
 
 
-def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("raw", [False, True])
+def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path, raw: bool) -> None:
     """In a process whose audit hook ends it at the first unpickling."""
     evil = b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
-    job = desk.job()
-    source = replace(job.source, skeleton_bytes=len(evil))
-    ctypes.memmove(desk.arena.slot_address(0), evil, len(evil))
-    packed = msgpack.packb(replace(job, source=source).encode())
+    if raw:
+        job = desk.raw_blob(skeleton=evil)
+    else:
+        job = desk.job()
+        job = replace(job, source=replace(job.source, skeleton_bytes=len(evil)))
+        ctypes.memmove(desk.arena.slot_address(0), evil, len(evil))
+    packed = msgpack.packb(job.encode())
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
         "from rla_agent.jobs.checkpoint import run_checkpoint\n"

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from rla_agent.store.lock import AgentLock, describe_holder, read_holder
+from rla_client.contract.agent_process import refuses_raw_blobs
 from rla_client.contract.errors import AgentRunningError
 from rla_client.contract.paths import Places
 
@@ -29,6 +30,7 @@ def test_the_second_one_is_told_who_has_it(places: Places) -> None:
     with pytest.raises(AgentRunningError, match=f"pid {os.getpid()} on {os.uname().nodename} since"):
         AgentLock(places)
     assert read_holder(places)["service"] == "user"
+    assert not refuses_raw_blobs(places)
     lock.release()
     AgentLock(places).release()
 

@@ -80,7 +80,7 @@ def through(captured: Captured) -> Any:
     memory = [ctypes.create_string_buffer(max(size, 1)) for size in captured.sizes]
     addresses = [ctypes.addressof(buffer) for buffer in memory]
     copy_storages(captured.storages, addresses)
-    return restore(captured.skeleton, lambda key: addresses[key])
+    return restore(captured.skeleton, lambda key, size: bytearray(memory[key].raw[:size]))
 
 
 def by_torch(content: Any) -> Any:
@@ -165,6 +165,52 @@ def test_a_deep_tree_is_an_argument_error_or_saved_but_never_a_crash() -> None:
         deep = [deep]
     with pytest.raises(ArgumentError):
         capture(deep)
+
+
+def test_bytes_may_be_seen_as_uint8_and_as_a_type_that_goes_by_bytes() -> None:
+    packed = torch.arange(6, dtype=torch.uint8)
+    content = [packed, packed.view(torch.float8_e4m3fn), packed.untyped_storage()]
+    for take in (capture, capture_generally):
+        captured = take(content)
+        assert captured.sizes == [6]
+        assert told(through(captured)) == told(by_torch(content))
+
+
+def _from_the_middle(error: Exception) -> object:
+    class Raises:
+        def __reduce__(self) -> Any:
+            raise error
+
+    return Raises()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda: torch.empty(3, device="meta").untyped_storage(),
+        lambda: torch._efficientzerotensor(3),
+        lambda: torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2)),
+        lambda: _from_the_middle(RuntimeError("dictionary changed size during iteration")),
+    ],
+)
+def test_what_torch_refuses_is_an_argument_error(content: Any) -> None:
+    for take in (content(), {"it": [content()]}):
+        with pytest.raises(ArgumentError):
+            capture(take)
+
+
+def test_what_a_signal_handler_raises_comes_through() -> None:
+    class PreemptedError(RuntimeError):
+        pass
+
+    class Interrupted(Table):
+        def note(self, *_: Any, **__: Any) -> int:
+            raise PreemptedError
+
+    with pytest.raises(PreemptedError):
+        capture(_from_the_middle(PreemptedError()))
+    with pytest.raises(PreemptedError):
+        emit([torch.rand(2)], Interrupted())
 
 
 def test_garbage_collection_is_on_again_after_an_error() -> None:

@@ -112,6 +112,60 @@ def test_a_file_that_is_half_written_is_removed(
     assert_is(load_file(folder / "checkpoint_1.pt"), 1)
 
 
+def test_load_goes_on_when_the_agent_takes_the_blob_meanwhile(
+    saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken_now(name: str, index: int | None) -> Any:
+        found = late(name, index)
+        work(places, folder)
+        return found
+
+    saver.save(content(1), time_step=1)
+    late = saver._late
+    monkeypatch.setattr(saver, "_late", taken_now)
+    assert_is(saver.load()[1], 1)
+
+
+@pytest.mark.parametrize("left", [0, 10, 100_000])
+def test_a_blob_that_somebody_cut_is_no_checkpoint(
+    saver: CheckpointSaver, places: Places, folder: Path, left: int
+) -> None:
+    saver.save(content(1), time_step=1)
+    (_, blobs) = jobs_of(places)[0]
+    os.truncate(next(blobs.iterdir()), left)
+    with pytest.raises(NoCheckpointError):
+        saver.load()
+    assert [result.outcome for result in work(places, folder)] == [Outcome.LOST]
+    assert list(folder.iterdir()) == []
+
+
+def test_an_agent_of_before_gets_no_raw_blob(saver: CheckpointSaver, places: Places, folder: Path) -> None:
+    large = {"w": torch.rand(6_000_000)}
+    with lock_held(places):
+        places.lock.write_text('{"pid": 1, "protocol": 1}')
+        saver.save(large, time_step=1)
+        assert saver.ways == {"arena": 0, "blob": 0, "direct": 1}
+        places.lock.write_text('{"pid": 1, "protocol": 1, "raw_blobs": true}')
+        saver.save(large, "other", time_step=2)
+        assert saver.ways["blob"] + saver.ways["arena"] == 1
+    places.lock.write_text('{"pid": 1, "protocol": 1}')  # it is gone
+    saver.save(large, time_step=3)
+    assert saver.ways["direct"] == 1
+    assert torch.equal(load_file(folder / "checkpoint_1.pt")["w"], large["w"])
+
+
+@pytest.mark.parametrize("limit", ["MAX_STORAGES", "MAX_SKELETON_BYTES"])
+def test_what_no_job_may_name_is_written_here(
+    saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(checkpoint_module, limit, 3)
+    saver.save(content(1), time_step=1)
+    with lock_held(places):
+        saver.save(content(2), time_step=2)
+    assert saver.ways == {"arena": 0, "blob": 0, "direct": 2}
+    assert_is(load_file(folder / "checkpoint_2.pt"), 2)
+
+
 def test_ten_saves_faster_than_the_agent(saver: CheckpointSaver, places: Places, folder: Path) -> None:
     with lock_held(places):
         for step in range(10):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,12 @@ def test_a_forked_child_leaves_the_parents_arena_alone(
     assert_is(load_file(folder / "checkpoint_3.pt"), 3)
 
 
-def start_trainer(folder: Path, body: str, *arguments: str) -> subprocess.Popen[bytes]:
+def start_trainer(
+    folder: Path, body: str, *arguments: str, under: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(TRAINER) + textwrap.dedent(body)
-    return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE)
+    command = [*under, sys.executable, "-c", code, str(folder), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 @pytest.mark.slow
@@ -182,6 +186,30 @@ def test_a_trainer_killed_right_after_save_returned(
         assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
     swept(places, [])
     wait_until(lambda: arenas_of(places) == [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("k", range(11, 20))
+def test_a_trainer_killed_at_each_write_of_a_blob(places: Places, folder: Path, k: int) -> None:
+    """Those of the second save: the skeleton, four storages, the token, the job's frame."""
+    body = """
+        saver.save(content(1), time_step=1)
+        os.write(1, b"1\\n")
+        saver.save(content(2), time_step=2)
+        os.write(1, b"2\\n")
+        saver.save(content(3), time_step=3)
+    """
+    kill = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e")
+    trainer = start_trainer(folder, body, under=(*kill, f"inject=write:signal=KILL:when={k}"))
+    told = [int(line) for line in trainer.communicate()[0].split()]
+    assert trainer.returncode != 0
+    assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    swept(places, [])  # a killed trainer leaves its shared memory
+    steps = [step for step, _ in list_checkpoints(folder)]
+    assert steps in ([*told], [*told, len(told) + 1])
+    for step in steps:
+        assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
 
 
 @pytest.mark.slow
