@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.descriptors import open_below
 from support.forked import in_forked_child
 
 from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped, read_briefly
@@ -25,9 +26,8 @@ def is_locked(path: Path) -> bool:
 
 
 def test_a_mapping_keeps_lock_and_bytes_without_a_descriptor(tmp_path: Path) -> None:
-    before = os.listdir("/proc/self/fd")
     mapping = create_mapped(str(tmp_path / "a"), 10_000)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_below(tmp_path) == []
     mapping.view()[9_000:9_004] = b"here"
     assert (tmp_path / "a").read_bytes()[8_999:9_005] == b"\0here\0"
     assert is_locked(tmp_path / "a")
@@ -59,7 +59,6 @@ def test_a_forked_child_neither_has_nor_closes_it(tmp_path: Path) -> None:
 def test_what_is_given_up_or_there_already_leaves_nothing(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
-    before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="no longer wanted"):
         create_mapped(str(tmp_path / "a"), ALLOCATE_BYTES, stop)
     assert list(tmp_path.iterdir()) == []
@@ -67,7 +66,7 @@ def test_what_is_given_up_or_there_already_leaves_nothing(tmp_path: Path) -> Non
     with pytest.raises(FileExistsError):
         create_mapped(str(tmp_path / "b"), 100)
     assert (tmp_path / "b").read_bytes() == b"theirs"
-    assert os.listdir("/proc/self/fd") == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_file_of_the_kernel_is_read() -> None:

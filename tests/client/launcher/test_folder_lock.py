@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.descriptors import open_below
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import directories
@@ -38,13 +38,13 @@ def test_another_process_is_named_and_ends_the_lock_with_its_life(
 
 
 def test_a_released_lock_is_free_and_a_missing_folder_no_concern_of_it(tmp_path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
     lock = FolderLock(str(tmp_path))
+    assert open_below(tmp_path) != []
     lock.release()
     lock.release()
     FolderLock(str(tmp_path)).release()
     FolderLock(str(tmp_path / "nowhere")).release()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_where_locks_are_refused_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.descriptors import open_below
 from support.forked import in_forked_child
 from support.spooled import bare_opening
 
@@ -114,18 +114,10 @@ def test_an_experiment_while_another_thread_has_one(held: Any) -> None:
 
 def test_a_child_holds_no_copy_of_a_folders_lock(tmp_path: Path) -> None:
     lock = FolderLock(str(tmp_path))
-
-    def open_folders() -> list[str]:
-        return [name for name in os.listdir("/proc/self/fd") if _points_to(name, tmp_path)]
-
-    assert len(open_folders()) == 1
-    assert in_forked_child(lambda: not open_folders(), CHILD_S)
+    assert len(open_below(tmp_path)) == 1
+    assert in_forked_child(lambda: not open_below(tmp_path), CHILD_S)
     lock.release()
-    assert not open_folders()
-
-
-def _points_to(descriptor: str, folder: Path) -> bool:
-    return os.path.realpath(f"/proc/self/fd/{descriptor}") == str(folder)
+    assert not open_below(tmp_path)
 
 
 def test_a_tensorboard_writer_that_adds_an_embedding(tmp_path: Path) -> None:
