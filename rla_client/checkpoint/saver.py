@@ -57,7 +57,7 @@ from rla_client.contract.checkpoint_job import (
 )
 from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.contract.files import TEMP_PREFIX, replacing
+from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.slots import Slot, SlotSender
@@ -70,7 +70,6 @@ FREE_DISK_SHARE = 0.05  # never fill a disk further than this
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("rla_client")
 
 
@@ -384,7 +383,7 @@ def write_blob(captured: Captured, begins: Sequence[int], token: bytes, path: Pa
     Raises:
         OSError: the disk did not take it.
     """
-    with open(open_high(path, _CREATE_FLAGS), "wb") as file:
+    with open(open_high(path, NEW_FLAGS), "wb") as file:
         at = file.write(captured.skeleton)
         for begin, storage in zip(begins, captured.storages, strict=False):
             at += file.write(bytes(begin - at))

@@ -140,7 +140,8 @@ def main() -> None:
 def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
     """What went wrong, for the user; a fault of ours is raised again."""
     if isinstance(error, OSError):
-        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or error}{where}"
     if isinstance(error, UnicodeEncodeError):
         encoding = sys.getfilesystemencoding()
         if encoding == "utf-8":

@@ -1,9 +1,13 @@
-"""A process that has used up its file descriptors."""
+"""A process that has used up its file descriptors: one of its own, or this one for a moment."""
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 HEAD = """
 import os, resource, sys
@@ -21,6 +25,19 @@ def take_all():
 def give_one():
     os.close(taken.pop())
 """
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Opening anything fails with EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def run_with_few(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -82,9 +82,9 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         former.finish()
     sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
     parameters = session.parameters_of(config)
-    included = further.pop("config_include_keys", None) or parameters
-    for key in {*parameters} - ({*included} - {*(further.pop("config_exclude_keys", None) or ())}):
-        del parameters[key]
+    kept = {*(further.pop("config_include_keys", None) or parameters)}
+    kept -= {*(further.pop("config_exclude_keys", None) or ())}
+    parameters = {key: value for key, value in parameters.items() if key in kept}
     for unknown in further.keys() - _WITHOUT_MEANING:
         data_types.tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get

@@ -2,7 +2,7 @@
 
 import { Refused } from "./api.js";
 
-export const PAGES = ["runs", "run", "compare", "machine"];
+const PAGES = ["runs", "run", "compare", "machine"];
 export const state = { shown: "", keys: {} };  // the address whose page is open, and that page's own keys
 
 /** The address behind the #: {name, path, query}. */

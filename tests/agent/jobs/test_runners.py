@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.few_descriptors import no_descriptors
 from support.spooled import bare_opening
 
 from rla_agent.jobs.queue import JobContext, RetryLaterError
 from rla_agent.jobs.runners import KINDS
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """No file can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.dup(0)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def context_of(desk: Any) -> JobContext:

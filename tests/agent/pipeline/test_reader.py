@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.few_descriptors import no_descriptors
 from support.lone import LoneStream, Side
 
 from rla_agent.pipeline.reader import read_opening
@@ -20,19 +17,6 @@ from rla_client.contract.segments import segment_path
 @pytest.fixture
 def lone(tmp_path: Path) -> LoneStream:
     return LoneStream(tmp_path)
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Opening anything fails with EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.open("/dev/null", os.O_RDONLY)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def csv_rows(lone: LoneStream) -> int:
