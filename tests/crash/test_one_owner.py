@@ -49,10 +49,21 @@ def unlink(paths: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
+def remove_tree(folder: Path) -> None:
+    """As `rm -rf` does, beside those who write there: what goes meanwhile is gone, what comes goes too."""
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_streams(spool: Path) -> None:
     """Remove the folders of all streams."""
     for name in stream_names(spool):
-        shutil.rmtree(spool / name)
+        remove_tree(spool / name)
+
+
+def in_streams(places: Places, pattern: str) -> list[Path]:
+    """Files of all streams; of no folder that is still being made under another name."""
+    return [path for name in stream_names(places.spool) for path in (places.spool / name).glob(pattern)]
 
 
 def away_and_back(folder: Path, ended: Callable[[], object]) -> None:
@@ -111,14 +122,14 @@ def newest_segments(places: Places, names: list[str]) -> dict[str, int]:
 
 
 GONE: dict[str, Callable[[Places], object]] = {
-    "state": lambda places: shutil.rmtree(places.state),
-    "spool": lambda places: shutil.rmtree(places.spool),
+    "state": lambda places: remove_tree(places.state),
+    "spool": lambda places: remove_tree(places.spool),
     "streams": lambda places: remove_streams(places.spool),
-    "segments": lambda places: unlink(places.spool.glob("*/*.seg")),
+    "segments": lambda places: unlink(in_streams(places, "*.seg")),
     "all but the lock": lambda places: unlink(
-        path for path in places.spool.glob("*/*") if path.name != LOCK_NAME
+        path for path in in_streams(places, "*") if path.name != LOCK_NAME
     ),
-    "a copy": lambda places: replace(*places.spool.glob("*/*.seg")),
+    "a copy": lambda places: replace(*in_streams(places, "*.seg")),
 }
 
 
@@ -134,7 +145,7 @@ def test_a_living_writer_writes_anew_what_was_deleted_under_it(
     wait_until(bare_agent.serves)
     one = trainer("run", *PACE[:-2])
     wait_until(lambda: one.told > 3000)
-    wait_until(lambda: len([*places.spool.glob("*/*.base")]) == 2, what="a base of each stream")
+    wait_until(lambda: len(in_streams(places, "*.base")) == 2, what="a base of each stream")
     target = one.told + 8000  # by then the writers know the bases
     wait_until(lambda: one.told > target)
     names = stream_names(places.spool)
@@ -166,7 +177,7 @@ def test_a_state_folder_deleted_under_an_idle_agent(
     first = bare_agent.process
     assert first is not None
     bare_agent.signal(signal.SIGSTOP)  # it sees nothing of it until both are there
-    shutil.rmtree(places.state)
+    remove_tree(places.state)
     places.create()
     second.spawn()
     wait_until(lambda: read_holder(places).get("pid") not in {None, first.pid})
@@ -287,16 +298,16 @@ def remove_state(places: Places) -> None:
     (fresh / places.stopped_marker.name).touch()
     places.state.rename(gone)
     fresh.rename(places.state)
-    shutil.rmtree(gone)
+    remove_tree(gone)
 
 
 REMOVALS: dict[str, Callable[[Places], object]] = {
-    "locks of streams": lambda places: unlink(places.spool.glob(f"*/{LOCK_NAME}")),
+    "locks of streams": lambda places: unlink(in_streams(places, LOCK_NAME)),
     "agent.lock": lambda places: places.lock.unlink(missing_ok=True),
     "sockets": lambda places: unlink((places.data_socket, places.control_socket)),
     "agent.db": lambda places: places.database.unlink(missing_ok=True),
     "WAL and shm": lambda places: unlink(places.state.glob("agent.db-*")),
-    "spool": lambda places: shutil.rmtree(places.spool),
+    "spool": lambda places: remove_tree(places.spool),
     "state": remove_state,
     "nothing": lambda _places: None,
 }
@@ -326,7 +337,7 @@ def test_whatever_is_removed_in_whatever_order(
     bare_agent.spawn()
     wait_until(bare_agent.serves)
     one = trainer("run", *PACE[:-2])
-    wait_until(lambda: len([*places.spool.glob("*/*.base")]) == 2)
+    wait_until(lambda: len(in_streams(places, "*.base")) == 2)
     target = one.told + 8000  # by then the writers know the bases
     wait_until(lambda: one.told > target)
     names = stream_names(places.spool)

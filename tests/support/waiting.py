@@ -25,6 +25,9 @@ def wait_until(
 ) -> Found:
     """Poll `condition` until its result is true, and return that.
 
+    A file or folder that goes while `condition` looks at it (`Path.glob` of Python < 3.13 raises where a
+    folder is removed under it) counts as not yet: it is asked again.
+
     Args:
         condition: what is waited for.
         deadline_s: seconds on a machine of its own; `TIME_FACTOR` times as many are granted.
@@ -37,13 +40,18 @@ def wait_until(
     patience_s = deadline_s * TIME_FACTOR
     end = time.monotonic() + patience_s
     while True:
-        found = condition()
-        if found:
-            return found
+        gone = None
+        try:
+            found = condition()
+        except FileNotFoundError as exc:
+            gone = exc
+        else:
+            if found:
+                return found
         if time.monotonic() > end:
             name = what() if callable(what) else what or getattr(condition, "__name__", "condition")
             message = f"{name}: not within {patience_s:g} s"
-            raise AssertionError(message)
+            raise AssertionError(message) from gone
         time.sleep(POLL_S)
 
 
