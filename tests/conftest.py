@@ -23,6 +23,7 @@ from support.marked import MARKER_VARIABLE, processes_of
 from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_agent.pipeline.volume import VALIDATE_VARIABLE
+from rla_client.contract.arena import ARENA_FOLDER, ARENA_PREFIX, spool_key
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 pytest_plugins = ["progress"]
@@ -87,6 +88,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
             process.kill()
     psutil.wait_procs(left, timeout=5)
     shutil.rmtree(runtime, ignore_errors=True)
+    for arena in Path(ARENA_FOLDER).glob(f"{ARENA_PREFIX}*-{spool_key(found.spool)}-*"):
+        arena.unlink(missing_ok=True)  # of a training that was killed, and that no agent came after
     assert not told, f"processes outlived the test: {told}"
     wait_until(lambda: _threads() <= threads, 5, lambda: f"end of threads {_threads() - threads}")
 
