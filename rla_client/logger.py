@@ -42,7 +42,7 @@ from rla_client.run.trackers import (
 from rla_client.run.trackers import (
     open_time_tracker,
 )
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream.clock import TimeStep, time_step_holder
 
 if TYPE_CHECKING:
     import tensorboardX
@@ -159,7 +159,7 @@ def getkvs() -> Row:
         return dict(current.pending)
 
 
-def dump_tabular(step: float | None = None) -> Row:
+def dump_tabular(step: TimeStep | None = None) -> Row:
     """Write the recorded values as one row and clear them.
 
     Args:
@@ -333,7 +333,7 @@ def timestep() -> int | float:
 get_time = timestep
 
 
-def set_time(t: float) -> None:
+def set_time(t: TimeStep) -> None:
     """Set the current time-step."""
     time_step_holder.set_time(t)
 

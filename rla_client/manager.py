@@ -31,7 +31,7 @@ from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
 from rla_client.run.trackers import tell_large_memory_variables
-from rla_client.stream.clock import TimeStepHolder, time_step_holder
+from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -420,7 +420,7 @@ class ExpManager:
 
     get_timstep = get_timestep  # as RLA spells it
 
-    def set_timestep(self, t: float) -> None:
+    def set_timestep(self, t: TimeStep) -> None:
         """Set the run's time-step."""
         time_step_holder.set_time(t)
 

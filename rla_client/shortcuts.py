@@ -24,7 +24,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row
 from rla_client.run.setup import names_code
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def script_name() -> str:
     return Path(path).stem
 
 
-def log(values: Mapping[str, Any], step: float | None = None) -> Row:
+def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
     """Write one row: `record_tabular` for each value, the clock set to `step`, `dump_tabular`.
 
     Values that were recorded before and not yet dumped are part of the row.

@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import warnings
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
 
@@ -27,7 +27,7 @@ RngState: TypeAlias = dict[str, Any]
 _current: dict[str, int] = {}
 
 
-def set_seed(seed: int) -> None:
+def set_seed(seed: SupportsIndex) -> None:
     """Seed python, numpy, and torch and tensorflow where they are imported.
 
     torch also gets deterministic algorithms (with a warning, not an error, where an operation

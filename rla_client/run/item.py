@@ -92,11 +92,11 @@ def create_item(root: str, table: str, info: str, address: str) -> Item:
             Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             if not os.path.isdir(item.folder(LOG)):
-                raise _cannot_write(root, error) from error
+                raise _cannot_write(root, error) from None
             opened += timedelta(microseconds=1)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
-                raise _cannot_write(root, error) from error
+                raise _cannot_write(root, error) from None  # mkdir's own chain is a screen long
             info = shorten_info(info, SHORT_INFO_BYTES)
         else:
             return item

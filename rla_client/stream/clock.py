@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
+
+TimeStep: TypeAlias = SupportsFloat | SupportsIndex  # numbers of numpy and torch, too
 
 
 class TimeStepHolder:
@@ -27,11 +29,11 @@ class TimeStepHolder:
         """Back to 0, as before the first `set_time`."""
         self._time, self.was_set = 0, False
 
-    def config(self, time: float = 0, *_ignored: object, **_also_ignored: object) -> None:
+    def config(self, time: TimeStep = 0, *_ignored: object, **_also_ignored: object) -> None:
         """Start at `time` (RLA's name; its further arguments have no meaning here)."""
         self.set_time(time)
 
-    def set_time(self, time: float) -> None:
+    def set_time(self, time: TimeStep) -> None:
         """Set the time-step.
 
         Args:
@@ -58,7 +60,7 @@ class TimeStepHolder:
         self._time += 1
         self.was_set = True
 
-    def add_time(self, add: float) -> None:
+    def add_time(self, add: TimeStep) -> None:
         """Advance by `add`."""
         self._time += add if type(add) is int else _number(add)
         self.was_set = True

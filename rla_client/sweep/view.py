@@ -59,12 +59,13 @@ class Values:
 def summary(journal: Journal, driver: int | None) -> str:
     """How many runs are in which state, and who looks after them."""
     told = ", ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
+    number = len(journal.runs)
     by = (
         ""
         if driver is not None or all(run.state in OVER for run in journal.runs.values())
         else "; nobody drives it"
     )
-    return f"sweep {journal.name}: {len(journal.runs)} runs: {told or 'none planned yet'}{by}"
+    return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
 
 
 def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
