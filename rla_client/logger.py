@@ -107,6 +107,11 @@ logkv = record_tabular
 def logkvs(d: Mapping[str, Any], prefix: str = "", exclude: Exclude = None) -> None:
     """Record each entry of a dict under `prefix + key`.
 
+    Args:
+        d: name to value, each as in `record_tabular`.
+        prefix: stands before each name, such as `train/`.
+        exclude: as in `record_tabular`.
+
     Raises:
         ArgumentError: `prefix` is no text, or `exclude` names no output.
     """
@@ -118,6 +123,11 @@ def logkvs(d: Mapping[str, Any], prefix: str = "", exclude: Exclude = None) -> N
 def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str = "") -> None:
     """Record `values` under `prefix_name + key` of `keys`, in pairs.
 
+    Args:
+        keys: names.
+        values: one for each name; what is longer than the other is cut.
+        prefix_name: stands before each name.
+
     Raises:
         ArgumentError: `prefix_name` is no text.
     """
@@ -127,7 +137,13 @@ def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str =
 
 
 def logkv_mean(key: str, val: object, exclude: Exclude = None) -> None:
-    """Like `record_tabular`, but values since the last dump are averaged."""
+    """Like `record_tabular`, but values since the last dump are averaged.
+
+    Args:
+        key: name of the metric.
+        val: a number; the row holds the mean of all that came since the last dump.
+        exclude: as in `record_tabular`.
+    """
     _current.record_mean(key, val, exclude)
 
 
@@ -258,7 +274,10 @@ def scoped_configure(
     comm: Comm | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """`configure` for the length of a block; the former logger comes back also after an error."""
+    """`configure` for the length of a block; the former logger comes back also after an error.
+
+    The arguments and errors are those of `configure`; what the block raises goes through.
+    """
     former_run = _swap_plain_run(None)
     former = _current
     state, reason = "finished", ""
@@ -316,7 +335,14 @@ def flush(timeout: float | None = 10.0) -> bool:
 
 
 def flush_rows(timeout: float | None = 10.0) -> bool:
-    """As `flush`, without waiting for figures, images and videos, which take the agent longer."""
+    """As `flush`, without waiting for figures, images and videos, which take the agent longer.
+
+    Args:
+        timeout: seconds to wait at most; None: as long as it takes.
+
+    Returns:
+        Whether all rows and texts that were sent before are on disk.
+    """
     _current.write_scalars()
     outbox = _current.outbox
     return True if outbox is None else outbox.flush_kept(timeout, media=False)
@@ -376,7 +402,10 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
 
 
 def log_from_tf_summary(summary: object) -> None:
-    """Send a TensorFlow Summary (an object or its bytes) to TensorBoard; its scalars become rows too.
+    """Send a TensorFlow Summary to TensorBoard; its scalars become rows too.
+
+    Args:
+        summary: a `Summary` of TensorFlow or tensorboardX, or its bytes.
 
     Raises:
         ArgumentError: not a Summary.

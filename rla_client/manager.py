@@ -195,11 +195,11 @@ class ExpManager:
         return reopen(self._data, item)
 
     def flush(self, timeout: float | None = 10.0) -> bool:
-        """See `logger.flush`."""
+        """As `logger.flush`: True once all that was sent before is on disk, within `timeout` seconds."""
         return self._flush(timeout, media=True)
 
     def flush_rows(self, timeout: float | None = 10.0) -> bool:
-        """See `logger.flush_rows`."""
+        """As `logger.flush_rows`: `flush` without figures, images and videos; `timeout` in seconds."""
         return self._flush(timeout, media=False)
 
     def _flush(self, timeout: float | None, *, media: bool) -> bool:
@@ -302,6 +302,9 @@ class ExpManager:
 
         Whatever goes wrong with disk or agent is a warning.
 
+        Args:
+            source_tester: what `load_tester` gave.
+
         Raises:
             NotConfiguredError: no run is open, or none is loaded.
             StillWritingError: a living process writes the source.
@@ -396,7 +399,12 @@ class ExpManager:
 
     @staticmethod
     def dict_to_table_text_summary(input_dict: Mapping[Any, Any], name: str) -> bytes:
-        """A Summary, serialised, that shows a dict as a table of text `name`; see `add_summary_to_logger`."""
+        """A serialised Summary that shows a dict as a table in TensorBoard, for `add_summary_to_logger`.
+
+        Args:
+            input_dict: name to value; each is a line of the table.
+            name: tag of the text.
+        """
         from rla_client.media.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
 
         return table_summary(input_dict, name)

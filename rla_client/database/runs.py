@@ -129,7 +129,12 @@ class Database:
         return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:
-        """How many runs there were at the last look at this database (this does not look again)."""
+        """How many runs there were at the last look at this database (this does not look again).
+
+        Args:
+            table: only of this task table.
+            since: only those that began then or later, as in `records`.
+        """
         with self._catalogue() as catalogue:
             return catalogue.count(table, since=parse_since(since, clock()))
 
@@ -138,12 +143,26 @@ class Database:
 
         Columns: index, table, time, host, state, time-step, duration (seconds), tags, note, then
         the hyper-parameters under their (dotted) names, then the metrics; a metric whose name is
-        taken is called `last:<name>`. See `records` for the arguments and errors.
+        taken is called `last:<name>`.
+
+        Args:
+            table: only this task table.
+            where: a filter, as in `records`.
+            since: only runs that began then or later, as in `records`.
+
+        Raises:
+            NoSuchTableError: unknown table.
+            ArgumentError: the filter or the date is not understood.
         """
         return self.frame(self.records(table, where, since))
 
     def frame(self, records: Sequence[Record], *, whole: bool = True) -> pd.DataFrame:
-        """Records as `runs` gives them; not `whole`: without hyper-parameters and metrics."""
+        """Records of `records` as the DataFrame that `runs` gives.
+
+        Args:
+            records: one row each, in their order.
+            whole: False leaves out hyper-parameters and metrics.
+        """
         with extra("read", "a DataFrame of runs"):
             import pandas as pd
 
@@ -182,6 +201,10 @@ class Database:
     def find(self, reference: str, table: str | None = None) -> Run:
         """One run by its index, a unique part of it, or `@last`.
 
+        Args:
+            reference: the index, or any part of it that fits no other run; `@last` is the newest.
+            table: only look in this task table.
+
         Raises:
             NoSuchRunError: none fits; AmbiguousRunError: several do, the message lists them.
             NoSuchTableError: unknown table.
@@ -204,6 +227,10 @@ class Database:
 
     def find_all(self, reference: str, table: str | None = None) -> list[Record]:
         """Every run that a reference fits, oldest first; of a chain that it fits, the newest item.
+
+        Args:
+            reference: as in `find`; it may fit several.
+            table: only look in this task table.
 
         Raises:
             NoSuchRunError: none fits.
@@ -283,6 +310,9 @@ class Database:
         """Paths of the lake's Parquet files of `runs`, `params`, `last`, `rows`, `system` or `files`.
 
         For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
+
+        Args:
+            name: which of them.
 
         Raises:
             UnknownNameError: no such kind of file.
@@ -367,6 +397,9 @@ class Run:
         """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
 
         The last parts of a metric's name are enough if only one matches; its column is called as given.
+
+        Args:
+            metrics: names of columns; None: all.
 
         Raises:
             UnknownNameError: no such metric; the message names the nearest.

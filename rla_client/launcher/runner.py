@@ -212,6 +212,12 @@ class LocalRunner:
     ) -> list[dict[str, Any]]:
         """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list).
 
+        Args:
+            itr: as in `obtain_episodes`.
+            batch_size: as in `obtain_episodes`.
+            agent_update: as in `obtain_episodes`.
+            env_update: as in `obtain_episodes`.
+
         Raises:
             ArgumentError: the batch has none.
         """
@@ -273,7 +279,18 @@ class LocalRunner:
         pause_for_plot: bool | None = None,
         store_paths: bool | None = None,
     ) -> Any:  # noqa: ANN401
-        """Go on after `restore` with the epochs that are left; arguments override the former ones.
+        """Go on after `restore` with the epochs that are left; what is given overrides the former arguments.
+
+        Args:
+            n_epochs: epochs in all, those before included.
+            batch_size: as in `train`, and so are the others.
+            plot: show episodes of the policy.
+            store_episodes: keep the last samples in each snapshot.
+            pause_for_plot: wait for Enter after each shown episode.
+            store_paths: older name of store_episodes.
+
+        Returns:
+            What the algorithm's `train` returns.
 
         Raises:
             NotSetupError: before `restore`.
