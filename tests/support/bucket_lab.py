@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,7 +23,13 @@ from rla_client.config.schema import RemoteSetting
 from support.ports import free_port
 from support.waiting import wait_until
 
-KEYS = {"AWS_ACCESS_KEY_ID": "test-key", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
+OTHER = urlsplit(os.environ.get("RLA_TEST_S3", ""))
+"""Another S3 server to test against, `http://KEY:SECRET@127.0.0.1:7480`; its buckets are left there."""
+KEYS = {
+    "AWS_ACCESS_KEY_ID": OTHER.username or "test-key",
+    "AWS_SECRET_ACCESS_KEY": OTHER.password or "test-secret",
+    "AWS_REGION": "us-east-1",
+}
 SERVER = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p', sys.argv[1]])"
 
 
@@ -32,15 +41,18 @@ class S3Server:
             if importlib.util.find_spec(library) is None:
                 pytest.skip(f"{library} is not installed: pip install -e '.[dev]'")
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        self.port = OTHER.port or free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.log = folder / "s3.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._count = 0
+        if OTHER.port:
+            return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", SERVER, str(self.port)], stdout=log, stderr=log, start_new_session=True
             )
         wait_until(self._answers, 60, "the S3 server answering")
-        self._count = 0
 
     def _answers(self) -> bool:
         with suppress(OSError), urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5) as answer:
@@ -62,18 +74,21 @@ class S3Server:
     def bucket(self) -> str:
         """A new bucket."""
         self._count += 1
-        name = f"bucket-{self._count}"
+        name = f"bucket-{uuid.uuid4().hex[:12] if OTHER.port else self._count}"
         self.client().create_bucket(Bucket=name)
         return name
 
     def requests(self) -> list[str]:
         """Method and path of each request so far."""
+        if self._process is None:
+            pytest.skip("another server's requests are not known")
         lines = self.log.read_text(errors="replace").splitlines()
         return [line.split('"')[1] for line in lines if " HTTP/1.1" in line and line.count('"') > 1]
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def remote(server: S3Server, bucket: str, *, endpoint: str = "", **more: object) -> dict[str, object]:

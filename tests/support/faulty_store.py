@@ -2,7 +2,8 @@
 
 Faults: `cut` (nothing was done), `lost` (done, but the answer is cut), `half request`, `half answer`,
 `delay`, `500`, `503` (SlowDown; nothing was done), `late 500` (done, and answered with 500).
-Beside them, `unconditional`: conditions are ignored, as s3rver does.
+Beside them, `unconditional`: conditions are ignored, as s3rver does; `bare etags`: `If-Match` holds for an
+etag without its quotes only, as in Ceph 16.2.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 FAULTS = ("cut", "lost", "half request", "half answer", "delay", "500", "503", "late 500")
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>reduce</Message></Error>"
 INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>again</Message></Error>"
+PRECONDITION = b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code></Error>"
 CONDITIONS = frozenset({"if-none-match", "if-match"})
 DELAY_S = 0.3
 
@@ -85,6 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "delay":
             time.sleep(DELAY_S)
+        if fault == "bare etags" and self.headers.get("If-Match", "").startswith('"'):
+            self._answer(412, [], PRECONDITION)
+            return
         if fault == "half request":
             self._pass(body[: len(body) // 2])  # a careless server would take it
             self._drop()
