@@ -159,8 +159,12 @@ class BucketLake:
         with _told(self._address):
             obstore.put(self._store, key, data)
 
-    def put_manifest(self, data: bytes) -> None:
+    def put_manifest(self, data: bytes, *, bare: bool = False) -> None:
         """Replace the manifest that this build began with.
+
+        Args:
+            data: the new one.
+            bare: name the old one's etag without quotes: Ceph (16.2) knows no others.
 
         Raises:
             BusyError: there is another one.
@@ -168,13 +172,18 @@ class BucketLake:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        mode: PutMode = "create" if self._etag is None else {"e_tag": self._etag}
+        key, etag = f"{LAKE}/{MANIFEST}", self._etag
+        mode: PutMode = "create" if etag is None else {"e_tag": etag.strip('"') if bare else etag}
         try:
             with _told(self._address):
-                made = obstore.put(self._store, f"{LAKE}/{MANIFEST}", data, mode=mode, use_multipart=False)
+                made = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError) as error:
-            raise BusyError("another build has published meanwhile") from error
-        self._etag = made["e_tag"]
+            found = self.get(key) if etag is not None and not bare else None
+            if found is None or found[0] != etag:
+                raise BusyError("another build has published meanwhile") from error
+            self.put_manifest(data, bare=True)
+        else:
+            self._etag = made["e_tag"]
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects whose keys begin with `prefix/`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.bucket_lab import KEYS, S3Server
+from support.faulty_store import FaultyStore
 from support.written_runs import MakeRun
 
 pytest.importorskip("duckdb")
@@ -52,7 +53,7 @@ def send(server: S3Server, bucket: str, root: Path) -> Send:
 
 
 def rla_bucket(
-    server: S3Server, bucket: str, *words: str, sql: str = "", code: int = 0
+    server: S3Server | FaultyStore, bucket: str, *words: str, sql: str = "", code: int = 0
 ) -> subprocess.CompletedProcess[str]:
     command = ["sql", sql, "--json"] if sql else ["lake", *words]
     at = ["--bucket", f"s3://{bucket}/{PREFIX}", "--endpoint", server.endpoint]
@@ -197,6 +198,18 @@ def test_of_two_builds_one_counts_and_old_rubbish_is_swept(
         assert build_bucket(lake, time.time() + KEEP_S + 60) is not None
         counts = {part.name for part in read_parts(lake.root)}
     assert {name.rpartition("/")[0] for name in keys(server, bucket)} - {""} == counts
+
+
+@pytest.mark.slow
+def test_a_store_that_knows_etags_without_quotes_only(
+    server: S3Server, bucket: str, send: Send, make_run: MakeRun
+) -> None:
+    store = FaultyStore(server.port)
+    store.fault = lambda _method, _path: "bare etags"
+    for number in (1, 2):
+        send(make_run(number=number))
+        assert f"{number} run(s) in the lake; 1 read" in rla_bucket(store, bucket, "build").stdout
+    store.close()
 
 
 @pytest.mark.slow
