@@ -550,7 +550,8 @@ def settle(
         compact: what was sent piece by piece is to be sent as a whole now.
 
     Returns:
-        Path of the sums below the data root; None while something waits or was found changed.
+        Path of the sums below the data root; empty where nothing of the item is to be on the master; None
+        while something waits or was found changed.
 
     Raises:
         SettleError: the log folder cannot be written.
@@ -579,8 +580,8 @@ def settle(
             sha = found.sha256
             ledger.set_sha(row.key, sha)
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
-    if compacted:
-        return None
+    if compacted or not lines:  # deleted there on purpose: empty sums would stay after it is sent again
+        return None if compacted else b""
     path = folder + b"/" + SUMS_NAME
     try:
         with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
