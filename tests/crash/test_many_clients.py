@@ -22,7 +22,7 @@ from rla_client.contract.paths import Places
 
 SCRIPT = Path(__file__).with_name("clients.py")
 MOST_MEMORY = 400 << 20
-CALL_P99_S = 1e-3
+CALL_P99_S = 1e-3  # on a machine where a bare write beside it takes at most a quarter of that
 FLOODED_RATIO = 3.0
 SCHEDULER_S = 1e-4  # a p99 below this says more of the scheduler than of us
 FLOOD = 60_000.0  # rows a second: twice what the agent takes in
@@ -178,7 +178,7 @@ def test_a_thousand_clients(
     bare_agent.spawn()
     wait_until(bare_agent.serves)
     times = crowd_logs(bare_agent, wait_until, tmp_path / "crowd", 10, 100, 60)
-    assert times.p99 <= CALL_P99_S
+    assert times.p99 <= max(CALL_P99_S, 4 * times.floor[int(len(times.floor) * 0.99)])
 
 
 @pytest.mark.soak
