@@ -116,14 +116,14 @@ def into_a_bucket(base: Path, chosen: argparse.Namespace) -> None:
     """The nodes meet an S3 server: what they ask of it."""
     os.environ.update(KEYS)
     server = S3Server(base)
-    bucket = server.bucket()
+    bucket, earlier = server.bucket(), len(server.requests())
     print(f"\n{chosen.nodes} nodes, one bucket", flush=True)
     with (
         closing_server(server),
         Fleet(base / "nodes", bucket_remote(server, bucket, append_every_s=chosen.append_every_s), chosen),
     ):
         began = time.monotonic()
-        while (seen := sum(_is_first(word) for word in server.requests())) < chosen.nodes:
+        while (seen := sum(_is_first(word) for word in server.requests()[earlier:])) < chosen.nodes:
             if time.monotonic() - began > PATIENCE_S:
                 break
             time.sleep(5.0)
