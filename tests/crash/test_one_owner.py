@@ -51,8 +51,12 @@ def unlink(paths: Iterable[Path]) -> None:
 
 def remove_tree(folder: Path) -> None:
     """As `rm -rf` does, beside those who write there: what goes meanwhile is gone, what comes goes too."""
-    while folder.exists():
+
+    def is_gone() -> bool:
         shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    wait_until(is_gone, what=f"removal of {folder}")
 
 
 def remove_streams(spool: Path) -> None:
