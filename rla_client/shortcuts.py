@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
+
+_NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
 
 
 def init(
@@ -209,7 +211,7 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
     Raises:
         ArgumentError: `values` is not a dict, or `step` is no finite number; nothing is written then.
     """
-    flat = list(_flat(values, ""))
+    flat = _flat(values, "")
     with logger.get_current().lock:  # rows of two threads do not mix
         if step is not None:
             time_step_holder.set_time(step)
@@ -235,16 +237,18 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
         logger.get_current().write_row(plain, step, time.time(), ())
 
 
-def _flat(values: object, prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(values: object, prefix: str) -> list[tuple[str, Any]]:
     if not isinstance(values, Mapping):
         what = type(values).__name__
         message = f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}"
         raise ArgumentError(message)
+    flat: list[tuple[str, Any]] = []
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}/")
+        if type(value) not in _NO_GROUPS and isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{name}/")
         else:
-            yield f"{prefix}{name}", value
+            flat.append((f"{prefix}{name}", value))
+    return flat
 
 
 def to_parameters(config: object) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
     Args:
         data_root: as given; None looks for it from here.
         archived: the runs under arc/ instead.
-        new: a folder that holds none yet will do, for a command that puts runs there.
+        new: for a command that puts runs there: a folder that holds none yet will do, and is made where it is
+            the last of its path that is missing.
 
     Raises:
         NoRunsYetError: it, or its archive, holds nothing yet.
@@ -143,6 +144,8 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
     """
     from rla_client.database.runs import Database
 
+    if new and data_root is not None and data_root.absolute().parent.is_dir() and not data_root.exists():
+        data_root.mkdir()
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
     if not new:
         _check_holds_database(database.data_root)

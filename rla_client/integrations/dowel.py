@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dowel
+import numpy as np
 
 from rla_client import logger
 from rla_client.run.recording import INFO
@@ -45,11 +46,13 @@ class RLAOutput(dowel.LogOutput):
             logger.get_current().log(prefix + data, level=INFO, echo=False)
             return
         self.dump()
-        self._row = dict(data.as_primitive_dict)
-        self._histograms = {
-            key: value for key, value in data.as_dict.items() if isinstance(value, dowel.Histogram)
-        }
-        for key in (*self._row, *self._histograms):
+        for key, value in data.as_dict.items():
+            if isinstance(value, dowel.Histogram):
+                self._histograms[key] = value
+            elif type(value) is float or np.isscalar(value):
+                self._row[key] = value
+            else:
+                continue
             data.mark(key)
 
     def dump(self, step: int | None = None) -> None:
