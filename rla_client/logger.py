@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rla_client.run.current import backup, get_current, info, replace_current, warn
+from rla_client.run.current import backup, copies, get_current, info, warn
+from rla_client.run.current import set_current as set_current  # noqa: PLC0414 - also public here
 from rla_client.run.plain import check_sinks, default_folder, open_plain_run
 from rla_client.run.recording import (
     BACKUP,
@@ -63,16 +64,16 @@ __all__ = [
 
 _READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.run.readers, loaded at first use
 
-_current = get_current()  # a copy: each value of a row needs it
+_current = get_current()  # a copy: each value of a row asks for it
 _plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
 
 
-def set_current(logger: Logger | None) -> Logger:
-    """Make `logger` (None: the one that only prints) the current one; returns the former."""
-    global _current  # noqa: PLW0603 - the one current logger, as in RLA
-    former = _current
-    _current = replace_current(logger)
-    return former
+def _take_current(logger: Logger) -> None:
+    global _current  # noqa: PLW0603 - as above
+    _current = logger
+
+
+copies.append(_take_current)
 
 
 # -- values ------------------------------------------------------------------------------------

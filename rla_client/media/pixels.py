@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rla_client.checkpoint.copy import copy_memory
 from rla_client.contract.errors import ArgumentError
+from rla_client.stream.memcpy import copy_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,13 +18,13 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from rla_client import logger
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import LOG, make_info
 from rla_client.contract.opening import Continuation
 from rla_client.resume import disabled
 from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
 from rla_client.run import run as runs
+from rla_client.run.current import backup, get_current, set_current, warn
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import PARAMETER_KINDS, Item, create_item, parameter_file, write_parameters
 from rla_client.run.ranks import publish
@@ -81,7 +81,7 @@ def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
 def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     setup = data.setup
     run = _new_run(data, item, **({} if chained is None else {"parent": chained.link}))
-    logger.set_current(run.logger)
+    set_current(run.logger)
     bind_recorders(run, item)
     capture_code(data, run, item)
     resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
@@ -104,7 +104,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     end_run(data, "finished", "")
     clear_time()
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
-    logger.set_current(run.logger)
+    set_current(run.logger)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     run.mark("hyper_param", plain_hyper_param(setup.secrets().parameters(setup.hyper_param)))
@@ -222,8 +222,8 @@ def _take_up(data: RunData, chained: Chained) -> None:
 
 
 def _tell_resumed(briefly: str, wholly: str) -> None:
-    logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
-    logger.backup(f"resumed {wholly}")
+    get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
+    backup(f"resumed {wholly}")
 
 
 def end_run(data: RunData, status: str, reason: str) -> None:
@@ -233,8 +233,8 @@ def end_run(data: RunData, status: str, reason: str) -> None:
         return
     if "rla_client.media.jobs" in sys.modules:
         sys.modules["rla_client.media.jobs"].bind(None)
-    if logger.get_current() is run.logger:
-        logger.set_current(None)
+    if get_current() is run.logger:
+        set_current(None)
     run.close(status, reason)
 
 
@@ -297,7 +297,7 @@ def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
     """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
     if setup.resume_mode == "must":
         raise error
-    logger.warn(f"{error}. {then}; resume='must' would have ended here instead")
+    warn(f"{error}. {then}; resume='must' would have ended here instead")
 
 
 def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chained | None]:

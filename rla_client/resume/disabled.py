@@ -10,11 +10,11 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from rla_client import logger
 from rla_client.contract.errors import NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.resume.history import restore, take_parameters
 from rla_client.run import run as runs
+from rla_client.run.current import set_current, warn
 from rla_client.run.data import RunData
 from rla_client.run.disabled import DisabledRun
 from rla_client.run.item import Item
@@ -51,13 +51,13 @@ def _open(data: RunData, meeting: Path | None, *, all_ranks: bool) -> None:
     run.logger.take_parameters = data.add_hyper_param
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
-    logger.set_current(run.logger)
+    set_current(run.logger)
     from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     def results() -> str:
         return stand_in.item().folder(OTHER_RESULTS)
 
-    bind(RecordingTarget(None, None, logger.warn, temporary=results, outside=joins))
+    bind(RecordingTarget(None, None, warn, temporary=results, outside=joins))
 
 
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
@@ -67,7 +67,7 @@ def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     if meeting is not None:
         found = await_resumed(meeting)
         if found is None:
-            logger.warn(
+            warn(
                 "rank 0 did not tell where the run continues, so this rank begins at 0: have rank 0 load "
                 "the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
             )

@@ -11,13 +11,13 @@ import copy
 import os
 from typing import TYPE_CHECKING, Any
 
-from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import (
     HYPARAMETER,
     LOG,
 )
 from rla_client.contract.paths import find_places
+from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import join_arrays, load_arrays, split_arrays, unpack_arrays
 from rla_client.run.data import TIME_STEP_DATA, RunData
 from rla_client.run.item import Item
@@ -77,10 +77,10 @@ def fork(data: RunData, loaded: RunData) -> None:
     places, autostart = find_places(), data.setup.configured()[1].agent.autostart
     late = await_taken_in(places, streams_of(places, source, loaded.run_file), autostart=autostart)
     if late:
-        logger.warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
+        warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
     problem = put_under(source, item, run)
     if problem:
-        logger.warn(f"not all data of {source.index.path} were put under this run: {problem}")
+        warn(f"not all data of {source.index.path} were put under this run: {problem}")
     bind_recorders(run, item)
     parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
     run.mark("parent", parent)
@@ -96,7 +96,7 @@ def _take_custom_data(data: RunData, loaded: RunData) -> None:
         try:
             split_arrays(value, {}, key)
         except ArgumentError as error:
-            logger.warn(f"not taken over: {error}")
+            warn(f"not taken over: {error}")
             continue
         data.custom_data[key] = copy.deepcopy(value)
 
@@ -107,7 +107,7 @@ def take_parameters(data: RunData, stored: dict[str, Any]) -> None:
 
     data.setup.hyper_param, lacking = taken_over(stored, {})
     if lacking:
-        logger.warn(f"hyper-parameters of the earlier run are {lacking}")
+        warn(f"hyper-parameters of the earlier run are {lacking}")
 
 
 def changes_since(data: RunData, item: Item) -> dict[str, tuple[Any, Any]]:
@@ -124,12 +124,12 @@ def tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int |
         return
     from rla_client.resume import parameters  # noqa: PLC0415
 
-    logger.warn(parameters.tell_changes(changed))
+    warn(parameters.tell_changes(changed))
     shown = data.setup.secrets().parameters(data.setup.hyper_param)
     try:
         name, content = parameters.keep_changes(item, shown, changed, step)
     except OSError as error:
-        logger.warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
+        warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
         return
     for kind in (LOG, HYPARAMETER):
         run.file(kind, name, content)
@@ -141,7 +141,7 @@ def restore(data: RunData, state: dict[str, Any], step: int | None, item: Item) 
     data.resume_state = state
     time_step_holder.set_time(state.get("time_step", step or 0))
     if "logger" in state:
-        logger.get_current().restore_memory(state["logger"])
+        get_current().restore_memory(state["logger"])
     arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
     data.custom_data = join_arrays(state.get("custom_data", {}), arrays)
     if step is not None:

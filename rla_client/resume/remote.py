@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_client import logger
 from rla_client.checkpoint.files import list_checkpoints
 from rla_client.config.schema import Config
 from rla_client.contract.errors import FetchError, StillWrittenError
@@ -27,6 +26,7 @@ from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER, RunIndex
 from rla_client.resume.find import read_run_file
 from rla_client.resume.resume import read_marks
+from rla_client.run.current import warn
 from rla_client.run.item import Item
 from rla_client.run.state import read_resume_state
 from rla_client.stream.fetch import ask_agent, fetch_timeout_s
@@ -96,7 +96,7 @@ def find_elsewhere(
             if known is None
             else "The run that is here continues"
         )
-        logger.warn(f"{error}. {then}")
+        warn(f"{error}. {then}")
         return None
     return None if answer.get("index") is None else _chained(absolute, table, answer)
 

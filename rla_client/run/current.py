@@ -1,9 +1,8 @@
-"""The current logger: what `rla_client.logger` writes to, and what else says something of a run.
-
-`rla_client.logger` keeps a copy of it for its own functions, so `set_current` is called there only.
-"""
+"""The current logger: what `rla_client.logger` writes to, and what else says something of a run."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from rla_client.run.recording import BACKUP, INFO, WARN, Logger
 from rla_client.run.run import joined_logger
@@ -15,6 +14,7 @@ _DEFAULT.reminder = (
     "or exp_manager.configure(...) and exp_manager.log_files_gen()"
 )
 _current = joined_logger() or _DEFAULT
+copies: list[Callable[[Logger], None]] = []  # who keeps a copy of it is told of each change
 
 
 def get_current() -> Logger:
@@ -22,11 +22,13 @@ def get_current() -> Logger:
     return _current
 
 
-def replace_current(logger: Logger | None) -> Logger:
-    """Make `logger` (None: the one that only prints) the current one; returns it."""
-    global _current  # noqa: PLW0603 - the one current logger, as in RLA
-    _current = logger or _DEFAULT
-    return _current
+def set_current(logger: Logger | None) -> Logger:
+    """Make `logger` (None: the one that only prints) the current one; returns the former."""
+    global _current
+    former, _current = _current, logger or _DEFAULT
+    for take in copies:
+        take(_current)
+    return former
 
 
 def info(*args: object) -> None:

@@ -49,11 +49,11 @@ from rla_client.contract.arena import (
     stream_key,
 )
 from rla_client.contract.mapping import MADV_POPULATE_WRITE, Mapping, create_mapped, read_briefly
+from rla_client.stream.memcpy import wait_for_copies
 
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
 SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
-before_unmap: list[Callable[[], None]] = []  # what else may still write to an arena is waited for here
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
@@ -140,8 +140,7 @@ class Arena:
         if unlink:
             with suppress(OSError):
                 os.unlink(os.path.join(ARENA_FOLDER, self.name))
-        for wait in before_unmap:
-            wait()
+        wait_for_copies()
         if self.on_close is not None:
             self.on_close()
         self.closed = True  # from here on nobody reads the memory
