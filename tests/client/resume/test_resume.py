@@ -101,7 +101,7 @@ def test_allow_begins_anew_where_no_agent_is_to_be_had_and_must_says_so(
 ) -> None:
     stop_autostart(places)
     warned: list[str] = []
-    monkeypatch.setattr(logger, "warn", warned.append)
+    monkeypatch.setattr("rla_client.resume.begin.warn", warned.append)
     waiting = SegmentWriter(places.spool, lambda _number, _rows: b"")
     waiting.close()
     run_file(tmp_path, "2026/01/02/03-04-05-000006_noip_&", streams=[waiting.name])
