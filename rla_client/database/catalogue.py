@@ -55,11 +55,12 @@ COLUMNS = (
 _HEAVY = ("hyper", "metrics", "told")
 _EMPTY = (None, "[]")
 _NO_LOG = "no log"
+_DAY = len("YYYY/MM/DD")
 _NOT_CONTINUED = (
     "NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.table_name = runs.table_name "
     "AND later.parent = runs.idx AND later.parent <> '')"
 )
-_ALL_RUNS = "SELECT table_name, idx, signature, state, kinds FROM runs"
+_ALL_RUNS = "SELECT table_name, idx, signature, state FROM runs"
 _ONE_RUN = _ALL_RUNS + " WHERE table_name = ? AND idx = ?"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
@@ -115,7 +116,7 @@ class Catalogue:
         """
         self.refresh_names(now_ns)
         settled, changed = self._read_changed(self._db.execute(_ALL_RUNS), now_ns, progress)
-        return settled + [row[:4] for run in changed for row in self._db.execute(_ONE_RUN, run)]
+        return settled + [row for run in changed for row in self._db.execute(_ONE_RUN, run)]
 
     def refresh_newest(
         self,
@@ -204,19 +205,19 @@ class Catalogue:
         )
 
     def _read_changed(
-        self, runs: Iterable[tuple[str, str, str, str | None, str]], now_ns: int, progress: Progress | None
+        self, runs: Iterable[Signed], now_ns: int, progress: Progress | None
     ) -> tuple[list[Signed], list[tuple[str, str]]]:
         """Read those runs of `_ALL_RUNS` again whose signature changed; the others, and which these are."""
         settled: list[Signed] = []
         changed = []
         with Signatures(self._root, now_ns) as signatures:
-            for table, index, signature, state, kinds in runs:
-                current = signatures.of(table, index)
-                if current == signature and signature:
-                    settled.append((table, index, signature, state))
+            for run in runs:
+                current = signatures.of(run[0], run[1])
+                if current and current == run[2]:
+                    settled.append(run)
                 else:
-                    changed.append((table, index, current, kinds))
-        todo = self._take_seed(changed)
+                    changed.append((run[0], run[1], current))
+        todo = self._take_seed([(*run, self._kinds(*run[:2])) for run in changed])
         for start in range(0, len(todo), COMMIT_EVERY):
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
@@ -227,7 +228,12 @@ class Catalogue:
                     for table, index, signature, kinds in batch
                 ]
             )
-        return settled, [entry[:2] for entry in changed]
+        return settled, [run[:2] for run in changed]
+
+    def _kinds(self, table: str, index: str) -> str:
+        query = "SELECT kinds FROM runs WHERE table_name = ? AND idx = ?"
+        found = self._db.execute(query, (table, index)).fetchone()
+        return "" if found is None else str(found[0])
 
     def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
         """Those of the runs to read that have still to be read."""
@@ -344,8 +350,8 @@ class Signatures:
 
     def __init__(self, root: Path, now_ns: int) -> None:
         self._root = root
-        self._now_ns = now_ns
-        self._day: tuple[str, str] | None = None
+        self._settled_ns = now_ns - RACY_NS
+        self._table = self._day = ""
         self._folder = -1  # of that day: a path relative to it is resolved in half the time
 
     def __enter__(self) -> Self:
@@ -359,32 +365,33 @@ class Signatures:
             os.close(self._folder)
             self._folder = -1
 
+    def _open(self, table: str, day: str) -> None:
+        self._close()
+        self._table, self._day = table, day
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
+
     def of(self, table: str, index: str) -> str:
-        """The signature of one run; empty when it cannot be told yet."""
-        day, _, name = index.rpartition("/")
-        if self._day != (table, day):
-            self._close()
-            self._day = (table, day)
-            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
-        if self._folder < 0:
+        """The signature of one run; empty when it cannot be told yet. Done 100,000 times at a look."""
+        if index[:_DAY] != self._day or table != self._table:
+            self._open(table, index[:_DAY])
+        name, folder, settled_ns = index[_DAY + 1 :], self._folder, self._settled_ns
+        if folder < 0:
             return _NO_LOG
-        try:  # no suppress(): this is done 100,000 times
-            newest = os.stat(name, dir_fd=self._folder).st_mtime_ns
-        except (FileNotFoundError, NotADirectoryError):
-            return _NO_LOG
-        text = str(newest)
         try:
-            csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
+            mtime_ns = os.stat(name, dir_fd=folder).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
-            pass
+            return _NO_LOG
+        try:
+            csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return "" if mtime_ns >= settled_ns else str(mtime_ns)
         except PermissionError:  # the run's folder is not for us, until it is
             return ""
-        else:
-            mtime, ctime = csv.st_mtime_ns, csv.st_ctime_ns
-            text = f"{text},{csv.st_ino},{csv.st_size},{mtime},{ctime}"
-            newest = max(newest, mtime, ctime)
-        return "" if self._now_ns - newest <= RACY_NS else text
+        csv_ns, changed_ns = csv.st_mtime_ns, csv.st_ctime_ns
+        if mtime_ns >= settled_ns or csv_ns >= settled_ns or changed_ns >= settled_ns:
+            return ""
+        return f"{mtime_ns},{csv.st_ino},{csv.st_size},{csv_ns},{changed_ns}"
 
 
 def _condition(
