@@ -3,8 +3,8 @@
 It is never the truth. It lies in the state folder under a hash of the data root's path, is
 rebuilt whenever it is missing, broken or of another version, and every use first refreshes it:
 
-- A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's mtime is as noted has the same runs; other
-  days are listed again, over all kinds.
+- A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
+  its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
 - A *run* whose signature (mtime of its log folder; inode, size, mtime and ctime of progress.csv)
   is as noted has the same row; others are read again. The ctime makes a CSV that was cut and
   grew back to its old size differ.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-VERSION = 7
+VERSION = 8
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
@@ -63,7 +63,7 @@ _NOT_CONTINUED = (
 _ALL_RUNS = "SELECT table_name, idx, signature, state FROM runs"
 _ONE_RUN = _ALL_RUNS + " WHERE table_name = ? AND idx = ?"
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
+CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, stamp_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
@@ -142,9 +142,9 @@ class Catalogue:
         """Know which runs there are, without looking into those that were known."""
         found = dict(self._scan_days())
         known = {
-            (kind, table, day): mtime
-            for kind, table, day, mtime in self._db.execute(
-                "SELECT kind, table_name, day, mtime_ns FROM days"
+            (kind, table, day): stamp
+            for kind, table, day, stamp in self._db.execute(
+                "SELECT kind, table_name, day, stamp_ns FROM days"
             )
         }
         changed = {key[1:] for key in found.keys() | known.keys() if found.get(key) != known.get(key)}
@@ -163,8 +163,8 @@ class Catalogue:
             for table in find_tables(self._root, (kind,)):
                 for day in find_days(self._root, kind, table):
                     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                        found = os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
-                        yield (kind, table, day), found
+                        found = os.stat(f"{self._root}/{kind}/{table}/{day}")
+                        yield (kind, table, day), max(found.st_mtime_ns, found.st_ctime_ns)
 
     def _list_day(self, table: str, day: str, closed: list[str]) -> None:
         kinds: dict[str, list[str]] = {}
@@ -198,9 +198,9 @@ class Catalogue:
         self._db.executemany(
             "INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?)",
             [
-                (*key, mtime if now_ns - mtime > RACY_NS else -1)
-                for key, mtime in found.items()
-                if known.get(key) != mtime
+                (*key, stamp if now_ns - stamp > RACY_NS else -1)
+                for key, stamp in found.items()
+                if known.get(key) != stamp
             ],
         )
 

@@ -10,13 +10,16 @@ import pty
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.spooled import stop_autostart
+from support.waiting import wait_until
 
 from rla_client.contract.paths import find_places
+from rla_client.database.catalogue import RACY_NS
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -179,8 +182,9 @@ def test_what_others_keep_to_themselves_does_not_hide_the_rest(root: Path, make_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("below", ["2026", "2026/11", "2026/11/21"])
-def test_a_closed_day_is_told_of_at_each_look(root: Path, make_run: MakeRun, below: str) -> None:
+def test_a_closed_day_is_told_of_at_each_look(root: Path, make_run: MakeRun, below: str, known: bool) -> None:
     for number, table in enumerate(("open", "closed")):
         make_run(number=number, table=table, kinds=("log",))
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
@@ -192,6 +196,9 @@ def test_a_closed_day_is_told_of_at_each_look(root: Path, make_run: MakeRun, bel
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         return [row["table"] for row in json.loads(done.stdout)], done.stderr
 
+    if known:  # the catalogue keeps what it has seen of a day that has rested so long
+        rested = folder.stat().st_ctime_ns + RACY_NS
+        wait_until(lambda: time.time_ns() > rested, 10, "the day at rest")
     assert sorted(tables()[0]) == ["closed", "open"]
     folder.chmod(0)
     try:
