@@ -402,7 +402,8 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
 
 def _thinned(places: NDArray[np.intp]) -> NDArray[np.intp]:
     """At most `MAX_MARKS` of them, evenly, the last among them."""
-    return places[np.linspace(0, len(places) - 1, min(len(places), MAX_MARKS)).astype(int)]
+    at = np.linspace(0, len(places) - 1, min(len(places), MAX_MARKS)).astype(int)
+    return np.asarray(places[at])
 
 
 def _grouped(

@@ -109,7 +109,8 @@ class Panel {
     this.chart = null;
     fill(this.box);
     const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs have no ${head.metric}` : "";
-    this.said.textContent = head.curves.length ? [head.said, lacking].filter(Boolean).join("; ") : `none of these runs has numbers for ${[...new Set([head.metric, head.x])].filter(Boolean).join(" and ")}`;
+    const below = logY && !head.options && this.base.slice(1).some((ys) => ys.some((y) => y !== null && y <= 0)) ? "values of 0 and below are left out: log y" : "";
+    this.said.textContent = head.curves.length ? [head.said, lacking, below].filter(Boolean).join("; ") : `none of these runs has numbers for ${[...new Set([head.metric, head.x])].filter(Boolean).join(" and ")}`;
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
       width: this.box.clientWidth, height: HEIGHT, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
@@ -268,7 +269,7 @@ export class Panels {
   /** Runs have more rows: they may have more metrics. */
   async learn() {
     const counts = await ask("metrics", { numbers: this.numbers });
-    for (const panel of this.panels.values()) if (counts[panel.key] > this.counts?.[panel.key]) panel.change();  // it knows no curve of that run
+    for (const panel of this.panels.values()) if (this.counts && counts[panel.key] !== this.counts[panel.key]) panel.change();  // other runs have it
     this.counts = counts;
     const found = Object.keys(counts).filter((name) => !CLOCKS.includes(name));
     if (found.join("\n") === (this.metrics ?? []).join("\n")) return;

@@ -355,6 +355,7 @@ def test_logarithmic_axes(page_server: Serve, root: Path, page: Page) -> None:
     page.check("input[name=logY]")
     view.until("return", "chart.plot.scales.y.distr === 3")
     assert view.curve("return", 0) == ([10, 100, 1000], [1, 10, 100])
+    assert "values of 0 and below are left out" in view.panel("return").inner_text()
     page.check("input[name=logX]")
     view.until("return", "chart.plot.scales.x.distr === 3")
     assert view.curve("return", 0) == ([10, 100, 1000], [1, 10, 100])
@@ -362,6 +363,7 @@ def test_logarithmic_axes(page_server: Serve, root: Path, page: Page) -> None:
     page.uncheck("input[name=logY]")
     view.until("return", "chart.plot.scales.y.distr === 1")
     assert view.curve("return", 0) == ([1, 10, 100, 1000], [0, 1, 10, 100])
+    assert "left out" not in view.panel("return").inner_text()
     page.uncheck("input[name=logX]")
     view.until("return", "chart.plot.scales.x.distr === 1 && chart.data[0].length === 5")
 
@@ -688,6 +690,9 @@ def test_a_metric_that_a_run_has_later_than_others_appears(
     wider.replace(table)
     view.shown("eval", 2)
     assert view.curve("eval", view.number_of(live.index)) == ([3], [77])
+    table.unlink()
+    view.shown("eval", 1)
+    view.shown("return", 1)
 
 
 @slow
@@ -779,10 +784,15 @@ def test_a_connection_that_died_silently_is_made_anew(page_server: Serve, root: 
     view.shown("return", 1)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/live" in request.url else None)
+
+    def asked_later() -> bool:
+        page.clock.fast_forward(4_000)
+        return bool(asked)
+
     server.process.send_signal(signal.SIGSTOP)
     try:
         page.clock.fast_forward(60_000)
-        wait_until(lambda: page.clock.fast_forward(4_000) or asked)
+        wait_until(asked_later)
     finally:
         server.process.send_signal(signal.SIGCONT)
     last = live.append(99.0)
