@@ -227,7 +227,7 @@ class TopApp(App[None]):
         run = (record.table, record.index)
         mark = LETTERS[self._marked.index(run)] if run in self._marked[:MAX_CURVES] else ""
         metric = self._metric or record.likely
-        value = record.metrics.get(metric) if self._metric else record.likely_value
+        value = self._value(record)
         tracked = " ".join(f"{name}={text}" for name, text in record.tracked.items())
         return (
             mark,
@@ -240,14 +240,20 @@ class TopApp(App[None]):
             duration_text(record.duration_s) or "" if record.duration_s is not None else "",
         )
 
+    def _value(self, record: Record) -> object:
+        """The last value of the metric that the list shows."""
+        return record.metrics.get(self._metric) if self._metric else record.likely_value
+
     def _sort_key(self, record: Record) -> tuple[Any, ...]:
         if self._sort == "live":
             return (0,)  # as the source orders them
         if self._sort == "table":
             return (record.table, -record.opened)
-        values = {"step": record.time_step, "took": record.duration_s, "value": record.likely_value}
+        values = {"step": record.time_step, "took": record.duration_s, "value": self._value(record)}
         value = values[self._sort]
-        return (value is None or value != value, -(value or 0.0))  # noqa: PLR0124 - nan last
+        if not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - texts and nan last
+            return (True, 0.0)
+        return (False, -value)
 
     def _curves_text(
         self, found: tuple[str, list[tuple[RunName, Points]]] | None, width: int, height: int
@@ -323,7 +329,7 @@ class TopApp(App[None]):
         if isinstance(self.focused, Input):
             self.focused.insert_text_at_cursor(" ")
             return
-        run = self._highlighted()
+        run = None if isinstance(self.screen, Choose) else self._highlighted()
         if run is not None:
             (self._marked.remove if run in self._marked else self._marked.append)(run)
             self._look()

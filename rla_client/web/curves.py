@@ -12,7 +12,7 @@ NaN and infinite values are no points. They go beside the curve as *marks* (x an
 kind a bucket, with their number.
 
 **Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON padded to 8 bytes; then x
-as float64; then each series as float32, or float64 where float32 cannot hold it (`wide`). A series of a band
+as float64; then each series as float32, or float64 where that would be seen (`wide`). A series of a band
 is its centre, followed by its low and high edge. NaN stands where a series has no point.
 """
 
@@ -62,7 +62,9 @@ IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it ta
 AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
-FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
+FLOAT32 = (1e-37, float(1 << 24))  # sizes that it holds with all the digits that are shown
+FLOAT32_ROUNDS = 2.0**-24  # of a value, at most
+SHOWN_STEPS = 4096  # of a curve's height: what float32 rounds away is less than one of them
 _HEAD = struct.Struct("<II")
 
 
@@ -135,8 +137,7 @@ def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
     """See the module's text."""
     wide = False
     for one in series:
-        sizes = np.abs(one[np.isfinite(one) & (one != 0)])
-        wide = wide or (sizes.size > 0 and (sizes.max() > FLOAT32[1] or sizes.min() < FLOAT32[0]))
+        wide = wide or _needs_float64(one[np.isfinite(one)])
     head = {**head, "points": len(xs), "series": len(series), "wide": bool(wide)}
     text = json.dumps(head, allow_nan=False).encode()
     kind = "<f8" if wide else "<f4"
@@ -148,6 +149,16 @@ def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
             *(one.astype(kind).tobytes() for one in series),
         ]
     )
+
+
+def _needs_float64(ys: Array) -> bool:
+    """Whether float32 would change digits of some values, or their curve: one that varies little."""
+    sizes = np.abs(ys[ys != 0])
+    if not sizes.size:
+        return False
+    if sizes.max() > FLOAT32[1] or sizes.min() < FLOAT32[0]:
+        return True
+    return bool(0 < np.ptp(ys) < sizes.max() * FLOAT32_ROUNDS * SHOWN_STEPS)
 
 
 def _number(asked: dict[str, Any], name: str, default: float) -> float:
@@ -330,8 +341,14 @@ def _shared(parts: Sequence[Curve], most: int) -> Array | None:
         xs = np.concatenate([curve.xs for curve in parts])
     else:
         return None
-    xs = np.unique(xs)
+    xs = _with_marks(np.unique(xs), parts)
     return xs if len(xs) <= most else None
+
+
+def _with_marks(xs: Array, parts: Sequence[Curve]) -> Array:
+    """Ascending x, and where marks lie beyond them the outermost of these: the axis goes as far."""
+    ends = [end(curve.odd[0]) for curve in parts if curve.odd.size for end in (np.min, np.max)]
+    return np.unique(np.append(xs, [x for x in ends if not xs.size or not xs[0] <= x <= xs[-1]]))
 
 
 def _on(xs: Array, curve: Curve) -> Array:
@@ -379,8 +396,14 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
     counts = {name: int(np.sum(kinds == kind)) for kind, name in names.items()}
     return {
         "odd": {name: count for name, count in counts.items() if count},
-        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in np.sort(first)[:MAX_MARKS]],
+        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in _thinned(np.sort(first))],
     }
+
+
+def _thinned(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """At most `MAX_MARKS` of them, evenly, the last among them."""
+    at = np.linspace(0, len(places) - 1, min(len(places), MAX_MARKS)).astype(int)
+    return np.asarray(places[at])
 
 
 def _grouped(

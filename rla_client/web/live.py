@@ -5,7 +5,7 @@ tables of those that may grow are stat'ed, and of one that did, the rows behind 
 costs what is new, not what is there. Events:
 
     rows     {"number", "from", "x": […], "y": {metric: […]}}: new rows; null where nothing was recorded
-    anew     {"number"}: rows that the page has were taken back, or belong to a chain; it asks again
+    anew     {"number"}: rows that it has were taken back, have another x, or are of a chain; it asks again
     version  {"version"}: the list of runs changed; it asks for those since the version that it has
     alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
 """
@@ -124,7 +124,7 @@ class Watcher:
                 continue
             before = self._cursors[metric][number]
             self._cursors[metric][number] = len(ys)
-            if len(ys) < before or len(ys) - before > MAX_ROWS:
+            if len(ys) < before or len(ys) - before > MAX_ROWS or self._renumbered(table, before):
                 yield "anew", {"number": number}
                 return
             if len(ys) > before:
@@ -134,6 +134,13 @@ class Watcher:
                 same["y"][metric] = _plain(ys[before:])
         for data in news.values():
             yield "rows", data
+
+    def _renumbered(self, table: Mapping[str, NDArray[np.float64]], before: int) -> bool:
+        """Whether rows that the page has at their numbers have a time-step now: the first that is not 0."""
+        steps = table.get(TIME_STEP)
+        if self._x != TIME_STEP or steps is None or before < 2:  # noqa: PLR2004 - row 0 has time-step 0
+            return False
+        return bool(steps.any() and not steps[:before].any())
 
     def _table(self, entry: Entry, metrics: list[str]) -> dict[str, NDArray[np.float64]]:
         names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]

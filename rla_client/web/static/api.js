@@ -1,9 +1,10 @@
 // Talking to the server: the token, questions and answers, and the stream of what is new.
 
-import { memory } from "./dom.js";
+import { later, memory } from "./dom.js";
 import { decode } from "./numbers.js";
 
 const KEY = "rla-token";
+const SILENT_MS = 45_000;  // of a stream that says something every 15 s: its connection is dead
 export const offline = false;  // `offline.js` is this module of a file that needs no server
 
 function findToken() {
@@ -16,6 +17,7 @@ function findToken() {
 }
 
 const token = findToken();
+let lost = false;  // the server did not answer
 
 /** What the server said instead of an answer, in its words. */
 export class Refused extends Error {
@@ -33,8 +35,10 @@ async function post(name, body, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    lost = true;
     throw new Refused("the server does not answer; is `rla web` still running?", 0);
   }
+  if (lost) { lost = false; window.dispatchEvent(new Event("answered")); }
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
     throw new Refused(said.error ?? `the server answered ${answer.status}`, answer.status);
@@ -63,8 +67,10 @@ export function fileUrl(name, query) {
  */
 export async function stream(name, body, onEvent, signal) {
   const reader = (await post(name, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  const silent = later(() => reader.cancel().catch(() => {}), SILENT_MS);
   let rest = "";
   for (;;) {
+    silent();
     const { value, done } = await reader.read();
     if (done) return;
     const parts = (rest + value).split("\n\n");

@@ -100,7 +100,7 @@ export class Chart {
         focus: { prox: NEAR }, points: { show: false }, bind: { dblclick: () => null },
       },
       scales: {
-        x: { time: false, distr: logX ? 3 : 1, range: range ? () => range : options.xTicks && !logX ? (_, low, high) => padded(low, high) : undefined },
+        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => padded(low, high) : undefined },
         y: { distr: logY ? 3 : 1, range: logY ? undefined : (_, low, high) => yRange(low, high) },
       },
       axes: this.axes(),

@@ -20,7 +20,7 @@ export function codeTab({ path, body, signal, query, save }) {
     PARTS[name][1]({ path, area, signal, query, save });
   }
   fill(body, h("div", { class: "strip" }, buttons), area);
-  choose(query.get("code") in PARTS ? query.get("code") : "files");
+  choose(Object.hasOwn(PARTS, query.get("code")) ? query.get("code") : "files");
 }
 
 // -- files ------------------------------------------------------------------------------------------

@@ -61,9 +61,9 @@ function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-/** The `rla plot` command that draws what a panel shows; `what`: metric, x, group, band, smooth, range, runs, where, root. */
+/** The `rla plot` command that draws what a panel shows; `what`: metric, x, group, band, smooth, range, runs, where, roots. */
 export function toCommand(what) {
-  const options = [["data-root", what.root]];
+  const options = [["data-root", what.roots[0]]];
   if (what.where) options.push(["where", what.where]);
   for (const run of what.runs ?? []) options.push(["run", run]);
   if (!what.group || what.group.length) options.push(["group", what.group ? what.group.join(",") : "index"]);
@@ -71,7 +71,7 @@ export function toCommand(what) {
   if (what.smooth > 0) options.push(["smooth", what.smooth]);
   if (what.x !== "time-step") options.push(["x", what.x]);
   if (what.range) options.push(["bound", what.range[1]]);
-  const lost = [["elapsed", "row"].includes(what.x) ? `x is not a column: ${what.x}` : "", what.range ? "the lower end of the zoom" : "", what.logX || what.logY ? "logarithmic axes" : ""].filter(Boolean);
+  const lost = [what.roots.length > 1 ? `the runs of ${what.roots.slice(1).join(", ")}` : "", ["elapsed", "row"].includes(what.x) ? `x is not a column: ${what.x}` : "", what.range ? "the lower end of the zoom" : "", what.logX || what.logY ? "logarithmic axes" : ""].filter(Boolean);
   const words = options.map(([name, value]) => `--${name}=${value}`);  // a name or value may begin with a dash
   return `rla plot ${words.map(quoted).join(" ")} -- ${quoted(what.metric)}${lost.length ? `  # without: ${lost.join(", ")}` : ""}`;
 }

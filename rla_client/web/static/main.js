@@ -74,5 +74,6 @@ document.getElementById("theme").addEventListener("click", () => {
   window.dispatchEvent(new Event("themechange"));
 });
 document.getElementById("keys").addEventListener("click", showKeys);
+window.addEventListener("answered", () => tell(""));  // again, after it was said that nobody does
 window.addEventListener("hashchange", show);
 show();

@@ -29,7 +29,7 @@ class Panel {
     this.stale = true;
     this.chart = null;
     this.head = null;
-    this.new = new Map();  // run → [[x, y], …] since the last answer
+    this.new = new Map();  // run → [[x, y], …] since the last answer; y that is not finite as text
     const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
     this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
     this.legend = h("div", { class: "legend", role: "group", "aria-label": "Curves" });
@@ -37,8 +37,7 @@ class Panel {
     const { title, key } = this;
     const curves = this.question === "curves" && !offline;
     const button = (text, name, onclick, props = {}) => h("button", { type: "button", title: name, "aria-label": name, onclick, ...props }, text);
-    this.node = h(
-      "section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
+    this.node = h("section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
       h("header", {}, h("h3", { title }, title), h("span", { class: "buttons" },
         ["PNG", "SVG", curves && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),
         curves && button("⌘", "Command line", () => panels.page.showCommand(toCommand({ ...panels.page.described(), metric: key }))),
@@ -99,19 +98,19 @@ class Panel {
 
   curves() {
     return this.head.curves.map((curve) => (
-      { ...this.panels.describe(curve), marks: [...(curve.marks ?? []), ...(this.marks?.get(curve.number) ?? [])], odd: curve.odd }));
+      { ...this.panels.describe(curve), marks: [...(curve.marks ?? []), ...(this.new.get(curve.number) ?? []).filter(([, y]) => typeof y === "string")], odd: curve.odd }));
   }
 
   show() {
     const { head } = this;
     const { logX, logY, zoom: range } = this.panels.settings;
-    this.marks = new Map();
     const curves = this.curves();
     this.chart?.close();
     this.chart = null;
     fill(this.box);
     const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs have no ${head.metric}` : "";
-    this.said.textContent = head.curves.length ? [head.said, lacking].filter(Boolean).join("; ") : "none of these runs has numbers for it";
+    const below = logY && !head.options && this.base.slice(1).some((ys) => ys.some((y) => y !== null && y <= 0)) ? "values of 0 and below are left out: log y" : "";
+    this.said.textContent = head.curves.length ? [head.said, lacking, below].filter(Boolean).join("; ") : `none of these runs has numbers for ${[...new Set([head.metric, head.x])].filter(Boolean).join(" and ")}`;
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
       width: this.box.clientWidth, height: HEIGHT, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
@@ -140,8 +139,10 @@ class Panel {
     const by = { ArrowLeft: [-STEP, -STEP], ArrowRight: [STEP, STEP], "+": [STEP, -STEP], "-": [-STEP, STEP] }[event.key];
     if (!by || !this.chart || this.question !== "curves") return;
     event.preventDefault();
+    const [to, from] = this.panels.settings.logX ? [Math.log, Math.exp] : [Number, Number];
     const { min, max } = this.chart.plot.scales.x;
-    this.zoom([min + by[0] * (max - min), max + by[1] * (max - min)]);
+    const [low, high] = [to(min), to(max)];
+    this.zoom([from(low + by[0] * (high - low)), from(high + by[1] * (high - low))]);
   }
 
   /** New rows of one run. */
@@ -157,12 +158,7 @@ class Panel {
     if (this.asked.smooth > 0 || this.asked.range) { this.soon(); return; }
     const points = this.new.get(number) ?? [];
     for (let at = skip; at < xs.length; at += 1) {
-      if (typeof xs[at] !== "number" || ys[at] === null) continue;
-      if (typeof ys[at] === "number") points.push([xs[at], ys[at]]);
-      else {
-        const kind = ys[at].includes("nan") ? "nan" : ys[at];
-        this.marks.set(number, [...(this.marks.get(number) ?? []), [xs[at], kind]]);
-      }
+      if (typeof xs[at] === "number" && ys[at] !== null) points.push([xs[at], ys[at]]);
     }
     this.new.set(number, points);
     this.draw();
@@ -183,7 +179,7 @@ class Panel {
     })];
     for (const [number, points] of this.new) {
       if (!places.has(number)) continue;
-      for (const [x, y] of points) data[places.get(number)][at.get(x)] = y;
+      for (const [x, y] of points) if (typeof y === "number") data[places.get(number)][at.get(x)] = y;
     }
     this.chart.update(data, this.curves());
     this.panels.painted();
@@ -261,6 +257,7 @@ export class Panels {
     if (tab === "parameters") this.weights = await ask("importance", { runs: this.numbers, metric: target || this.page.likely() || "" });
     else if (key !== this.key) {
       const likely = this.page.likely();
+      this.counts = null;
       if (!this.metrics && likely) { this.metrics = [likely]; this.layout(); }  // the first curve need not wait for the others
       await this.learn();
     }
@@ -271,7 +268,10 @@ export class Panels {
 
   /** Runs have more rows: they may have more metrics. */
   async learn() {
-    const found = Object.keys(await ask("metrics", { numbers: this.numbers })).filter((name) => !CLOCKS.includes(name));
+    const counts = await ask("metrics", { numbers: this.numbers });
+    for (const panel of this.panels.values()) if (this.counts && counts[panel.key] !== this.counts[panel.key]) panel.change();  // other runs have it
+    this.counts = counts;
+    const found = Object.keys(counts).filter((name) => !CLOCKS.includes(name));
     if (found.join("\n") === (this.metrics ?? []).join("\n")) return;
     this.metrics = found;
     whenFree(this, () => this.layout());

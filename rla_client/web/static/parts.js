@@ -93,7 +93,8 @@ export function nearest(files, step) {
 }
 
 /** A slider over steps: {node, step(), set(step), change(steps)}; `onStep(step)` at each move. */
-export function slider(steps, onStep, label) {
+export function slider(first, onStep, label) {
+  let steps = [];
   let timer = 0;
   const shown = h("output", { class: "mono" });
   const range = h("input", { type: "range", min: "0", "aria-label": label, oninput: moved });
@@ -134,8 +135,6 @@ export function slider(steps, onStep, label) {
     range.value = place < 0 ? steps.length - 1 : place;
     say();
   }
-  const first = steps;
-  steps = [];
   change(first);
   return { node, step: current, set, change };
 }

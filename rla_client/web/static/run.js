@@ -241,7 +241,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
     const begun = performance.now();
     const next = await ask("media", { run: path }, signal);
     cost = performance.now() - begun;
-    if (found && next.count === found.count) return;
+    if (found && next.count === found.count && JSON.stringify(next.groups) === JSON.stringify(found.groups)) return;
     found = next;
     build();
   }

@@ -158,12 +158,11 @@ class Runs {
     try {
       while (this.told > this.store.version) {
         this.told = 0;  // until it tells of another one
-        const before = new Map(this.drawn().map((row) => [row.number, row.metric]));
+        const before = new Set(this.drawn().map((row) => row.number));
         if (!await this.store.refresh()) continue;
         await this.apply(false);
         const now = this.drawn();
         if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") { this.panels.ask(); continue; }
-        if (now.some((row) => row.metric && !before.get(row.number))) this.panels.change();  // first rows: no panel knows its curve
         await this.panels.learn();
       }
     } finally { this.refreshing = false; }
@@ -248,7 +247,7 @@ class Runs {
     return {
       ...this.settings, group: this.group, range: this.settings.zoom,
       where: whole ? this.settings.where : "", runs: whole ? [] : rows.map((row) => row.index.slice(0, 26)),
-      root: this.store.databases[rows[0]?.place ?? 0],
+      roots: (rows.length ? [...new Set(rows.map((row) => row.place))] : [0]).map((place) => this.store.databases[place]),
     };
   }
 

@@ -8,7 +8,6 @@ const ROW = 26;  // pixels; the style sheet has the same
 const BESIDE = 12;  // rows that are made above and below those that are seen
 const CH = 7.6;  // pixels a character, about
 const SAMPLED = 300;  // rows that a column's width is taken from
-const HEADS = { run: "run", took: "took", step: "step" };
 
 function cellText(name, value) {
   if (name === "took") return durationText(value);
@@ -77,7 +76,7 @@ export class Table {
         "aria-sort": sort.name === name ? (sort.down ? "descending" : "ascending") : "none",
         onclick: () => this.view.setSort(name),
         onkeydown: (event) => { if (event.key === "Enter") this.view.setSort(name); },
-      }, HEADS[name] ?? name, sort.name === name ? (sort.down ? " ↓" : " ↑") : "")),
+      }, name, sort.name === name ? (sort.down ? " ↓" : " ↑") : "")),
     );
   }
 
@@ -100,15 +99,12 @@ export class Table {
     const hidden = view.hidden.has(row.number);
     const drawn = view.isDrawn(row);
     const name = cellText("run", view.store.value(row, "run"));
-    return h(
-      "div",
-      {
-        class: `row${view.chosen.has(row.number) ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`,
-        role: "row", dataset: { number: row.number }, "aria-rowindex": String(place + 2), "aria-selected": String(view.chosen.has(row.number)),
-        onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
-      },
-      h(
-        "div", { class: "cell tools" },
+    return h("div", {
+      class: `row${view.chosen.has(row.number) ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`,
+      role: "row", dataset: { number: row.number }, "aria-rowindex": String(place + 2), "aria-selected": String(view.chosen.has(row.number)),
+      onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
+    },
+      h("div", { class: "cell tools" },
         h("input", {
           type: "checkbox", class: "choose", checked: view.chosen.has(row.number), "aria-label": `Select ${name}`,
           onclick: (event) => { view.toggle(row, "chosen", event.shiftKey ? this.last : null); this.last = row; },
@@ -150,10 +146,8 @@ export class Table {
       const spread = Math.sqrt(numbers.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (numbers.length - 1));
       return column === "took" ? durationText(mean) : `${numberText(Number(mean.toPrecision(4)))} ± ${numberText(Number(spread.toPrecision(2)))}`;
     });
-    return h(
-      "div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
-      h(
-        "div", { class: "cell tools" },
+    return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
+      h("div", { class: "cell tools" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         h("input", { type: "color", class: "colour", value: view.groupColours.of(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setColour(view.groupColours, one.label, event.target.value) }),
       ),

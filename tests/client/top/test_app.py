@@ -161,6 +161,25 @@ def test_sorting_by_value(root: Path, make_run: MakeRun) -> None:
     played(root, play)
 
 
+def test_sorting_by_the_value_that_is_shown(root: Path, make_run: MakeRun) -> None:
+    for number, loss in enumerate((0.5, 0.75, 0.25)):
+        path = write_csv(root, make_run(number=number, info=f"&seed={number}"), [])
+        path.write_text(f"time-step,return,loss\n1,{number},{loss}\n")
+
+    async def play(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(rows(app)) == 3)
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.focused, OptionList))
+        await pilot.press("space")  # not meant for the list behind
+        await pilot.press("down", "down", "enter")
+        await until(pilot, lambda: not isinstance(app.screen, Choose) and rows(app)[0][5] == "loss")
+        await pilot.press("s")
+        await until(pilot, lambda: [row[6] for row in rows(app)] == ["0.75", "0.5", "0.25"])
+        assert [row[0] for row in rows(app)] == ["", "", ""]
+
+    played(root, play)
+
+
 def test_hostile_names_and_logs_are_shown_as_they_are(root: Path, make_run: MakeRun) -> None:
     index = make_run(number=1, info="&name=[red]x[bold]")
     log = root / "log" / "task" / index / "log.txt"

@@ -117,6 +117,23 @@ def test_a_metric_of_nothing_but_nan_has_a_curve_with_marks(root: Path) -> None:
     assert head["curves"][0]["odd"] == {"nan": 2}
 
 
+def test_the_axis_goes_as_far_as_the_marks(root: Path) -> None:
+    write_rows(root, write_run(root), "return,time-step\nnan,9\n1.0,3\n2.0,4\nnan,5\ninf,1\n")
+    _, xs, series = asked(Site([root]))
+    assert xs.tolist() == [1.0, 3.0, 4.0, 9.0]
+    assert series[0][1:3].tolist() == [1.0, 2.0]
+    assert np.isnan(series[0][[0, 3]]).all()
+
+
+def test_of_many_marks_the_last_are_shown_too(root: Path) -> None:
+    write_rows(root, write_run(root), table_of(range(10_000), [1.0] + [math.nan] * 9999))
+    head, _, _ = asked(Site([root]), width=1000)
+    places = [x for x, _ in head["curves"][0]["marks"]]
+    assert head["curves"][0]["odd"] == {"nan": 9999}
+    assert len(places) == curves.MAX_MARKS
+    assert max(np.diff([0.0, *places, 9999.0])) < 100
+
+
 def test_runs_without_the_metric_are_counted(root: Path) -> None:
     write_run(root, number=0)
     write_rows(root, write_run(root, number=1), "loss,time-step\n1,1\n")
@@ -211,6 +228,21 @@ def test_sizes_that_float32_cannot_hold(root: Path, values: list[float]) -> None
     head, _, series = asked(Site([root]))
     assert head["wide"]
     assert series[0].tolist() == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[123456789.0, 123456790.0, 123456791.0], [1.7e9, 1.7e9 + 1, 1.7e9 + 2], [100.0, 100.00001, 100.00002]],
+)
+def test_what_float32_would_round_visibly_is_exact(root: Path, values: list[float]) -> None:
+    write_rows(root, write_run(root), table_of(range(3), values))
+    assert asked(Site([root]))[2][0].tolist() == values
+
+
+def test_ordinary_values_take_four_bytes(root: Path) -> None:
+    write_rows(root, write_run(root), table_of(range(4), [0.0, 1.1, 250.3, -9.7]))
+    write_rows(root, write_run(root, number=1), table_of(range(4), [0.3] * 4))
+    assert not asked(Site([root]))[0]["wide"]
 
 
 def test_a_large_time_step_is_exact(root: Path) -> None:

@@ -62,6 +62,16 @@ def test_rows_that_were_taken_back(root: Path, index: str) -> None:
     assert page.look() == [("anew", {"number": 0})]
 
 
+def test_rows_that_were_numbered_until_a_time_step_came(root: Path, index: str) -> None:
+    path = root / "log" / "task" / index / "progress.csv"
+    path.write_text("return,time-step,timestamp\n1,0,0\n2,0,0\n")
+    page = watcher(root, 1)
+    ((event, data),) = page.look()
+    assert (event, data["x"]) == ("rows", [1.0])
+    append(root, index, "3,1000,0\n")
+    assert page.look() == [("anew", {"number": 0})]
+
+
 def test_a_run_that_goes_on_with_another_is_asked_for_anew(root: Path, index: str) -> None:
     later = write_run(root, number=1, state="running", rows=3)
     path = root / "log" / "task" / later / "run.json"

@@ -150,6 +150,10 @@ def test_a_report_of_groups_has_the_bands_of_rla_plot(
     expected = curve_band(group_curves(curves, 256, 0.0)[1], "ci")
     for drawn, right in zip(shown["data"][1:4], expected, strict=True):
         assert drawn == pytest.approx(np.asarray(right).tolist(), rel=1e-5)
+    page.get_by_role("link", name="Runs").click()
+    page.wait_for_function("() => location.hash.startsWith('#/runs')")
+    assert opened.shown("return", 2)["labels"] == shown["labels"]
+    assert page.locator("#runs-table .row.group").count() == 2
 
 
 @slow

@@ -323,6 +323,9 @@ def test_a_picture_that_comes_while_it_runs(page_server: Serve, root: Path, page
     (results / "10-eval.png").write_bytes(picture(COLOURS[10]))
     page.locator("figcaption", has_text="step 10").wait_for()
     assert shown_colour(view) == list(COLOURS[10])
+    (results / "5-eval.png").unlink()  # as retention does; the number of files stays
+    (results / "100-eval.png").write_bytes(picture(COLOURS[100]))
+    page.locator("figcaption", has_text="step 100").wait_for()
 
 
 def test_a_film_plays_and_is_wound(run: RunView) -> None:

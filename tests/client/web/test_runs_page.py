@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -354,6 +355,7 @@ def test_logarithmic_axes(page_server: Serve, root: Path, page: Page) -> None:
     page.check("input[name=logY]")
     view.until("return", "chart.plot.scales.y.distr === 3")
     assert view.curve("return", 0) == ([10, 100, 1000], [1, 10, 100])
+    assert "values of 0 and below are left out" in view.panel("return").inner_text()
     page.check("input[name=logX]")
     view.until("return", "chart.plot.scales.x.distr === 3")
     assert view.curve("return", 0) == ([10, 100, 1000], [1, 10, 100])
@@ -361,8 +363,31 @@ def test_logarithmic_axes(page_server: Serve, root: Path, page: Page) -> None:
     page.uncheck("input[name=logY]")
     view.until("return", "chart.plot.scales.y.distr === 1")
     assert view.curve("return", 0) == ([1, 10, 100, 1000], [0, 1, 10, 100])
+    assert "left out" not in view.panel("return").inner_text()
     page.uncheck("input[name=logX]")
     view.until("return", "chart.plot.scales.x.distr === 1 && chart.data[0].length === 5")
+
+
+@slow
+def test_keys_zoom_a_logarithmic_axis(page_server: Serve, root: Path, page: Page) -> None:
+    write_page_run(root, 0, {"return": [float(x) for x in range(1, 101)]}, steps=range(1, 101))
+    view = View(page, page_server(root), "logx=1")
+    view.shown("return", 1)
+    view.panel("return").locator(".plot").focus()
+    page.keyboard.press("-")
+    view.until("return", "chart.plot.scales.x.min < 0.5")
+    low, high = (float(one) for one in query(view)["zoom"].split(","))
+    assert low == pytest.approx(10**-0.4)
+    assert high == pytest.approx(10**2.4)
+    page.keyboard.press("+")
+    view.until("return", "chart.plot.scales.x.min > 0.9")
+
+
+@slow
+def test_a_zoom_that_a_logarithmic_axis_cannot_show(page_server: Serve, root: Path, page: Page) -> None:
+    write_page_run(root, 0)
+    view = View(page, page_server(root), "logx=1&zoom=-5,8")
+    assert view.shown("return", 1)["x"]["min"] == 1
 
 
 @slow
@@ -380,6 +405,13 @@ def test_another_x(sweep: View, root: Path) -> None:
     sweep.field("x").press("Enter")
     sweep.until("return", "chart.options.x === 'elapsed'")
     assert sweep.curve("return", 0)[0] == pytest.approx(list(range(50)), abs=1e-3)
+
+
+@slow
+def test_an_x_that_no_run_has_is_named(sweep: View) -> None:
+    sweep.field("x").fill("tiem-step")
+    sweep.field("x").press("Enter")
+    sweep.panel("return").get_by_text("none of these runs has numbers for return and tiem-step").wait_for()
 
 
 @slow
@@ -478,6 +510,23 @@ def test_what_is_no_number_is_marked(page_server: Serve, root: Path, page: Page)
         " return p.querySelector('.said').textContent || p.querySelector('.legend').textContent; }"
     )
     assert "10 nan" in never.inner_text()
+
+
+@slow
+def test_where_a_run_became_nan_is_seen(page_server: Serve, root: Path, page: Page) -> None:
+    write_page_run(root, 0, {"return": [1.0, 2.0, 3.0, *[math.nan] * 7]})
+    live = LiveRun(root, 3)
+    view = View(page, page_server(root))
+    assert view.shown("return", 2)["x"] == {"min": 0, "max": 9, "distr": 1}
+    for _ in range(9):
+        live.append(math.nan)
+    view.until("return", "chart.curves.some((curve) => curve.marks.some(([x]) => x === 11))")
+    assert view.shown("return")["x"]["max"] == 11
+    view.field("logY").check()
+    view.field("logY").uncheck()
+    view.until("return", "chart.plot.scales.y.distr === 1")
+    page.click("#theme")
+    view.until("return", "chart.curves.some((curve) => curve.marks.some(([x]) => x === 11))")
 
 
 @slow
@@ -625,6 +674,28 @@ def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Pa
 
 
 @slow
+def test_a_metric_that_a_run_has_later_than_others_appears(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    write_page_run(root, 0, {"return": [1.0, 2.0], "eval": [1.0, 2.0]})
+    live = LiveRun(root, 3)
+    view = View(page, page_server(root))
+    view.shown("return", 2)
+    view.shown("eval", 1)
+    table = live.folder / "progress.csv"
+    head, *rows = table.read_text().splitlines()
+    lines = [f"{head},eval", *(f"{row}," for row in rows), f"1.5,3,{live._begin + 3},77.0"]
+    wider = table.with_name("progress.csv.tmp")  # as the agent adds a column
+    wider.write_text("\n".join([*lines, ""]))
+    wider.replace(table)
+    view.shown("eval", 2)
+    assert view.curve("eval", view.number_of(live.index)) == ([3], [77])
+    table.unlink()
+    view.shown("eval", 1)
+    view.shown("return", 1)
+
+
+@slow
 def test_news_take_no_click_away(page_server: Serve, root: Path, page: Page) -> None:
     live = LiveRun(root)
     view = View(page, page_server(root))
@@ -689,13 +760,43 @@ def test_many_rows_while_it_is_looked_at(page_server: Serve, root: Path, page: P
 def test_a_server_that_ended_is_told_and_one_that_is_back_goes_on(
     page_server: Serve, root: Path, page: Page, faults: Faults
 ) -> None:
-    faults.allow("ERR_CONNECTION|network error|ERR_INCOMPLETE|Failed to fetch|403")
+    faults.allow("ERR_CONNECTION|ERR_INTERNET|network error|ERR_INCOMPLETE|Failed to fetch|403")
     write_sweep(root)
     server = page_server(root)
     View(page, server)
+    lost = "() => document.getElementById('news').textContent.includes('does not answer')"
+    page.context.set_offline(offline=True)
+    page.evaluate("() => { window.rla.panels.watch(); }")
+    page.wait_for_function(lost)
+    page.context.set_offline(offline=False)
+    page.wait_for_function("() => document.getElementById('news').textContent === ''")
     assert server.interrupt() == 0
-    page.wait_for_function("() => document.getElementById('news').textContent.includes('does not answer')")
+    page.wait_for_function(lost)
     assert page.locator("#runs-table .row[data-number]").count() == 6
+
+
+@slow
+def test_a_connection_that_died_silently_is_made_anew(page_server: Serve, root: Path, page: Page) -> None:
+    page.clock.install()
+    live = LiveRun(root)
+    server = page_server(root)
+    view = View(page, server)
+    view.shown("return", 1)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/live" in request.url else None)
+
+    def asked_later() -> bool:
+        page.clock.fast_forward(4_000)
+        return bool(asked)
+
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        page.clock.fast_forward(60_000)
+        wait_until(asked_later)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    last = live.append(99.0)
+    view.until("return", "chart.data[1].includes(arg)", last)
 
 
 # What runs wrote -----------------------------------------------------------------------------------
@@ -714,6 +815,8 @@ def test_what_a_hostile_run_wrote_is_text(page_server: Serve, root: Path, page: 
     page.wait_for_function(
         "(count) => document.querySelectorAll('.row.head [data-column]').length >= count", arg=len(HOSTILE)
     )
+    heads = page.locator("#runs-table .row.head [data-column]").all_text_contents()
+    assert {"__proto__", "constructor"} <= set(heads)
     for name in HOSTILE:
         view.page.evaluate("(name) => window.rla.regroup(name)", name)
     view.group("table")
@@ -758,6 +861,11 @@ def test_several_databases(page_server: Serve, tmp_path: Path, page: Page) -> No
     shown = view.shown("return", 2)
     assert sorted(shown["data"][1:]) == [[1, 2], [3, 4]]
     assert str(tmp_path / "two") in page.locator("#where").inner_text()
+    view.panel("return").get_by_role("button", name="Command line").click()
+    command = page.get_by_label("Command", exact=True).input_value()
+    drawn = shlex.split(command, comments=True)[2].removeprefix("--data-root=")
+    (other,) = {str(tmp_path / "one"), str(tmp_path / "two")} - {drawn}
+    assert f"# without: the runs of {other}" in command
 
 
 @slow
