@@ -210,8 +210,8 @@ def _any_has(records: Sequence[Record], name: str) -> bool:
 
 
 def _quoted(name: str) -> set[str]:
-    """How a name, or the first part of a dotted one, is spelled in JSON."""
-    parts = {name, name.split(".", maxsplit=1)[0]}
+    """How a name, or a key that a dotted one begins with, is spelled in JSON."""
+    parts = {name, *(name[:at] for at, letter in enumerate(name) if letter == ".")}
     return {json.dumps(part, ensure_ascii=plain) for part in parts for plain in (True, False)}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,23 +49,26 @@ class HyperParams(dict[str, Any]):
             raise AttributeError(message) from None
 
     def dotted(self, path: str) -> Any:  # noqa: ANN401
-        """The value at `a.b.c`, or under that whole name.
+        """The value at `a.b.c`, or under that whole name; keys may have dots themselves.
 
         Raises:
             KeyError: there is none.
         """
-        if path in self:
-            return self[path]
-        value: Any = self
-        for part in path.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise KeyError(path)
-            value = value[part]
-        return value
+        return _at(self, path)
 
     def flat(self) -> dict[str, Any]:
         """One level: nested dicts as dotted keys."""
         return dict(_flatten(self, ""))
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401
+    if path in values:
+        return values[path]
+    for place, letter in enumerate(path):
+        if letter == "." and isinstance(below := values.get(path[:place]), Mapping):
+            with suppress(KeyError):
+                return _at(below, path[place + 1 :])
+    raise KeyError(path)
 
 
 def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

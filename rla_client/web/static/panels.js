@@ -358,7 +358,7 @@ export class Panels {
     this.controller?.abort();
     if (this.closed || document.hidden || offline) return;
     const controller = this.controller = new AbortController();
-    const cursors = {};
+    const cursors = Object.create(null);
     for (const panel of this.panels.values()) {
       if (panel.seen && panel.cursors?.size) cursors[panel.key] = Object.fromEntries(panel.cursors);
     }

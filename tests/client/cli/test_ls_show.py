@@ -460,6 +460,9 @@ def test_the_last_part_of_a_nested_name_will_do(rla: Rla, root: Path, make_run: 
     make_run(number=2, info="", params={"agent": {"lr": 0.2}, "net": {"size": 3}})
     found = rla("ls", "-w", "lr > 0.1", "-s", "lr", "-c", "lr", "--json", "-d", str(root))
     assert json.loads(found.stdout) == [{"agent.lr": 0.2}]
+    make_run(number=3, info="", params={"a.b": {"c.d": 5}})
+    found = rla("ls", "-w", "`a.b.c.d` == 5", "-c", "a.b.c.d", "--json", "-d", str(root))
+    assert json.loads(found.stdout) == [{"a.b.c.d": 5}]
     done = rla("ls", "-w", "size == 3", "-d", str(root))
     assert done.returncode == 1
     assert done.stderr == "error: 'size' fits 2 names\nhint: give more of one: net.size, critic.size\n"

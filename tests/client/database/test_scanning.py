@@ -20,7 +20,7 @@ from rla_client.database.scanning import _NOTHING, value_in
 from rla_client.database.where import Where
 from rla_client.run.hyper_params import HyperParams, wrap
 
-NAMES = st.sampled_from(["lr", "a", "a.b", 'q"uote', "x,", "ä", "", "\\", '{"lr":', ',"lr":', "1"])
+NAMES = st.sampled_from(["lr", "a", "a.b", "a.b.a", 'q"uote', "x,", "ä", "", "\\", '{"lr":', ',"lr":', "1"])
 LEAVES = st.one_of(
     NAMES,
     st.floats(),

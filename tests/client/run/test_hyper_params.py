@@ -47,6 +47,7 @@ def test_attributes_items_and_dots_reach_the_same_value() -> None:
     found = wrap({"a": {"b": 3}, "x.y": 4})
     assert found["a"]["b"] == found.a.b == found.dotted("a.b") == 3
     assert found.dotted("x.y") == 4
+    assert HyperParams({"x": {"y": 1}, "x.y": {"z.w": 2}}).dotted("x.y.z.w") == 2
     assert found.flat() == {"a.b": 3, "x.y": 4}
     with pytest.raises(AttributeError, match="nope"):
         _ = found.nope
