@@ -17,7 +17,7 @@ from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
 from rla_client.sweep.engines.base import KILLS, Ended, Engine
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
-from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.journal import Journal, SweepError, key_of
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec
@@ -109,6 +109,7 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
+        self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
         if self._sampler.learns:
             self._remember()
 
@@ -117,10 +118,9 @@ class Driver:
         trials = results.trials_of(self._journal.runs)
         wanted: list[tuple[int, Parameters]] = []
         for trial, runs in sorted(trials.items()):
-            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
+            parameters = self._spec.without_seed(runs[0].parameters)
             self._sampler.known(trial, parameters)
             wanted += self._with_seeds(trial, parameters)
-        self._trials = itertools.count(max(trials, default=0) + 1)
         planned = self._journal.plan(wanted)
         self._leave_out_all_but(planned)
         for trial in trials:
@@ -144,8 +144,14 @@ class Driver:
             self._expect(self._journal.plan(self._with_seeds(next(self._trials), parameters), anew=True))
 
     def _all(self) -> Iterator[tuple[int, Parameters]]:
+        """All that the file asks for; a trial that was planned before keeps its number wherever it stands."""
+        known: dict[str, dict[int, None]] = {}
+        for run in self._journal.runs.values():
+            known.setdefault(key_of(self._spec.without_seed(run.parameters)), {})[run.trial] = None
+        left = {key: iter(trials) for key, trials in known.items()}
         for parameters in iter(self._sampler.next, None):
-            yield from self._with_seeds(next(self._trials), parameters)
+            trial = next(left.get(key_of(parameters), iter(())), None)
+            yield from self._with_seeds(next(self._trials) if trial is None else trial, parameters)
 
     def _with_seeds(self, trial: int, parameters: Parameters) -> list[tuple[int, Parameters]]:
         if self._spec.seeds is None:

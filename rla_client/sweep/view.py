@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rla_client.contract.spelling import ends_in, listed, unknown
@@ -69,7 +69,7 @@ def summary(journal: Journal, driver: int | None) -> str:
 
 
 def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
-    """The best trials by the mean of their finished runs, the best first."""
+    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
     if metric is None:
         return []
     found = []
@@ -77,9 +77,15 @@ def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[s
         there = [value for run in runs if run.state == FINISHED and (value := values.of(run)) is not None]
         mean, half = results.trial_value(list(there))
         if mean is not None:
-            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
-            found.append({"trial": trial, metric.name: mean, "±": half, "runs": len(there), **parameters})
-    return sorted(found, key=lambda one: one[metric.name], reverse=metric.maximize)
+            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
+            row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
+            same = {
+                name: value
+                for name, value in runs[0].parameters.items()
+                if all(run.parameters.get(name) == value for run in runs)
+            }
+            found.append((mean, _with_parameters(row, same)))
+    return [row for _, row in sorted(found, key=lambda one: one[0], reverse=metric.maximize)]
 
 
 def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:
@@ -97,14 +103,23 @@ def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int
     return None if found is None else ([*results.trials_of(journal.runs)][found.best], found)
 
 
-def no_metric(journal: Journal, metric: Metric | None) -> str | None:
-    """That no finished run has the metric that judges them; None where one has it, or none has finished."""
+def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
+    """That no finished run has the metric that judges them; None where one has it, or none has finished.
+
+    Args:
+        journal: of the sweep.
+        metric: that judges them.
+        wait: for the rows of the last one to be in their files, if none has it before.
+    """
     finished = [run for run in journal.runs.values() if run.state == FINISHED]
     if metric is None or not finished:
         return None
     known: dict[str, None] = {}
+    finished.sort(key=lambda run: run.ended)
     for run in finished:
         items = journal.items(run)
+        if wait and items and run is finished[-1]:
+            results.settled(items[-1])
         names = results.metric_names(items[-1]) if items else []
         if metric.name in names or ends_in(metric.name, names):
             return None
@@ -124,9 +139,18 @@ def rows(journal: Journal, values: Values, metric: Metric | None, now: float) ->
             "tries": run.attempts,
         }
         if metric is not None:
-            row[metric.name] = values.of(run)
-        found.append({**row, **run.parameters})
+            row[_named(metric.name, "metric", row)] = values.of(run)
+        found.append(_with_parameters(row, run.parameters))
     return found
+
+
+def _named(name: str, kind: str, taken: Collection[str]) -> str:
+    """A column's name; where another column has it, with its kind before it."""
+    return f"{kind}.{name}" if name in taken else name
+
+
+def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
 
 
 def _place(run: RunState) -> float:
