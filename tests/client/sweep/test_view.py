@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import Metric
 
 
-def finished(root: Path, metric: str, runs: list[tuple[int, Mapping[str, Any], float]]) -> Journal:
+def finished(root: Path, metric: str, runs: Sequence[tuple[int, Mapping[str, Any], float]]) -> Journal:
     """A sweep whose runs (trial, parameters, last value of the metric) have finished."""
     journal = Journal(root, "lr").hold()
     planned = journal.plan([(trial, dict(parameters)) for trial, parameters, _ in runs])
