@@ -6,6 +6,7 @@ Filters and names are those of the command line. Errors are `RlaError`s, with a 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -407,8 +408,8 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
 
 def _rank(group: Group, *, minimize: bool) -> float:
     mean, _ = mean_and_interval(group.numbers)
-    if mean is None or mean != mean:  # noqa: PLR0124 - a NaN
-        return float("inf")
+    if mean is None or not math.isfinite(mean):
+        return math.inf
     return mean if minimize else -mean
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import signal
 import time
 from collections import deque
@@ -287,7 +288,7 @@ class Driver:
             _log.warning(
                 "trial %d has no value of %s: the sampler learns nothing of it", trial, self._spec.metric.name
             )
-        self._sampler.tell(trial, value)
+        self._sampler.tell(trial, value if value is not None and math.isfinite(value) else None)
 
     def _stop(self) -> None:
         """Ask all runs to end; those that do not in time are killed."""

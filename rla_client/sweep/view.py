@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -84,8 +85,9 @@ def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[s
                 for name, value in runs[0].parameters.items()
                 if all(run.parameters.get(name) == value for run in runs)
             }
-            found.append((mean, _with_parameters(row, same)))
-    return [row for _, row in sorted(found, key=lambda one: one[0], reverse=metric.maximize)]
+            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
+            found.append((rank, _with_parameters(row, same)))
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
 def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:

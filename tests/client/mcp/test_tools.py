@@ -115,6 +115,16 @@ def test_groups_without_a_value_come_last(tools: Tools, make_run: MakeRun) -> No
     assert [row["lr"] for row in rows_of(tools.compare(by=["lr"]))] == ["0.2", "0.1", "0.3"]
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_groups_that_diverged_come_last(tools: Tools, root: Path, make_run: MakeRun, value: str) -> None:
+    for number, last in ((7, "99"), (8, value)):
+        index = make_run(number=number, info="", params={"lr": 0.3, "seed": number})
+        (root / "log" / "task" / index / "progress.csv").write_text(f"time-step,return\n1,{last}\n")
+    told = tools.compare(by=["lr"])
+    assert [row["lr"] for row in rows_of(told)] == ["0.2", "0.1", "0.3"]
+    assert notes_of(told)[1].startswith("lr=0.2 stays first")
+
+
 def test_run(tools: Tools, root: Path, make_run: MakeRun) -> None:
     lines = tools.run("lr=0.2&seed=1").split("\n")
     assert lines[0] == "run: 2026/11/21/09-30-03-123456_10.0.0.5_&lr=0.2&seed=1"

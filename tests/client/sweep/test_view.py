@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,20 @@ def test_a_trial_is_shown_with_what_its_runs_have_in_common(tmp_path: Path) -> N
     journal = finished(tmp_path, "score", runs)
     (row,) = view.best(journal, view.Values(journal, metric), metric)
     assert row.keys() == {"trial", "score", "±", "runs", "lr"}
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_a_trial_of_which_a_seed_diverged_is_not_the_best(tmp_path: Path, goal: str, broken: float) -> None:
+    metric = Metric("score", goal=goal)
+    good = 0.0 if goal == "minimize" else 9.0
+    runs = [(1, {"lr": 1, "seed": seed}, value) for seed, value in enumerate((good, good, broken))]
+    runs += [(trial, {"lr": trial, "seed": seed}, 5.0) for trial in (2, 3) for seed in range(3)]
+    journal = finished(tmp_path, "score", runs)
+    values = view.Values(journal, metric)
+    best = view.best(journal, values, metric)
+    assert [(row["trial"], row["runs"]) for row in best] == [(2, 3), (3, 3), (1, 3)]
+    assert not math.isfinite(best[-1]["score"])
+    chosen = view.choice(journal, values, metric)
+    assert chosen is not None
+    assert chosen[0] == 2
