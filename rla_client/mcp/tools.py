@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Database
 
 MOST_ROWS = 200
+MAX_OFFSET = 1 << 40  # beyond any database, and within what SQLite can count
 MOST_COLUMNS = 12  # of a table of runs, where nobody said which
 MOST_CURVES = 8  # columns of a table of curves
 MOST_RUNS_OF_CURVES = 2000  # whose files are read for one answer
@@ -96,7 +97,7 @@ class Tools:
             limit: at most 200.
             offset: how many to leave out at the beginning.
         """
-        limit, offset = min(max(limit, 1), MOST_ROWS), max(offset, 0)
+        limit, offset = min(max(limit, 1), MOST_ROWS), min(max(offset, 0), MAX_OFFSET)
         early = limit + offset if where is None and sort is None else None
         records = self._database.records(table_name, where, since, early)[::-1]
         every = len(records) if early is None else self._database.count(table_name, since)

@@ -261,15 +261,20 @@ class Driver:
         return bool(items) and results.settled(items[-1]) != FINISHED
 
     def _last_words(self, run: RunState) -> str:
-        """The last line of the output that has a letter or a digit, without the frame of a box around it."""
+        """The last line of the output that has a letter or a digit, without the frame of a box around it.
+
+        If that is the hint of one of our errors, the error is before it.
+        """
         try:
             with open(self._journal.path(run, "txt"), "rb") as file:
                 file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        lines = (line.strip(FRAME) for line in reversed(text.splitlines()))
-        return next((line for line in lines if any(map(str.isalnum, line))), "")
+        stripped = (line.strip(FRAME) for line in reversed(text.splitlines()))
+        lines = (line for line in stripped if any(map(str.isalnum, line)))
+        last = next(lines, "")
+        return f"{next(lines, '')}; {last}".removeprefix("; ") if last.startswith("hint: ") else last
 
     def _tell(self, trial: int) -> None:
         """Tell a learning sampler what came of a trial once all its runs are over: their mean."""

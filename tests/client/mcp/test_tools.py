@@ -79,6 +79,10 @@ def test_runs_newest_first_with_what_differs(tools: Tools) -> None:
     assert tools.runs(offset=6) == "only 6 runs match"
 
 
+def test_an_offset_beyond_all_runs(tools: Tools) -> None:
+    assert tools.runs(offset=10**30) == "only 6 runs match"
+
+
 def test_runs_filtered_and_sorted(tools: Tools) -> None:
     told = tools.runs(where="lr == 0.2", columns=["run", "return", "seed"], sort="return")
     assert [row["seed"] for row in rows_of(told)] == ["2", "1", "0"]

@@ -71,6 +71,16 @@ def test_the_reason_of_a_program_that_prints_boxes(lab: Lab) -> None:
     assert lab.journal().runs[1].reason == "exit status 2: no such option: --lr"
 
 
+def test_the_reason_of_an_error_with_a_hint(lab: Lab) -> None:
+    lab.shell("printf 'RlaError: no such thing\\nhint: did you mean it?\\n'; exit 1", parameters={"lr": [1]})
+    assert "exit status 1: RlaError: no such thing; hint: did you mean it?\n" in lab.run(code=1)
+
+
+def test_what_a_run_prints_cannot_steer_the_terminal(lab: Lab) -> None:
+    lab.shell("printf 'bad \\033[31mred\\n'; exit 1", parameters={"lr": ["a\nb"]})
+    assert "run 1 failed  lr=a?b: exit status 1: bad ?[31mred\n" in lab.run(code=1)
+
+
 def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
     lab.shell("echo try >>tries; kill -9 $$", parameters={"lr": [1]})
     told = lab.run(code=1)
