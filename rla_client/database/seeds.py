@@ -124,7 +124,8 @@ def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tup
                 else random.gauss(centre, spread / math.sqrt(size))
             )
         mean = max(means)
-        yield means.index(mean), mean
+        first = [place for place, one in enumerate(means) if one == mean]
+        yield first[0] if len(first) == 1 else random.choice(first), mean
 
 
 def _enough(groups: Sequence[Sequence[float]], kept: float, fewest: int) -> int | None:

@@ -45,16 +45,15 @@ def _state(item: Mapping[str, Any]) -> str | None:
     return state if isinstance(state, str) else None
 
 
-def metric_names(item: Mapping[str, Any]) -> list[str]:
-    """What a run has recorded."""
-    return [*read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics]
+def last_values(item: Mapping[str, Any]) -> Mapping[str, object]:
+    """The last value of everything that a run has recorded so far."""
+    return read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics
 
 
-def last_value(item: Mapping[str, Any], metric: str) -> float | None:
-    """The last value of a metric so far, or None."""
-    record = read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,))
+def last_number(values: Mapping[str, object], metric: str) -> float | None:
+    """That of a metric among `last_values`; None without one, or where the name fits several."""
     try:
-        return _number(record.metrics.get(full_name(metric, record.metrics, "")))
+        return _number(values.get(full_name(metric, values, "")))
     except RlaError:
         return None
 
@@ -62,7 +61,7 @@ def last_value(item: Mapping[str, Any], metric: str) -> float | None:
 def value(item: Mapping[str, Any], metric: Metric) -> float | None:
     """What a run is judged by; None where it has no such number, NaN where its training diverged."""
     if metric.of == "last":
-        return last_value(item, metric.name)
+        return last_number(last_values(item), metric.name)
     root = Path(item["data_root"])
     run = Run(Database(root), read_record(root, item["table"], item["index"], (LOG,)))
     try:

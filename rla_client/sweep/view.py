@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rla_client.contract.spelling import ends_in, listed, unknown
+from rla_client.contract.errors import RlaError
+from rla_client.contract.spelling import full_name, listed
 from rla_client.database.groups import Group
 from rla_client.database.seeds import Choice, judge
 from rla_client.database.text import clean, plain, table_text
@@ -48,7 +49,7 @@ class Values:
         if not items:
             return None
         read = (
-            results.last_value(items[-1], self._metric.name)
+            results.last_number(results.last_values(items[-1]), self._metric.name)
             if run.state not in OVER
             else results.value(items[-1], self._metric)
         )
@@ -106,7 +107,7 @@ def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int
 
 
 def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
-    """That no finished run has the metric that judges them; None where one has it, or none has finished.
+    """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
 
     Args:
         journal: of the sweep.
@@ -122,11 +123,15 @@ def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) ->
         items = journal.items(run)
         if wait and items and run is finished[-1]:
             results.settled(items[-1])
-        names = results.metric_names(items[-1]) if items else []
-        if metric.name in names or ends_in(metric.name, names):
+        last = results.last_values(items[-1]) if items else {}
+        if results.last_number(last, metric.name) is not None:
             return None
-        known |= dict.fromkeys(names)
-    return str(unknown(metric.name, known, f"no finished run has the metric {metric.name!r}"))
+        known |= dict.fromkeys(last)
+    try:
+        name = full_name(metric.name, known, f"no finished run has the metric {metric.name!r}")
+    except RlaError as error:
+        return str(error)
+    return f"no finished run has a number for the metric {name!r}"
 
 
 def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import Metric
 
 
-def finished(root: Path, metric: str, runs: Sequence[tuple[int, Mapping[str, Any], float]]) -> Journal:
+def finished(root: Path, metric: str, runs: Sequence[tuple[int, Mapping[str, Any], float | str]]) -> Journal:
     """A sweep whose runs (trial, parameters, last value of the metric) have finished."""
     journal = Journal(root, "lr").hold()
     planned = journal.plan([(trial, dict(parameters)) for trial, parameters, _ in runs])
@@ -85,3 +85,19 @@ def test_a_trial_of_which_a_seed_diverged_is_not_the_best(tmp_path: Path, goal: 
     chosen = view.choice(journal, values, metric)
     assert chosen is not None
     assert chosen[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "columns", "told"),
+    [
+        ("ret", "train/ret", None),
+        ("ret", "ret", None),
+        ("ret", "train/ret,eval/ret", "'ret' fits 2 names\nhint: give more of one: train/ret, eval/ret"),
+        ("rte", "ret", "no finished run has the metric 'rte'\nhint: did you mean 'ret'?"),
+        ("word", "train/word", "no finished run has a number for the metric 'train/word'"),
+    ],
+)
+def test_why_no_run_has_a_value(tmp_path: Path, metric: str, columns: str, told: str | None) -> None:
+    value = "good" if metric == "word" else "1,1"[: 2 * columns.count(",") + 1]
+    journal = finished(tmp_path, columns, [(1, {"lr": 1}, value)])
+    assert view.no_metric(journal, Metric(metric)) == told
