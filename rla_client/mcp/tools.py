@@ -347,7 +347,7 @@ class Tools:
         if not means:
             raise ArgumentError(f"none of these runs has {metric!r} with numbers")
         first, last = min(xs[0] for xs, _ in means.values()), max(xs[-1] for xs, _ in means.values())
-        steps = np.linspace(first, last, points)
+        steps = np.unique(np.linspace(first, last, points))  # one where all runs have the same single step
         columns = [np.interp(steps, xs, ys, left=np.nan, right=np.nan).tolist() for xs, ys in means.values()]
         rows = [
             [plain(round(step)) if last - first > points else step, *(None if v != v else v for v in values)]  # noqa: PLR0124

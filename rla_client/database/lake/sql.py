@@ -327,7 +327,8 @@ def told(error: Exception, timeout_s: float | None) -> DatabaseError | ArgumentE
     duckdb = _duckdb()
     text = str(error).partition("\n\nLINE")[0].removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
     if isinstance(error, duckdb.InterruptException):
-        return DatabaseError(f"the query took longer than {timeout_s or 0:g} s\nhint: --timeout SECONDS")
+        took = f"the query took longer than {timeout_s or 0:g} s"
+        return DatabaseError(f"{took}\nhint: ask for less, or for more time (--timeout)")
     if isinstance(error, duckdb.OutOfMemoryException):
         return DatabaseError(f"the query needs more than {MEMORY}\nhint: ask for fewer columns, or aggregate")
     if isinstance(error, duckdb.PermissionException):

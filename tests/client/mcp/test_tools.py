@@ -170,6 +170,11 @@ def test_curves_of_groups_and_of_runs(tools: Tools) -> None:
     ]
 
 
+def test_curves_of_a_single_step(root: Path, make_run: MakeRun) -> None:
+    make_run(rows=1)
+    assert len(rows_of(Tools(rla_client.database.open(root)).curves(metric="return"))) == 1
+
+
 def test_curves_of_many_runs(tools: Tools, make_run: MakeRun) -> None:
     for number in range(6, 16):
         make_run(number=number)
