@@ -158,7 +158,7 @@ def test_the_newest_sweep_is_the_default(lab: Lab) -> None:
         lab.run(f"{name}.yaml")
     assert lab.run("status").startswith("sweep other: ")
     lab.run("resume", "one")
-    assert lab.run("status", "one").startswith("sweep one: 1 runs: 1 finished\n")
+    assert lab.run("status", "one").startswith("sweep one: 1 run: 1 finished\n")
 
 
 def test_many_rows_are_cut(lab: Lab) -> None:
