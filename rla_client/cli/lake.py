@@ -27,9 +27,13 @@ from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import ExitStack
 
     import duckdb
+    import pyarrow as pa
+
+    from rla_client.database.lake.sql import Clock
 
 Bucket = Annotated[
     str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
@@ -202,13 +206,15 @@ def sql(
     """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
-    text = _query(query, file)
+    from rla_client.database.lake.sql import Clock
+
+    text, clock = _query(query, file), Clock(timeout)
     with ExitStack() as held:
         if bucket:
             result = _of_bucket(held, bucket, endpoint, text, timeout or None)
         else:
             result = open_database(data_root).sql(text, timeout or None)
-        _show(result, parquet, limit, as_json=as_json, as_csv=as_csv)
+        _show(result, clock, parquet, limit, as_json=as_json, as_csv=as_csv)
 
 
 def _of_bucket(
@@ -229,12 +235,18 @@ def _of_bucket(
 
 
 def _show(
-    result: duckdb.DuckDBPyConnection, parquet: Path | None, limit: int | None, *, as_json: bool, as_csv: bool
+    result: duckdb.DuckDBPyConnection,
+    clock: Clock,
+    parquet: Path | None,
+    limit: int | None,
+    *,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     from rla_client.database.lake.sql import fetched
 
     if parquet is not None:
-        count = _write_parquet(result, parquet)
+        count = _write_parquet(result, clock, parquet)
         print_done({"file": str(parquet), "rows": count}, f"{parquet}: {count} rows", as_json=as_json)
         return
     machine = as_json or as_csv
@@ -242,11 +254,16 @@ def _show(
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
     names = [column[0] for column in result.description or ()]
     if as_csv:
-        _print_csv(result, names, limit)
+        _print_csv(result, clock, names, limit)
         return
-    rows = fetched(result, limit + 1 if limit else 0)
+    rows = fetched(result, limit + 1 if limit else 0, clock)
     more = bool(limit) and len(rows) > limit
-    print_rows(names, [_cells(row) for row in rows[: limit or None]], as_json=as_json, as_csv=False)
+    print_rows(
+        _distinct(names) if as_json else names,
+        [_cells(row) for row in rows[: limit or None]],
+        as_json=as_json,
+        as_csv=False,
+    )
     if more:
         say_aside(f"(more than {limit} rows; --limit 0 shows all)")
 
@@ -256,17 +273,17 @@ def _query(query: str | None, file: Path | None) -> str:
 
     if (query is None) == (file is None):
         raise ArgumentError('give one query, or -f FILE\nhint: rla sql "SELECT * FROM runs LIMIT 5"')
-    if file is None:
-        return query or ""
     data = (
-        sys.stdin.buffer.read(MAX_QUERY_BYTES)
+        (query or "").encode("utf-8", "surrogateescape")
+        if file is None
+        else sys.stdin.buffer.read(MAX_QUERY_BYTES)
         if str(file) == "-"
         else read_small(file, MAX_QUERY_BYTES, links=True)
     )
     return data.decode("utf-8", "replace")
 
 
-def _print_csv(result: duckdb.DuckDBPyConnection, names: list[str], limit: int) -> None:
+def _print_csv(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
     from rla_client.contract.csv_lines import rows_text
     from rla_client.database.lake.sql import fetched
 
@@ -274,7 +291,7 @@ def _print_csv(result: duckdb.DuckDBPyConnection, names: list[str], limit: int) 
     rows: list[list[object]] = [list(names)]
     while rows:
         sys.stdout.write(rows_text(rows))
-        rows = [_cells(row) for row in fetched(result, min(BATCH, left))] if left else []
+        rows = [_cells(row) for row in fetched(result, min(BATCH, left), clock)] if left else []
         left -= len(rows)
 
 
@@ -283,23 +300,45 @@ def _cells(row: tuple[Any, ...]) -> list[object]:
     return [" ".join(map(str, value)) if isinstance(value, list) else value for value in row]
 
 
-def _write_parquet(result: duckdb.DuckDBPyConnection, path: Path) -> int:
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of columns, each once: the second `value` is `value_1`, as in DuckDB's `.df()`."""
+    found: dict[str, None] = {}
+    for name in names:
+        free = (one for one in (name, *(f"{name}_{n}" for n in range(1, len(names)))) if one not in found)
+        found[next(free)] = None
+    return [*found]
+
+
+def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) -> int:
     """Write all rows, batch by batch, whole or not at all; how many."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from rla_client.contract.files import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), clock.limits(result):
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
         reader = (
             result.to_arrow_reader(BATCH)
             if hasattr(result, "to_arrow_reader")
             else result.fetch_record_batch(BATCH)
         )
+    names = _distinct(reader.schema.names)
+    schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
     count = 0
-    with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            count += batch.num_rows
+    try:
+        with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, schema) as writer:
+            while (batch := _next_batch(reader, result, clock)) is not None:
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                count += batch.num_rows
+    except pa.ArrowNotImplementedError as error:
+        raise ArgumentError(f"{error}\nhint: CAST the column to VARCHAR") from error
     return count
+
+
+def _next_batch(
+    reader: pa.RecordBatchReader, result: duckdb.DuckDBPyConnection, clock: Clock
+) -> pa.RecordBatch | None:
+    with clock.limits(result):
+        return next(reader, None)

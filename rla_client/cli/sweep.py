@@ -264,7 +264,7 @@ def _drive(
         journal.release()
     text = " ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
     print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
-    missing = no_metric(journal, spec.metric)
+    missing = no_metric(journal, spec.metric, wait=True)
     if missing:
         say_aside(missing)
     left = [run for run in journal.runs.values() if run.state not in OVER]
@@ -371,17 +371,20 @@ class _Shown:
         self._next = now + max(DRAW_S, DRAW_SHARE * (now - began))
 
     def _say_changes(self, journal: Journal) -> None:
+        from rla_client.database.text import clean
+
         for number, run in journal.runs.items():
             if self._states.get(number, "waiting") != run.state:
                 given = " ".join(f"{name}={value}" for name, value in run.parameters.items())
                 why = f": {run.reason}" if run.state in {"failed", "waiting"} and run.reason else ""
-                self._tell(f"run {number} {run.state}  {given}{why}")
+                self._tell(clean(f"run {number} {run.state}  {given}{why}"))
                 self._states[number] = run.state
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:
         import shutil
 
+        from rla_client.database.text import clean
         from rla_client.sweep import view
 
         if self._values is None:
@@ -389,6 +392,6 @@ class _Shown:
         rows = view.rows(journal, self._values, spec.metric, time.time())
         best = view.best(journal, self._values, spec.metric)[:1]
         parts = [view.summary(journal, 0)]
-        parts += [f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}"] if best else []
+        parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []
         room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)
         return "\n".join([*parts, "", view.table(rows, room)])

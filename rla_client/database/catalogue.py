@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-VERSION = 8
+VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
@@ -63,7 +63,7 @@ _NOT_CONTINUED = (
 _ALL_RUNS = "SELECT table_name, idx, signature, state FROM runs"
 _ONE_RUN = _ALL_RUNS + " WHERE table_name = ? AND idx = ?"
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, stamp_ns INTEGER,
+CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
@@ -144,7 +144,7 @@ class Catalogue:
         known = {
             (kind, table, day): stamp
             for kind, table, day, stamp in self._db.execute(
-                "SELECT kind, table_name, day, stamp_ns FROM days"
+                "SELECT kind, table_name, day, mtime_ns FROM days"
             )
         }
         changed = {key[1:] for key in found.keys() | known.keys() if found.get(key) != known.get(key)}

@@ -288,7 +288,7 @@ class Database:
 
         Args:
             query: in DuckDB's dialect.
-            timeout_s: seconds after which it is stopped.
+            timeout_s: seconds after which it is stopped, unless its first rows are there.
 
         Returns:
             DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.

@@ -65,7 +65,7 @@ def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choi
     """What the runs say of choosing the best group; None where they say nothing.
 
     That is so of groups by seed or by what nobody chooses (the state), where fewer than two groups have two
-    runs, and where a single run is the best.
+    runs, and where a single run is the best. A group with a run that diverged has no mean, and is not chosen.
 
     Args:
         groups: of runs.
@@ -75,7 +75,10 @@ def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choi
     if any(name.rpartition(".")[2] == SEED for name in by) or {*by} <= {*FIELDS, *ALIASES}:
         return None
     sign = -1.0 if minimize else 1.0
-    values = [[sign * number for number in group.numbers if math.isfinite(number)] for group in groups]
+    values = [
+        [sign * number for number in group.numbers] if all(map(math.isfinite, group.numbers)) else []
+        for group in groups
+    ]
     order = sorted(
         (place for place, of in enumerate(values) if len(of) > 1), key=lambda at: -_mean(values[at])
     )
@@ -121,7 +124,8 @@ def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tup
                 else random.gauss(centre, spread / math.sqrt(size))
             )
         mean = max(means)
-        yield means.index(mean), mean
+        first = [place for place, one in enumerate(means) if one == mean]
+        yield first[0] if len(first) == 1 else random.choice(first), mean
 
 
 def _enough(groups: Sequence[Sequence[float]], kept: float, fewest: int) -> int | None:

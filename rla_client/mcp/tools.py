@@ -6,6 +6,7 @@ Filters and names are those of the command line. Errors are `RlaError`s, with a 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Database
 
 MOST_ROWS = 200
+MAX_OFFSET = 1 << 40  # beyond any database, and within what SQLite can count
 MOST_COLUMNS = 12  # of a table of runs, where nobody said which
 MOST_CURVES = 8  # columns of a table of curves
 MOST_RUNS_OF_CURVES = 2000  # whose files are read for one answer
@@ -95,7 +97,7 @@ class Tools:
             limit: at most 200.
             offset: how many to leave out at the beginning.
         """
-        limit, offset = min(max(limit, 1), MOST_ROWS), max(offset, 0)
+        limit, offset = min(max(limit, 1), MOST_ROWS), min(max(offset, 0), MAX_OFFSET)
         early = limit + offset if where is None and sort is None else None
         records = self._database.records(table_name, where, since, early)[::-1]
         every = len(records) if early is None else self._database.count(table_name, since)
@@ -301,11 +303,11 @@ class Tools:
             query: the SELECT.
             limit: rows, at most 200.
         """
-        from rla_client.database.lake.sql import fetched
+        from rla_client.database.lake.sql import Clock, fetched
 
-        most = min(max(limit, 1), MOST_ROWS)
+        most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
         result = self._database.sql(query, SQL_S)
-        rows = fetched(result, most + 1)
+        rows = fetched(result, most + 1, clock)
         more = f"more than {most} rows: aggregate, or LIMIT and OFFSET" if len(rows) > most else ""
         return table([column[0] for column in result.description or ()], rows[:most], [more])
 
@@ -345,7 +347,7 @@ class Tools:
         if not means:
             raise ArgumentError(f"none of these runs has {metric!r} with numbers")
         first, last = min(xs[0] for xs, _ in means.values()), max(xs[-1] for xs, _ in means.values())
-        steps = np.linspace(first, last, points)
+        steps = np.unique(np.linspace(first, last, points))  # one where all runs have the same single step
         columns = [np.interp(steps, xs, ys, left=np.nan, right=np.nan).tolist() for xs, ys in means.values()]
         rows = [
             [plain(round(step)) if last - first > points else step, *(None if v != v else v for v in values)]  # noqa: PLR0124
@@ -407,8 +409,8 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
 
 def _rank(group: Group, *, minimize: bool) -> float:
     mean, _ = mean_and_interval(group.numbers)
-    if mean is None or mean != mean:  # noqa: PLR0124 - a NaN
-        return float("inf")
+    if mean is None or not math.isfinite(mean):
+        return math.inf
     return mean if minimize else -mean
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import signal
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
 from rla_client.sweep.engines.base import KILLS, Ended, Engine
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
-from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.journal import Journal, SweepError, key_of
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec
@@ -109,6 +110,7 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
+        self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
         if self._sampler.learns:
             self._remember()
 
@@ -117,10 +119,9 @@ class Driver:
         trials = results.trials_of(self._journal.runs)
         wanted: list[tuple[int, Parameters]] = []
         for trial, runs in sorted(trials.items()):
-            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
+            parameters = self._spec.without_seed(runs[0].parameters)
             self._sampler.known(trial, parameters)
             wanted += self._with_seeds(trial, parameters)
-        self._trials = itertools.count(max(trials, default=0) + 1)
         planned = self._journal.plan(wanted)
         self._leave_out_all_but(planned)
         for trial in trials:
@@ -144,8 +145,14 @@ class Driver:
             self._expect(self._journal.plan(self._with_seeds(next(self._trials), parameters), anew=True))
 
     def _all(self) -> Iterator[tuple[int, Parameters]]:
+        """All that the file asks for; a trial that was planned before keeps its number wherever it stands."""
+        known: dict[str, dict[int, None]] = {}
+        for run in self._journal.runs.values():
+            known.setdefault(key_of(self._spec.without_seed(run.parameters)), {})[run.trial] = None
+        left = {key: iter(trials) for key, trials in known.items()}
         for parameters in iter(self._sampler.next, None):
-            yield from self._with_seeds(next(self._trials), parameters)
+            trial = next(left.get(key_of(parameters), iter(())), None)
+            yield from self._with_seeds(next(self._trials) if trial is None else trial, parameters)
 
     def _with_seeds(self, trial: int, parameters: Parameters) -> list[tuple[int, Parameters]]:
         if self._spec.seeds is None:
@@ -254,15 +261,20 @@ class Driver:
         return bool(items) and results.settled(items[-1]) != FINISHED
 
     def _last_words(self, run: RunState) -> str:
-        """The last line of the output that has a letter or a digit, without the frame of a box around it."""
+        """The last line of the output that has a letter or a digit, without the frame of a box around it.
+
+        If that is the hint of one of our errors, the error is before it.
+        """
         try:
             with open(self._journal.path(run, "txt"), "rb") as file:
                 file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        lines = (line.strip(FRAME) for line in reversed(text.splitlines()))
-        return next((line for line in lines if any(map(str.isalnum, line))), "")
+        stripped = (line.strip(FRAME) for line in reversed(text.splitlines()))
+        lines = (line for line in stripped if any(map(str.isalnum, line)))
+        last = next(lines, "")
+        return f"{next(lines, '')}; {last}".removeprefix("; ") if last.startswith("hint: ") else last
 
     def _tell(self, trial: int) -> None:
         """Tell a learning sampler what came of a trial once all its runs are over: their mean."""
@@ -281,7 +293,7 @@ class Driver:
             _log.warning(
                 "trial %d has no value of %s: the sampler learns nothing of it", trial, self._spec.metric.name
             )
-        self._sampler.tell(trial, value)
+        self._sampler.tell(trial, value if value is not None and math.isfinite(value) else None)
 
     def _stop(self) -> None:
         """Ask all runs to end; those that do not in time are killed."""

@@ -214,11 +214,11 @@ class Journal:
         """
         known: dict[str, list[RunState]] = {}
         for run in () if anew else reversed(self.runs.values()):
-            known.setdefault(_key(run.parameters), []).append(run)
+            known.setdefault(key_of(run.parameters), []).append(run)
         found, events = [], []
         number = max(self.runs, default=0)
         for trial, parameters in wanted:
-            same = known.get(_key(parameters))
+            same = known.get(key_of(parameters))
             if same:
                 found.append(same.pop())
                 continue
@@ -345,5 +345,6 @@ def _lines(events: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(f"{line}\n" for line in told).encode()
 
 
-def _key(parameters: Mapping[str, Any]) -> str:
+def key_of(parameters: Mapping[str, Any]) -> str:
+    """A text that is the same for the same choice, in whatever order."""
     return json.dumps(parameters, sort_keys=True, default=str)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,24 +45,23 @@ def _state(item: Mapping[str, Any]) -> str | None:
     return state if isinstance(state, str) else None
 
 
-def metric_names(item: Mapping[str, Any]) -> list[str]:
-    """What a run has recorded."""
-    return [*read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics]
+def last_values(item: Mapping[str, Any]) -> Mapping[str, object]:
+    """The last value of everything that a run has recorded so far."""
+    return read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics
 
 
-def last_value(item: Mapping[str, Any], metric: str) -> float | None:
-    """The last value of a metric so far, or None."""
-    record = read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,))
+def last_number(values: Mapping[str, object], metric: str) -> float | None:
+    """That of a metric among `last_values`; None without one, or where the name fits several."""
     try:
-        return _finite(record.metrics.get(full_name(metric, record.metrics, "")))
+        return _number(values.get(full_name(metric, values, "")))
     except RlaError:
         return None
 
 
 def value(item: Mapping[str, Any], metric: Metric) -> float | None:
-    """What a run is judged by; None where it has no such number."""
+    """What a run is judged by; None where it has no such number, NaN where its training diverged."""
     if metric.of == "last":
-        return last_value(item, metric.name)
+        return last_number(last_values(item), metric.name)
     root = Path(item["data_root"])
     run = Run(Database(root), read_record(root, item["table"], item["index"], (LOG,)))
     try:
@@ -73,12 +71,15 @@ def value(item: Mapping[str, Any], metric: Metric) -> float | None:
     if not len(column):
         return None
     if metric.of == "mean":
-        return _finite(column.mean())
-    return _finite(column.max() if metric.maximize else column.min())
+        return _number(column.mean())
+    return _number(column.max() if metric.maximize else column.min())
 
 
 def trial_value(values: list[float | None]) -> tuple[float | None, float | None]:
-    """Mean over the seeds of a trial and half of its 95 % interval; of those that have a value."""
+    """Mean over the seeds of a trial and half of its 95 % interval, of those that have a value.
+
+    A seed whose value is NaN makes the mean NaN: the others would flatter the trial.
+    """
     return mean_and_interval([one for one in values if one is not None])
 
 
@@ -94,9 +95,8 @@ def _folder(item: Mapping[str, Any]) -> str:
     return f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}"
 
 
-def _finite(raw: object) -> float | None:
+def _number(raw: object) -> float | None:
     try:
-        found = float(raw)  # type: ignore[arg-type]
+        return float(raw)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) else None

@@ -148,6 +148,10 @@ class Spec:
         of_list = set.intersection(*shared) if shared else set()
         return frozenset((*self.space.always, *of_list, *(() if self.seeds is None else (SEED,))))
 
+    def without_seed(self, parameters: Mapping[str, Any]) -> Parameters:
+        """The choice that a run's parameters are: all but the seed, if that is one of `seeds`."""
+        return {name: value for name, value in parameters.items() if name != SEED or self.seeds is None}
+
 
 def read_spec(path: Path, name: str | None = None) -> Spec:
     """Read a sweep file.

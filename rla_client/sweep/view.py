@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from rla_client.contract.spelling import ends_in, listed, unknown
+from rla_client.contract.errors import RlaError
+from rla_client.contract.spelling import full_name, listed
 from rla_client.database.groups import Group
 from rla_client.database.seeds import Choice, judge
 from rla_client.database.text import clean, plain, table_text
@@ -47,7 +49,7 @@ class Values:
         if not items:
             return None
         read = (
-            results.last_value(items[-1], self._metric.name)
+            results.last_number(results.last_values(items[-1]), self._metric.name)
             if run.state not in OVER
             else results.value(items[-1], self._metric)
         )
@@ -69,7 +71,7 @@ def summary(journal: Journal, driver: int | None) -> str:
 
 
 def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
-    """The best trials by the mean of their finished runs, the best first."""
+    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
     if metric is None:
         return []
     found = []
@@ -77,9 +79,16 @@ def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[s
         there = [value for run in runs if run.state == FINISHED and (value := values.of(run)) is not None]
         mean, half = results.trial_value(list(there))
         if mean is not None:
-            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
-            found.append({"trial": trial, metric.name: mean, "±": half, "runs": len(there), **parameters})
-    return sorted(found, key=lambda one: one[metric.name], reverse=metric.maximize)
+            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
+            row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
+            same = {
+                name: value
+                for name, value in runs[0].parameters.items()
+                if all(run.parameters.get(name) == value for run in runs)
+            }
+            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
+            found.append((rank, _with_parameters(row, same)))
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
 def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:
@@ -97,19 +106,32 @@ def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int
     return None if found is None else ([*results.trials_of(journal.runs)][found.best], found)
 
 
-def no_metric(journal: Journal, metric: Metric | None) -> str | None:
-    """That no finished run has the metric that judges them; None where one has it, or none has finished."""
+def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
+    """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
+
+    Args:
+        journal: of the sweep.
+        metric: that judges them.
+        wait: for the rows of the last one to be in their files, if none has it before.
+    """
     finished = [run for run in journal.runs.values() if run.state == FINISHED]
     if metric is None or not finished:
         return None
     known: dict[str, None] = {}
+    finished.sort(key=lambda run: run.ended)
     for run in finished:
         items = journal.items(run)
-        names = results.metric_names(items[-1]) if items else []
-        if metric.name in names or ends_in(metric.name, names):
+        if wait and items and run is finished[-1]:
+            results.settled(items[-1])
+        last = results.last_values(items[-1]) if items else {}
+        if results.last_number(last, metric.name) is not None:
             return None
-        known |= dict.fromkeys(names)
-    return str(unknown(metric.name, known, f"no finished run has the metric {metric.name!r}"))
+        known |= dict.fromkeys(last)
+    try:
+        name = full_name(metric.name, known, f"no finished run has the metric {metric.name!r}")
+    except RlaError as error:
+        return str(error)
+    return f"no finished run has a number for the metric {name!r}"
 
 
 def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:
@@ -124,9 +146,18 @@ def rows(journal: Journal, values: Values, metric: Metric | None, now: float) ->
             "tries": run.attempts,
         }
         if metric is not None:
-            row[metric.name] = values.of(run)
-        found.append({**row, **run.parameters})
+            row[_named(metric.name, "metric", row)] = values.of(run)
+        found.append(_with_parameters(row, run.parameters))
     return found
+
+
+def _named(name: str, kind: str, taken: Collection[str]) -> str:
+    """A column's name; where another column has it, with its kind before it."""
+    return f"{kind}.{name}" if name in taken else name
+
+
+def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
 
 
 def _place(run: RunState) -> float:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -273,41 +275,60 @@ class Session:
             ArgumentError: it names what there is not, or asks for what is not allowed.
             DatabaseError: it took too long, or too much memory, or the lake's files are damaged.
         """
-        duckdb = _duckdb()
-        timer = threading.Timer(timeout_s or 0.0, self.connection.interrupt)
-        timer.daemon = True
-        if timeout_s:
-            timer.start()
-        try:
+        with Clock(timeout_s).limits(self.connection):
             return self.connection.execute(self._query)
+
+
+class Clock:
+    """The seconds that a query may take in all, until its first rows are there and while rows are fetched."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        """Start it; None: there is no limit."""
+        self._timeout_s = timeout_s or None
+        self._begun = time.monotonic()
+
+    @contextmanager
+    def limits(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Stop what DuckDB does for the query in here once the time is up.
+
+        Raises:
+            ArgumentError: the query names what there is not, or asks for what is not allowed.
+            DatabaseError: it took too long, or DuckDB cannot go on.
+        """
+        duckdb = _duckdb()
+        left = None if self._timeout_s is None else self._begun + self._timeout_s - time.monotonic()
+        timer = None if left is None else threading.Timer(max(left, 0.0), connection.interrupt)
+        try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            yield
         except duckdb.Error as error:
-            raise told(error, timeout_s) from error
+            raise told(error, self._timeout_s) from error
         finally:
-            timer.cancel()
-            if timeout_s:
+            if timer is not None:
+                timer.cancel()
                 timer.join()  # else its thread may be the last to hold the connection, while Python ends
 
 
-def fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:
+def fetched(result: duckdb.DuckDBPyConnection, most: int, clock: Clock) -> list[tuple[Any, ...]]:
     """The next rows of a result, all for 0.
 
     Raises:
-        DatabaseError: DuckDB cannot go on.
+        DatabaseError: DuckDB cannot go on, or the time is up.
     """
-    duckdb = _duckdb()
-    try:
+    with clock.limits(result):
         rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
-    except duckdb.Error as error:
-        raise told(error) from error
     return rows
 
 
-def told(error: Exception, timeout_s: float | None = None) -> DatabaseError | ArgumentError:
+def told(error: Exception, timeout_s: float | None) -> DatabaseError | ArgumentError:
     """What went wrong, in words for people."""
     duckdb = _duckdb()
     text = str(error).partition("\n\nLINE")[0].removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
     if isinstance(error, duckdb.InterruptException):
-        return DatabaseError(f"the query took longer than {timeout_s:g} s\nhint: --timeout SECONDS")
+        took = f"the query took longer than {timeout_s or 0:g} s"
+        return DatabaseError(f"{took}\nhint: ask for less, or for more time (--timeout)")
     if isinstance(error, duckdb.OutOfMemoryException):
         return DatabaseError(f"the query needs more than {MEMORY}\nhint: ask for fewer columns, or aggregate")
     if isinstance(error, duckdb.PermissionException):

@@ -87,11 +87,7 @@ def test_what_is_taken_out(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Pa
     assert told == {"file": str(rows), "rows": 2, "runs": 2}
     told = json.loads(rla("import", "csv", str(rows), *where).stdout)
     assert (told["tables"], told["runs"]) == ({"imported": 1}, 1)
-    fresh = (
-        "--json",
-        "-d",
-        str(tmp_path / "fresh"),
-    )  # the first command of somebody from elsewhere
+    fresh = ("--json", "-d", str(tmp_path / "fresh"))  # the first thing done by who comes from elsewhere
     assert json.loads(rla("import", "csv", str(rows), *fresh).stdout)["runs"] == 1
     assert "is not a folder" in rla("import", "csv", str(rows), "-d", str(tmp_path / "ty" / "po")).stderr
     told = json.loads(rla("init", str(tmp_path), "--json").stdout)

@@ -80,6 +80,22 @@ def test_nothing_is_said_without_repeats(groups: list[Group]) -> None:
     assert judge(groups, ["lr"], minimize=False) is None
 
 
+def test_equal_groups_are_not_told_apart() -> None:
+    """As where all seeds reach the most that a task gives."""
+    choice = judge([group(place, [500.0] * 5) for place in range(2)], ["lr"], minimize=False)
+    assert choice is not None
+    assert 0.4 < choice.kept < 0.6
+    assert (choice.enough, choice.flatters) == (None, 0.0)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
+def test_a_group_of_which_a_run_diverged_is_not_chosen(broken: float) -> None:
+    groups = [group(1, [9.0, 9.5, broken]), group(2, [2.0, 2.5, 3.0]), group(3, [1.0, 1.5, 2.0])]
+    choice = judge(groups, ["lr"], minimize=False)
+    assert choice is not None
+    assert choice.best == 1
+
+
 @pytest.mark.parametrize("by", [["lr", "seed"], ["env.seed"], ["state"], ["table", "host"]])
 def test_nothing_is_said_of_what_nobody_chooses(by: list[str]) -> None:
     groups = [group(1, [0.0, 1.0]), group(2, [9.0, 10.0])]

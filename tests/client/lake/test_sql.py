@@ -22,6 +22,7 @@ from rla_client.database.lake.store import read_parts
 from rla_client.database.notes import change_note
 
 pytest.importorskip("duckdb")
+pq = pytest.importorskip("pyarrow.parquet")
 QUERIES = (
     "SELECT * EXCLUDE opened FROM runs ORDER BY run",
     "SELECT * FROM params ORDER BY run, name",
@@ -175,6 +176,57 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
         database.open(filled).sql(
             "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11", 0.3
         )
+
+
+ENDLESS = "SELECT i FROM range(100000000000) t(i) WHERE i < 5000 OR i = 99999999998"
+
+
+@pytest.mark.parametrize("options", [["--csv"], ["--json"], ["--parquet", "x.parquet"]])
+def test_rows_that_take_too_long_end(
+    filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]], options: list[str]
+) -> None:
+    done = rla("sql", ENDLESS, "--timeout", "2", "--data-root", str(filled), *options, cwd=tmp_path)
+    assert (done.returncode, "longer than 2 s" in done.stderr) == (1, True), done.stderr
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_columns_with_one_name_are_told_apart(
+    filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    words = ["SELECT 1 AS v, 2 AS v, 3 AS v_1, 4 AS v", "--data-root", str(filled)]
+    expected = {"v": 1, "v_1": 2, "v_1_1": 3, "v_2": 4}
+    assert json.loads(rla("sql", *words, "--json").stdout) == [expected]
+    assert rla("sql", *words, "--parquet", "x.parquet", cwd=tmp_path).returncode == 0
+    assert pq.read_table(tmp_path / "x.parquet").to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT max(opened) - min(opened) AS age FROM runs", "hint: CAST the column to VARCHAR"),
+        (
+            "SELECT CAST(CASE WHEN i = 299999 THEN 'x' ELSE '1' END AS INT) FROM range(300000) t(i)",
+            "Could not convert string 'x'",
+        ),
+    ],
+)
+def test_what_no_parquet_can_hold(
+    filled: Path,
+    tmp_path: Path,
+    rla: Callable[..., subprocess.CompletedProcess[str]],
+    query: str,
+    told: str,
+) -> None:
+    done = rla("sql", query, "--parquet", "x.parquet", "--data-root", str(filled), cwd=tmp_path)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_word_that_is_no_text(filled: Path, rla: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = rla("sql", os.fsdecode(b"SELECT '\xff' AS x"), "--csv", "--data-root", str(filled))
+    assert done.stdout == "x\n\ufffd\n"
 
 
 def test_too_much_outside_the_lake_is_refused(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,10 @@ def test_runs_newest_first_with_what_differs(tools: Tools) -> None:
     assert tools.runs(offset=6) == "only 6 runs match"
 
 
+def test_an_offset_beyond_all_runs(tools: Tools) -> None:
+    assert tools.runs(offset=10**30) == "only 6 runs match"
+
+
 def test_runs_filtered_and_sorted(tools: Tools) -> None:
     told = tools.runs(where="lr == 0.2", columns=["run", "return", "seed"], sort="return")
     assert [row["seed"] for row in rows_of(told)] == ["2", "1", "0"]
@@ -113,6 +117,16 @@ def test_compare_ranks_groups_with_intervals(tools: Tools) -> None:
 def test_groups_without_a_value_come_last(tools: Tools, make_run: MakeRun) -> None:
     make_run(number=7, info="", params={"lr": 0.3, "seed": 0}, rows=0)
     assert [row["lr"] for row in rows_of(tools.compare(by=["lr"]))] == ["0.2", "0.1", "0.3"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_groups_that_diverged_come_last(tools: Tools, root: Path, make_run: MakeRun, value: str) -> None:
+    for number, last in ((7, "99"), (8, value)):
+        index = make_run(number=number, info="", params={"lr": 0.3, "seed": number})
+        (root / "log" / "task" / index / "progress.csv").write_text(f"time-step,return\n1,{last}\n")
+    told = tools.compare(by=["lr"])
+    assert [row["lr"] for row in rows_of(told)] == ["0.2", "0.1", "0.3"]
+    assert notes_of(told)[1].startswith("lr=0.2 stays first")
 
 
 def test_run(tools: Tools, root: Path, make_run: MakeRun) -> None:
@@ -154,6 +168,11 @@ def test_curves_of_groups_and_of_runs(tools: Tools) -> None:
         "2026/11/21/09-30-01-123456 lr=0.2 (1)",
         "2026/11/21/09-30-00-123456 lr=0.1 (1)",
     ]
+
+
+def test_curves_of_a_single_step(root: Path, make_run: MakeRun) -> None:
+    make_run(rows=1)
+    assert len(rows_of(Tools(rla_client.database.open(root)).curves(metric="return"))) == 1
 
 
 def test_curves_of_many_runs(tools: Tools, make_run: MakeRun) -> None:

@@ -71,6 +71,16 @@ def test_the_reason_of_a_program_that_prints_boxes(lab: Lab) -> None:
     assert lab.journal().runs[1].reason == "exit status 2: no such option: --lr"
 
 
+def test_the_reason_of_an_error_with_a_hint(lab: Lab) -> None:
+    lab.shell("printf 'RlaError: no such thing\\nhint: did you mean it?\\n'; exit 1", parameters={"lr": [1]})
+    assert "exit status 1: RlaError: no such thing; hint: did you mean it?\n" in lab.run(code=1)
+
+
+def test_what_a_run_prints_cannot_steer_the_terminal(lab: Lab) -> None:
+    lab.shell("printf 'bad \\033[31mred\\n'; exit 1", parameters={"lr": ["a\nb"]})
+    assert "run 1 failed  lr=a?b: exit status 1: bad ?[31mred\n" in lab.run(code=1)
+
+
 def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
     lab.shell("echo try >>tries; kill -9 $$", parameters={"lr": [1]})
     told = lab.run(code=1)
@@ -267,6 +277,13 @@ def test_a_file_that_grew(lab: Lab) -> None:
     assert len(lab.log("end")) == 9
     assert len({tuple(one["arguments"]) for one in lab.log("end")}) == 9
     assert len({one["id"] for one in lab.log("end")}) == 9
+    trials = {(run.trial, run.parameters["lr"]) for run in lab.journal().runs.values()}
+    assert trials == {(1, 1), (2, 2), (3, 3)}, "one value of lr each"
+    lab.write(parameters={"lr": [3, 4, 1]}, seeds=1)
+    lab.run()
+    assert [(run.trial, run.parameters) for run in lab.journal().runs.values()][9:] == [
+        (4, {"lr": 4, "seed": 0})
+    ]
 
 
 @pytest.mark.slow
@@ -475,10 +492,10 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
 
 def search(lab: Lab, trials: int = 12, **content: Any) -> None:
     space = {"lr": {"uniform": [0.0, 1.0]}}
-    content = {"seeds": 2, "metric": {"name": "score", "goal": "maximize"}, **content}
+    metric = {"name": "score", "goal": "maximize"}
+    content = {"parameters": space, "seeds": 2, "metric": metric, **content}
     lab.write(
         command=[sys.executable, "score.py", "{args}"],
-        parameters=space,
         method="optuna",
         trials=trials,
         **content,
@@ -525,6 +542,17 @@ def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any
     assert best[0]["runs"] == 2
     search(lab, trials=13)
     assert lab.run().endswith("26 finished\n")
+
+
+@pytest.mark.slow
+def test_optuna_with_a_parameter_called_seed(lab: Lab, agent: Any) -> None:
+    pytest.importorskip("optuna", reason="needs optuna")
+    space = {"lr": {"uniform": [0, 1]}, "seed": {"int": [0, 9]}}
+    search(lab, trials=2, parameters=space)
+    path = lab.folder / f"{NAME}.yaml"
+    path.write_text(path.read_text().replace("seeds: 2\n", ""))
+    assert lab.run().endswith("2 finished\n")
+    assert lab.run().endswith("2 finished\n"), "nothing is run twice"
 
 
 @pytest.mark.slow
