@@ -297,13 +297,17 @@ class Database:
             ArgumentError: the query is not a SELECT, or names something unknown.
             DatabaseError: it took too long, too much is not in the lake, or DuckDB is not installed.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
         from rla_client.database.lake.sql import Session, check_query
 
         check_query(query)
-        with self._catalogue() as catalogue:
+        with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:
             now = clock()
+            opening = aside.submit(Session, self.data_root, query)
             signed = catalogue.refresh(int(now * 1e9), self.progress)
-            session = Session(self.data_root, catalogue, signed, query, now)
+            session = opening.result()
+            session.fill(catalogue, signed, now)
         return session.execute(timeout_s)
 
     def lake_files(self, name: str) -> list[str]:

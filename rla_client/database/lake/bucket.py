@@ -468,5 +468,6 @@ def query_bucket(
     inside = held.signatures()
     lake.fetch_all((one.part, name) for one in held.parts for name in views_in(query))
     signed = [one for one in signed if inside.get((one[0], one[1])) == one[2]]
-    session = Session(lake.root, None, signed, query, now)
+    session = Session(lake.root, query)
+    session.fill(None, signed, now)
     return session.execute(timeout_s), len(runs) - len(signed) + others

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
@@ -81,16 +81,17 @@ class Standing:
     inside: int
 
 
-def standing(signed: Sequence[Signed], links: Mapping[RunName, str], lake: Lake | None) -> Standing:
-    """Compare the lake with what `Catalogue.refresh` and `links` gave; by columns, as there are 100,000."""
+def compare(
+    signed: Sequence[Signed], links: Mapping[RunName, str], held: pa.Array, held_signature: pa.Array
+) -> Standing:
+    """Compare `_held` with what `Catalogue.refresh` and `links` gave, by columns: there are 100,000 runs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table, index, signature, state = (
-        pa.array(column, pa.string()) for column in (zip(*signed, strict=True) if signed else [()] * 4)
+        pa.array([run[column] for run in signed], pa.string()) for column in range(4)
     )
     run = pc.binary_join_element_wise(table, index, "/")
-    held, held_signature = _held(lake)
     is_same = pc.equal(pc.take(held_signature, pc.index_in(run, value_set=held)), signature)
     continued = pc.is_in(run, value_set=_runs((table, parent) for (table, _), parent in links.items()))
     unfit = pc.is_in(state, value_set=pa.array(sorted(LIVE_STATES)))
@@ -160,50 +161,54 @@ def _duckdb() -> ModuleType:
 class Session:
     """A DuckDB connection with the views that a query names."""
 
-    def __init__(
-        self, data_root: Path, catalogue: Catalogue | None, signed: Sequence[Signed], query: str, now: float
-    ) -> None:
+    def __init__(self, data_root: Path, query: str) -> None:
+        """Open DuckDB and the lake, which takes no look at the runs; `fill` follows.
+
+        Raises:
+            ArgumentError: the query is not one SELECT.
+            DatabaseError: DuckDB is not installed.
+        """
+        check_query(query)
+        self._root = data_root
+        self._query = query
+        self._used = views_in(query)
+        self._lake = Lake(data_root) if available(data_root) else None
+        self._sources = self._lake_files(self._lake) if self._lake is not None else {}
+        self._held = _held(self._lake)
+        self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
+            config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False}
+        )  # fmt: skip
+
+    def fill(self, catalogue: Catalogue | None, signed: Sequence[Signed], now: float) -> None:
         """Fill the views; `signed` is what the catalogue's `refresh` has just given.
 
         Without a catalogue the views hold those of the `signed` runs that the lake has, and no others.
 
         Raises:
-            ArgumentError: the query is not one SELECT.
-            DatabaseError: too much is not in the lake yet, or DuckDB is not installed.
+            DatabaseError: too much is not in the lake yet.
         """
-        check_query(query)
-        self._root = data_root
-        self._query = query
-        self._now = now
-        used = views_in(query)
-        lake = Lake(data_root) if available(data_root) else None
-        sources = self._lake_files(lake, used) if lake is not None else {}
-        self.standing = standing(signed, catalogue.links() if catalogue is not None else {}, lake)
-        fresh = make_tables(self._fresh(catalogue, used) if catalogue is not None else [], used)
-        self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
-            config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False}
-        )  # fmt: skip
-        self._make_views(used, sources, fresh)
+        links = catalogue.links() if catalogue is not None else {}
+        standing = compare(signed, links, *self._held)
+        fresh = self._fresh(catalogue, standing.fresh, now) if catalogue is not None else []
+        self._make_views(standing.stale, make_tables(fresh, self._used), now)
 
-    def _lake_files(self, lake: Lake, used: Collection[str]) -> dict[str, list[str]]:
+    def _lake_files(self, lake: Lake) -> dict[str, list[str]]:
         """View → paths of its files; a part of which one cannot be read is left out."""
         for one in list(lake.parts):
             try:
-                for name in used:
+                for name in self._used:
                     read_schema(self._root, one.part, name)
             except (BrokenFileError, OSError) as error:
                 lake.leave_out(one.part, error)
-        return {name: [plain_path(self._root, one.part, name) for one in lake.parts] for name in used}
+        return {name: [plain_path(self._root, one.part, name) for one in lake.parts] for name in self._used}
 
-    def _fresh(self, catalogue: Catalogue, used: Collection[str]) -> list[RunData]:
-        wanted = self.standing.fresh
+    def _fresh(self, catalogue: Catalogue, wanted: Sequence[RunName], now: float) -> list[RunData]:
         if len(wanted) > MAX_FRESH_RUNS:
             raise _too_much(f"{len(wanted)} runs")
         records = [catalogue.record(*run) for run in wanted]
         states = {
-            (one.table, one.index): one.shown_state(self._now)
-            for one in with_live_states(self._root, records, self._now)
+            (one.table, one.index): one.shown_state(now) for one in with_live_states(self._root, records, now)
         }
         place = COLUMNS.index("state")
         found: list[RunData] = []
@@ -213,14 +218,14 @@ class Session:
             if row is None:
                 continue
             data = RunData((*row[0][:place], states.get(run), *row[0][place + 1 :]), row[1])
-            if "rows" in used:
+            if "rows" in self._used:
                 total += _csv_bytes(self._root, run)
                 if total > MAX_FRESH_BYTES:
                     raise _too_much(f"{len(wanted)} runs with more than {MAX_FRESH_BYTES >> 20} MB of rows")
                 data.rows = self._rows(*run)
-            if "system" in used:
+            if "system" in self._used:
                 data.system = read_system(self._root, *run)
-            if "files" in used:
+            if "files" in self._used:
                 data.files = read_files(self._root, *run)
             found.append(data)
         return found
@@ -242,14 +247,14 @@ class Session:
             return None
         return columns, {}
 
-    def _make_views(self, used: Sequence[str], sources: dict[str, list[str]], fresh: dict[str, Any]) -> None:
+    def _make_views(self, stale: pa.Array, fresh: dict[str, Any], now: float) -> None:
         import pyarrow as pa
 
-        run = self.connection.execute
-        self.connection.register("lake_stale", pa.table({"run": self.standing.stale}))
+        run, sources = self.connection.execute, self._sources
+        self.connection.register("lake_stale", pa.table({"run": stale}))
         paths = [path for files in sources.values() for path in files]
-        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if len(self.standing.stale) else ""
-        for name in used:
+        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if len(stale) else ""
+        for name in self._used:
             self.connection.register(f"fresh_{name}", fresh[name])
             columns = ", ".join(fresh[name].schema.names)
             parts = (
@@ -260,7 +265,7 @@ class Session:
             if sources.get(name):
                 listing = ", ".join(_quoted(escape(path)) for path in sources[name])
                 parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
-            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), heard=self._now - LIVE_S)
+            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), heard=now - LIVE_S)
             run(f"CREATE TEMP VIEW {name} AS {text}")
         run(f"SET memory_limit = '{MEMORY}'")
         run("SET temp_directory = ''")
