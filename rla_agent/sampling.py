@@ -3,7 +3,7 @@
 Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and
 appends a line to `log/…/system.csv` and events to `log/…/tb/system/`: CPU, memory, disk and network
 by wall time, GPU use and memory when nvidia-ml-py is installed and a GPU is there. These files are
-the agent's own: no frames stand behind them, a restart goes on at their last whole record, and a
+the agent's own: no frames stand behind them, a restart continues at their last whole record, and a
 sample that could not be written is dropped, as are those of runs whose file system does not answer.
 
     columns   timestamp, seconds (since the run was opened), cpu_percent (100 = one core), rss_bytes,
@@ -51,7 +51,7 @@ COLUMNS = (
 _DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
 LOOK_S = 1.0  # for runs that are due, or new
 LEAST_S = 0.02  # between samples: a run may not ask for all of a core
-WRITE_S = 0.5  # for all samples of a turn; what takes longer goes on beside the next ones
+WRITE_S = 0.5  # for all samples of a turn; what takes longer continues beside the next ones
 HUNG_S = 5.0  # beyond, a file system that does not answer is worth a line under "needs attention"
 MAX_NAMED = 3  # roots of one file system
 MAX_TREE = 2000  # processes of one run that are looked at

@@ -168,7 +168,7 @@ class ExperimentLoader:
         sync_timestep: bool = False,
         sync_hyper_param: bool = False,
     ) -> None:
-        """Put the loaded run's data under the current run; CSV and TensorBoard go on in it.
+        """Put the loaded run's data under the current run; CSV and TensorBoard continue in it.
 
         Its hyper-parameters are taken over where the current run has none.
 
@@ -178,7 +178,7 @@ class ExperimentLoader:
             sync_hyper_param: taken for RLA's sake.
 
         Raises:
-            ArgumentError: `hp_to_overwrite` is no list of names.
+            ArgumentError: `hp_to_overwrite` is not a list of names.
             NotConfiguredError: no run is open.
         """
         del sync_hyper_param

@@ -114,7 +114,7 @@ def logkvs(d: Mapping[str, Any], prefix: str = "", exclude: Exclude = None) -> N
         exclude: as in `record_tabular`.
 
     Raises:
-        ArgumentError: `prefix` is no text, or `exclude` names no output.
+        ArgumentError: `prefix` is not text, or `exclude` names no output.
     """
     check_prefix("second argument of logkvs", prefix)
     for key, value in d.items():
@@ -130,7 +130,7 @@ def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str =
         prefix_name: stands before each name.
 
     Raises:
-        ArgumentError: `prefix_name` is no text.
+        ArgumentError: `prefix_name` is not text.
     """
     check_prefix("third argument of log_key_value", prefix_name)
     for key, value in zip(keys, values, strict=False):

@@ -209,7 +209,7 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         The row with `time-step` and `timestamp`; an empty dict when there was no value.
 
     Raises:
-        ArgumentError: `values` is not a dict, or `step` is no finite number; nothing is written then.
+        ArgumentError: `values` is not a dict, or `step` is not a finite number; nothing is written then.
     """
     flat = _flat(values, "")
     with logger.get_current().lock:  # rows of two threads do not mix

@@ -84,7 +84,7 @@ class Alerting:
             self._watched = True
             stream.watch.restore(stream.watch_state)
         if not self._rule_set.unread(stream.opening.config):
-            stream.watch_state = None  # what it said of rules that are no more
+            stream.watch_state = None  # what it said of rules that are gone
         self._start_dispatcher_if_due()
 
     def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:

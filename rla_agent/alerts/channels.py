@@ -263,7 +263,7 @@ def _host_of(address: str) -> str:
     """Host of a webhook's address; what urllib would say of a wrong one shows all of it.
 
     Raises:
-        SendError: it is no address.
+        SendError: it is not an address.
     """
     try:
         parts = urllib.parse.urlsplit(address)
@@ -271,7 +271,7 @@ def _host_of(address: str) -> str:
     except ValueError:
         host = None
     if not host or not address.isascii() or not address.isprintable() or " " in address:
-        raise SendError("the address of the webhook is no URL: wrong host or port, or blanks in it")
+        raise SendError("the address of the webhook is not a URL: wrong host or port, or blanks in it")
     return host
 
 

@@ -61,7 +61,7 @@ class AlertStore:
 
         Raises:
             NewerFormatError: a later release has it; nothing is written to it.
-            sqlite3.Error: the file cannot be opened or is no database.
+            sqlite3.Error: the file cannot be opened or is not a database.
         """
         self.added = 0  # events since the last sweep
         self._db = connect(path, STEPS)

@@ -215,7 +215,7 @@ class LogWriter:
         self._tell(_RUN_FILE, json.dumps([root, log_folder, content, wait_s]).encode())
 
     def finish(self, deadline: float) -> bool:
-        """Wait until all is written; False when it is not at a moment (monotonic): it goes on alone."""
+        """Wait until all is written; False when it is not at a moment (monotonic): it continues alone."""
         with self._lock:
             os.close(self._pipe)
             self._pipe = -1

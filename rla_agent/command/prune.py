@@ -116,7 +116,7 @@ def seconds_of(text: str) -> float:
     """`30d` in seconds; 0 of an empty text.
 
     Raises:
-        ArgumentError: it is no age.
+        ArgumentError: it is not an age.
     """
     match = _AGE.fullmatch(text.strip())
     if text and match is None:
@@ -128,7 +128,7 @@ def bytes_of(text: str, option: str) -> int:
     """`100G` in bytes; 0 of an empty text.
 
     Raises:
-        ArgumentError: it is no size.
+        ArgumentError: it is not a size.
     """
     match = _SIZE.fullmatch(text.strip())
     if text and match is None:

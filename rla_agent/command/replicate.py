@@ -215,7 +215,7 @@ def trust_command(
     except RlaError as error:
         raise _fail(error) from None
     typer.echo("\n".join(found.say))
-    if found.known:  # also with the key alone: status must not go on naming that
+    if found.known:  # also with the key alone: status must not continue naming that
         _try_again(find_places().state)
     if not found.ready:
         raise typer.Exit(1)

@@ -330,7 +330,7 @@ def _settle(places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWri
     while keeping.serves(deadline) and left:
         left = wait_durable(places, left, deadline)
         if agent_alive(places):
-            break  # else it was another job's, which ended: the next one goes on
+            break  # else it was another job's, which ended: the next one continues
     while not left and time.monotonic() < deadline:
         ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
         if not ended or not keeping.serves(deadline):
@@ -385,7 +385,7 @@ def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float
 
 
 def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:
-    """The record with the command's end in it, None for a run that goes on. See `RunRecord.process_ended`."""
+    """The record with the command's end in it; None while the run continues: see `process_ended`."""
     if record.live:
         return None
     ending = launch.ending

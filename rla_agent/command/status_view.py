@@ -80,7 +80,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Lines of a label and its text, which goes on below itself."""
+    """Lines of a label and its text, which continues below itself."""
 
     text: str
 

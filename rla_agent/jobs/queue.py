@@ -205,7 +205,7 @@ class JobQueue:
         return self._failed[stream, True], self._failed[stream, False]
 
     def forget(self, stream: str) -> None:
-        """A stream is no more."""
+        """A stream is gone."""
         for media in (False, True):
             self._failed.pop((stream, media), None)
 

@@ -171,7 +171,7 @@ def take_blob(
         token: of the job.
         blobs: the folder it is in.
         temp: the name it gets; durable afterwards.
-        token_of: reads the token in a file; None when that is no whole file.
+        token_of: reads the token in a file; None when that is not a whole file.
 
     Raises:
         SourceError: it is gone, not whole, or not this user's.
@@ -246,7 +246,7 @@ def sweep_arenas(spool: Path, live_streams: Callable[[Path], Iterable[str]]) -> 
     """Remove shared memory that nobody will read again.
 
     An arena goes when no living process holds its lock and either its stream belongs to `spool`
-    and is not live, or its stream's folder is gone (an agent that is no more).
+    and is not live, or its stream's folder is gone (an agent that is gone).
 
     Args:
         spool: this agent's spool folder.

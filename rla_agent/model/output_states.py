@@ -2,7 +2,7 @@
 
 An output takes records in one state only, READY, and there only while nothing failed a moment ago
 (`error`, tried again after a rest) and no other file took its name since the last commit (`moved`: the commit
-first notes where the output goes on in it). The others:
+first notes where the output continues in it). The others:
 
 * NEW: the file has yet to be opened, cut to what is durable, or made.
 * WIDENING: the next record has a column that the table lacks; it waits for a rewrite.
@@ -22,7 +22,7 @@ first notes where the output goes on in it). The others:
        | restored         suspected (a sync failed)
       SUSPECT <---------- NEW, READY, WIDENING
 
-`dirty` is no state: the file holds bytes that no sync has covered, whatever comes next.
+`dirty` is not a state: the file holds bytes that no sync has covered, whatever comes next.
 """
 
 from __future__ import annotations

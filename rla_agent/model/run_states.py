@@ -128,7 +128,7 @@ class RunRecord:
         return replace(self, state=state, reason=reason, closed=now if ended else None)
 
     def gone_on(self, opened: float, now: float) -> RunRecord:
-        """The record once a later stream, opened then, goes on with a run that ended."""
+        """The record once a later stream, opened then, continues a run that ended."""
         end = self.closed if self.state in _CLOSED.values() else None
         last = end or self.last_row or self.closed  # a death is noticed late where no agent ran
         begun = self.opened if self.reopened is None else self.reopened

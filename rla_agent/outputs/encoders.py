@@ -31,7 +31,7 @@ class Whole:
     Attributes:
         size: bytes of it that are whole records, but for `ending`.
         ending: what the last of them lacks: editors leave out the last newline.
-        state: of an encoder that goes on behind them.
+        state: of an encoder that continues behind them.
     """
 
     size: int
@@ -41,11 +41,11 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays of a file where a run goes on at an earlier point.
+    """What stays of a file where a run continues at an earlier point.
 
     Attributes:
         size: bytes that stay.
-        state: of an encoder that goes on behind them.
+        state: of an encoder that continues behind them.
         head: what a file of the rest has to begin with, to be read by itself.
     """
 
@@ -78,7 +78,7 @@ class Encoder(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Plain data from which `restore` makes an encoder that goes on at this point."""
+        """Plain data from which `restore` makes an encoder that continues at this point."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -95,11 +95,11 @@ class Encoder(Protocol):
         ...
 
     def whole_part(self, content: Content) -> Whole:
-        """Where the output may go on in a file that is not as it left it; size 0 when nowhere."""
+        """Where the output may continue in a file that is not as it left it; size 0 when nowhere."""
         ...
 
     def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
-        """What stays when the run goes on at an earlier point; None: all, as it is.
+        """What stays when the run continues at an earlier point; None: all, as it is.
 
         Args:
             content: the whole file.

@@ -5,12 +5,12 @@ by pwrite, so a replay after a crash overwrites with the same bytes. When a writ
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
 later. The file is always opened from the data root without following links.
 
-A user may remove the file or put another in its place. Under a live stream that is noticed, and what is there
-then keeps all its whole records: the output goes on behind the last of them, under its header. While no agent
-runs it is not: the next one knows a name and a size, cuts a longer file to that size, and goes on behind the
-last whole record of a shorter one. An output with another file is `moved`, as is one whose file lost bytes:
-agent.db and the stream's base file still tell of the old file, and after a kill would take new rows for old
-ones. So it takes no records until both know better.
+A user may remove the file or put another in its place. Under a live stream that is noticed, and what is
+there then keeps all its whole records: the output continues behind the last of them, under its header.
+While no agent runs it is not: the next one knows a name and a size, cuts a longer file to that size, and
+continues behind the last whole record of a shorter one. An output with another file is `moved`, as is one
+whose file lost bytes: agent.db and the stream's base file still tell of the old file, and after a kill
+would take new rows for old ones. So it takes no records until both know better.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Output:
             os.close(folder)
 
     def _align_short(self, descriptor: int) -> None:
-        """The file lost bytes that were durable: go on after its last whole record."""
+        """The file lost bytes that were durable: continue after its last whole record."""
         os.ftruncate(descriptor, self.encoder.end_of_records(Content(descriptor, self.size)))
         found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
         os.ftruncate(descriptor, found.size)

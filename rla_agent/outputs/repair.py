@@ -15,7 +15,7 @@ from rla_client.contract.files import atomic_file
 
 
 def whole_part(descriptor: int, encoder: Encoder) -> Whole:
-    """Where an output may go on in a file that is not as it left it; size 0 when nowhere.
+    """Where an output may continue in a file that is not as it left it; size 0 when nowhere.
 
     Nowhere, too, in JSON that no reader takes: too deep a nesting.
     """

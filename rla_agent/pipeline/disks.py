@@ -2,7 +2,7 @@
 
 A call into a file system whose server hangs does not return. So nobody asks one which it is, and what one
 thread does for many roots is done in lanes: work for a file system that still holds up its last work is
-left out, and all others go on.
+left out, and all others continue.
 """
 
 from __future__ import annotations

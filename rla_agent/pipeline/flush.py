@@ -39,7 +39,7 @@ class FlushWaiters:
         return any(name == stream for _, name in self._waiting)
 
     def ended(self, stream: str) -> None:
-        """A stream was taken in to its end and is no more."""
+        """A stream was taken in to its end and is gone."""
         self._ended[stream] = None
         self._jobs.forget(stream)
         if len(self._ended) > KEPT_ENDED:

@@ -142,6 +142,6 @@ def _give_up(stream: Stream, file: ItemFile, why: str, faults: dict[str, str]) -
 
 
 def drop_faults(faults: dict[str, str], stream: str) -> None:
-    """Forget what was wrong with a stream that is no more, and with its files."""
+    """Forget what was wrong with a stream that is gone, and with its files."""
     for key in [key for key in faults if key == stream or key.startswith(f"{stream}/")]:
         del faults[key]

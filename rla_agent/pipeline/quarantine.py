@@ -42,7 +42,7 @@ class Unreadable(Mapping[str, str]):
         return len(self._why)
 
     def read(self, name: str, now: float) -> Opening | None:
-        """What a stream says of itself; None when it is no stream, or cannot be read now.
+        """What a stream says of itself; None when it is not a stream, or cannot be read now.
 
         A stream that a power cut left without a single record is removed.
 

@@ -128,10 +128,10 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
 
 
 def _rows_count(stream: Stream, rows: dict[str, OutputRow]) -> bool:
-    """Whether agent.db says where to go on: its segments are there, or nothing else knows better.
+    """Whether agent.db says where to continue: its segments are there, or nothing else knows better.
 
     A writer whose spool was deleted wrote only its open segment anew; what came before that and no agent had
-    taken in is lost, and the files go on behind it.
+    taken in is lost, and the files continue behind it.
     """
     known = min(row.position.number for row in rows.values())
     if known >= stream.first_segment:
@@ -260,7 +260,7 @@ def renew_base(stream: Stream, outputs: list[Output]) -> None:
 
 
 def _begin_new(stream: Stream, number: int) -> None:
-    """A stream that nobody has seen: what lies there already is not ours, unless it goes on in it."""
+    """A stream that nobody has seen: what lies there already is not ours, unless it continues in it."""
     plan = stream.opening.continues
     if plan is not None:
         continue_outputs(stream.opening, stream.outputs, plan)

@@ -3,9 +3,9 @@
 Is an item removed by somebody, or only away with its data root?
 
 A data root goes for a moment when it is moved, unmounted, or on a server that is being restarted. Its runs
-are not removed then: their streams wait, with their rows in the spool, and go on once the root is back. What
-counts as removed is an item whose folder is gone while its root is there, and one whose files, as far as they
-are open here, have no name left anywhere.
+are not removed then: their streams wait, with their rows in the spool, and continue once the root is back.
+What counts as removed is an item whose folder is gone while its root is there, and one whose files, as far
+as they are open here, have no name left anywhere.
 """
 
 from __future__ import annotations

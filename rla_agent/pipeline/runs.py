@@ -118,7 +118,7 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
         return record
     if stream.closed is not None:
         if stream.closed.state == HANDED_OVER:
-            return record  # another stream of the same run goes on
+            return record  # another stream of the same run continues
         return record.after(closed_as(stream.closed.state), stream.closed.timestamp, stream.closed.reason)
     if stream.writer_gone:
         if stream.parked or not stream.read_through:

@@ -102,7 +102,7 @@ class Stream:
         self.replicate_now = False  # asked for since the last commit
         self.watch: RowWatch | None = None  # metric rules of alerts
         self.watch_version = 0  # of the rules
-        self.watch_state: object = None  # durable state of `watch`, for the one that goes on
+        self.watch_state: object = None  # durable state of `watch`, for the one that continues
         self.bases: dict[int, dict[str, Any]] = {}
         self.last_bytes = 0.0
         self.asleep = False

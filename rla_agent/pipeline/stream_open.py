@@ -1,7 +1,7 @@
 """Taking a stream up: its opening frame, then its outputs; and what keeps it from being taken up now.
 
 What one stream brings must not end the agent for all others. So there are four ends: taken up; gone (its
-folder is no more); not yet (tried again all the time); and parked, where trying again would change nothing:
+folder is gone); not yet (tried again all the time); and parked, where trying again would change nothing:
 its files, base or rows of agent.db make no sense (`RlaError`). Any other exception is a fault of the agent,
 see `Volume`.
 """
@@ -74,7 +74,7 @@ def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Str
 
 
 def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
-    """Bring a stream's outputs to where it can go on; `parked` says why that will not be.
+    """Bring a stream's outputs to where it can continue; `parked` says why that will not be.
 
     Raises:
         NotYetError: the disk does not take it now.

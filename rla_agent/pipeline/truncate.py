@@ -1,4 +1,4 @@
-"""A stream that goes on in the files of an earlier one: exact resume and fork.
+"""A stream that continues in the files of an earlier one: exact resume and fork.
 
 The opening frame says how much of the earlier files counts (`continues`). Everything here can be
 repeated: the opening frame in the spool is the intent, the base of segment 1, written afterwards,
@@ -11,7 +11,7 @@ its completion. A kill in between leaves files that the next start brings to the
   The continuing stream writes an event file of its own.
 * The new stream's event file bears a later second than all others, whatever the clock says:
   TensorBoard reads event files in the order of their names.
-* Text files keep all their lines and go on at their end.
+* Text files keep all their lines and continue at their end.
 * A fork's client has copied the earlier run's files into a hidden folder (`staged`). They take their
   places now, after the last record of the stream before; a file of the run's own that is in the way
   goes to the abandoned folder first.
@@ -35,7 +35,7 @@ _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 
 
 def continue_outputs(opening: Opening, outputs: list[Output], plan: Continuation) -> None:
-    """Bring the earlier files to the point where the stream goes on, and the outputs with them.
+    """Bring the earlier files to the point where the stream continues, and the outputs with them.
 
     Raises:
         OSError: a file cannot be read or written; the next start tries again.

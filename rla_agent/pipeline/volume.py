@@ -453,7 +453,7 @@ class Volume(threading.Thread):
         return again
 
     def _end_streams(self, wall: float) -> int:
-        """Delete streams that were taken in to their end; how many streams are no more."""
+        """Delete streams that were taken in to their end; how many streams are gone."""
         before = len(self.streams)
         for stream in list(self.streams.values()):
             if not stream.writer_gone or stream.dirty or stream.parked:

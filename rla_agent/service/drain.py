@@ -5,7 +5,7 @@ of a copy says nothing of where the data root lies now, so the roots can be mapp
 device and inode in the opening frames do not count; item folders that are missing there are made.
 The base files in a spool say where its outputs stood, so that a copy can be taken in without the
 agent.db of its machine. A stream leaves the spool when all of it is durable: taking in twice writes
-nothing twice, and a drain that was interrupted goes on where it stopped.
+nothing twice, and a drain that was interrupted continues where it stopped.
 
 `wait_durable` asks the agent that serves a spool; it is what `rla-agent run` ends with.
 """
@@ -213,7 +213,7 @@ def _foreign_problem(opening: Opening, *, named: bool) -> str:
         item = item_path(kind, opening.table, opening.index)
         own = os.path.dirname(item) if kind == ARCHIVE_TESTER else item
         if kind not in DEFAULT_LOG_TYPES or folder != own:
-            return f"it would write to {folder}, which is no folder of its run"
+            return f"it would write to {folder}, which is not a folder of its run"
     return ""
 
 

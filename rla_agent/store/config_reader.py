@@ -2,7 +2,7 @@
 
 A run's configuration lies in a home or project folder. Where that is on a file server that hangs, stat(2)
 and open(2) return when the server does, if ever. So threads that take in rows or send alerts never call
-them: a reader thread does, and who asks waits for WAIT_S at most and goes on with the defaults (no
+them: a reader thread does, and who asks waits for WAIT_S at most and continues with the defaults (no
 rules for alerts, nothing replicated), or with what the file said before. What comes later is taken up then.
 
 A reader that is stuck (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most,

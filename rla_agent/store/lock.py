@@ -176,7 +176,7 @@ class HolderProcess:
         if not isinstance(pid, int):
             return None
         try:
-            descriptor = process_descriptor(pid)  # refuses what is no number of a process
+            descriptor = process_descriptor(pid)  # refuses what is not a number of a process
         except (OSError, OverflowError):
             return None
         if _has_open(pid, places.lock):
@@ -199,7 +199,7 @@ class HolderProcess:
 
 
 def visible_holder(places: Places) -> int | None:
-    """Process id of the lock's holder, None where it is no process that can be seen from here."""
+    """Process id of the lock's holder, None where it is not a process that can be seen from here."""
     process = HolderProcess.find(places)
     if process is not None:
         process.close()

@@ -51,7 +51,7 @@ def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -
 
     Raises:
         NewerFormatError: a later release has it; nothing is written to it.
-        sqlite3.Error: it cannot be opened or is no database.
+        sqlite3.Error: it cannot be opened or is not a database.
     """
     return _checked(sqlite3.connect(path, timeout=wait_s, isolation_level=None), path, steps)
 
@@ -61,7 +61,7 @@ def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> 
 
     Raises:
         NewerFormatError: a later release has it.
-        sqlite3.Error: it cannot be opened or is no database.
+        sqlite3.Error: it cannot be opened or is not a database.
     """
     address = f"file:{quote(str(path))}?mode=ro"
     return _checked(sqlite3.connect(address, uri=True, timeout=wait_s), path, steps)
@@ -129,7 +129,7 @@ def database_files(path: Path) -> tuple[Path, ...]:
 
 
 def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
-    """Open a store; a file that is no sound database is put aside and a new one begun.
+    """Open a store; a file that is not a sound database is put aside and a new one begun.
 
     Args:
         path: the database file.

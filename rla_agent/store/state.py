@@ -132,7 +132,7 @@ class AgentDatabase:
         Raises:
             NewerFormatError: a later release has it; nothing is written to it.
             EarlierFormatError: an earlier one has it, and `beside`.
-            sqlite3.Error: the file cannot be opened or is no database.
+            sqlite3.Error: the file cannot be opened or is not a database.
         """
         self._db = connect(path, STEPS)
         self._db.execute("PRAGMA journal_mode=WAL")

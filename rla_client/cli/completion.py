@@ -155,7 +155,7 @@ def _behind_comma(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
-    """Each name that goes on from what was typed, once."""
+    """Each name that continues from what was typed, once."""
     _meant.append(incomplete)
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 

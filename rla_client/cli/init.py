@@ -70,7 +70,7 @@ def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
         What was done, one line each.
 
     Raises:
-        ArgumentError: it is no folder, or has an rla_config.yaml already; nothing was changed.
+        ArgumentError: it is not a folder, or has an rla_config.yaml already; nothing was changed.
     """
     from rla_client.config.schema import template_text
 

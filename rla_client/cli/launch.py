@@ -91,7 +91,7 @@ def rerun(
     from rla_client.launcher.directories import RERUN_FOLDER, claim_folder
 
     log_dir = _log_dir(run, table, data_root)
-    # beside a plain run: data/local is no part of later archives; not among a database's items, nor
+    # beside a plain run: data/local is not part of later archives; not among a database's items, nor
     # here, where the folder would be taken for code of the project
     place = ItemPlace.of(log_dir)
     base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)

@@ -276,7 +276,7 @@ def import_(
 ) -> None:
     """Import runs of other tools; those that were imported before are left as they are.
 
-    Ended half-way, the same command goes on where it stopped.
+    Ended half-way, the same command continues where it stopped.
     """
     from rla_client.database.changes import changing
     from rla_client.database.imports import import_logs

@@ -158,7 +158,7 @@ def du(
 
 
 def _with_chains(database: Database, chosen: Selection) -> set[tuple[str, str]]:
-    """The chosen runs, each with those that it goes on with."""
+    """The chosen runs, each with those that it continues."""
     runs = {(one.table, one.index) for one in chosen.records(database)}
     links = database.links()
     earlier = runs
@@ -215,7 +215,7 @@ def fsck(
 
 
 def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
-    """What a repair would leave, and how to go on with it."""
+    """What a repair would leave, and what to do with it."""
     asked = [fault.kind for fault in faults if fault.repairable and fault not in repairable]
     by_hand = sum(not fault.repairable for fault in faults)
     text = f"; {len(asked)} only by `rla fsck --fix --only {','.join(sorted(set(asked)))}`" if asked else ""

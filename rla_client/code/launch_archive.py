@@ -83,7 +83,7 @@ class Compression:
         self._process = process
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it is done within `timeout_s`; it goes on in any case."""
+        """Whether it is done within `timeout_s`; it continues in any case."""
         if self._process is None:
             return True
         with suppress(subprocess.TimeoutExpired):

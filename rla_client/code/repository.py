@@ -47,7 +47,7 @@ class Repository:
 
 
 def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
-    """The git repository that the code in `folder` is of; what lies in the folders `outside` is no code."""
+    """The git repository that the code in `folder` is of; what lies in the folders `outside` is not code."""
     root = _git(folder, "rev-parse", "--show-toplevel")
     if not root:
         return None
@@ -125,7 +125,7 @@ def _is_data(root: Path, folder: Path) -> bool:
 
 
 def _is_among_data(root: Path, folder: Path) -> bool:
-    """Whether a launcher's folder is or is in one of data. A virtual environment's commands are no data."""
+    """Whether a launcher's folder is or is in one of data. A virtual environment's commands are not data."""
     above = (folder, *folder.parents) if folder != root and folder.is_relative_to(root) else ()
     return any(_is_data(root, one) for one in above if one != root and one.is_relative_to(root))
 

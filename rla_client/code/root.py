@@ -1,6 +1,6 @@
 """Where the code of a run lies when no rla_config.yaml says it.
 
-It is the git repository around the script, else the script's own folder. Where that is no project
+It is the git repository around the script, else the script's own folder. Where that is not a project
 (the home folder or one above it, the root of the file system, a folder for temporary files), only the
 script is taken, with the modules of its folder that are imported when the run opens. Without a script
 (a notebook, `python -c`, an installed command) the working folder takes the part of the script's.

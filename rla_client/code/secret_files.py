@@ -3,7 +3,7 @@
 This is the only list of them: for the code backup of items, the archives of launchers, and the diff in
 environment.json. It follows what gitleaks, detect-secrets and GitHub's templates for .gitignore know.
 
-What git has committed, unchanged, is no secret and stays: it is in the repository for everybody to read.
+What git has committed, unchanged, is not a secret and stays: it is in the repository for everybody to read.
 Of a link that is the name that it points to, not the content, so links do not count. git is asked only
 where such a name was found. A diff is what is not committed, so there the name alone decides.
 """

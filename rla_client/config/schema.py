@@ -327,7 +327,7 @@ class _Reader(SectionReader):
         return Config(**values, path=path)
 
     def _check_bucket(self, root: yaml.Node, remote: RemoteSetting) -> None:
-        """No secrets in clear: what a bucket's library takes is no password, and an address may hold one."""
+        """No secrets in clear: a bucket's library takes no password, and an address may hold one."""
         if remote.file_transfer_protocol in BUCKETS and (remote.password or remote.password_env):
             key = "password" if remote.password else "password_env"
             self.faults.append((root, f".REMOTE_SETTING.{key}", BUCKET_ADVICE))

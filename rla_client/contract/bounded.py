@@ -26,7 +26,7 @@ def parse_json(data: bytes, max_values: int = MAX_VALUES) -> Any:  # noqa: ANN40
     """The value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or beyond the bounds.
+        ValueError: it is not JSON, or beyond the bounds.
     """
     if data.count(b"[") + data.count(b"{") > max_values:  # each costs 100 bytes once it is parsed
         message = f"more than {max_values} lists and mappings"
@@ -72,7 +72,7 @@ def check_yaml(text: str | bytes, loader: Any = None) -> None:  # noqa: ANN401 -
 
     Raises:
         ValueError: it is beyond the bounds.
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: it is not YAML.
     """
     import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
 
@@ -133,7 +133,7 @@ def whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign da
     """A whole number from 0 to below `limit`.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is another one.
         OverflowError: it is infinite.
     """

@@ -177,7 +177,7 @@ class CheckpointJob:
         """Check and read what a frame holds.
 
         Raises:
-            RemoteProtocolError: not what `encode` makes, or a name that is no file name.
+            RemoteProtocolError: not what `encode` makes, or a name that is not a file name.
         """
         if not isinstance(fields, dict) or fields.get("v") != JOB_VERSION:
             raise RemoteProtocolError("not a checkpoint job of this version")
@@ -295,7 +295,7 @@ def _is_int(value: object) -> TypeGuard[int]:
 
 def _whole(value: object, what: str) -> int:
     if not _is_int(value) or not -INT64 <= value < INT64:
-        raise RemoteProtocolError(f"{what} is no 64-bit integer")
+        raise RemoteProtocolError(f"{what} is not a 64-bit integer")
     return value
 
 

@@ -73,7 +73,7 @@ def split_rows(text: str) -> list[list[str]]:
     characters that `str.splitlines` cuts at: those stand in cells that no writer quotes.
 
     Raises:
-        csv.Error: it is no CSV.
+        csv.Error: it is not CSV.
     """
     text = text.replace("\0", "")  # what a power cut leaves; Python 3.10's reader refuses it
     if "\r" in text and '"' not in text:  # the original quotes nothing
@@ -93,7 +93,7 @@ def stream_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """`split_rows` of lines with their ends, one record at a time.
 
     Raises:
-        csv.Error: it is no CSV.
+        csv.Error: it is not CSV.
     """
     for record in _records(lines, joint=""):
         yield from split_rows(record)

@@ -33,7 +33,7 @@ _SHORT = struct.Struct(">BB")  # flags, length of the body
 _LONG = struct.Struct(">BQ")
 READY = _SHORT.pack(COMMAND, len(READY_BODY)) + READY_BODY
 RECEIVE_BYTES = 1 << 16
-MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; beyond, the peer is no agent
+MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; beyond, the peer is not an agent
 
 
 class Dealer:

@@ -11,7 +11,7 @@ other, and this rule says where links are followed:
 - A kind's folder directly below it (`log`, `code`, …, and `arc`) may be a link, since a kind may lie on
   another disk. The link must belong to this user or to root.
 - Nothing below a kind, and nothing else directly below the data root, is reached through a link.
-- A file of a data root that is a link, a pipe, a device, a socket or a folder is no file: `open_plain`
+- A file of a data root that is a link, a pipe, a device, a socket or a folder is not a file: `open_plain`
   refuses it without waiting for anybody.
 
 Permissions: the training process makes the folders of its run under the user's umask. The agent, whose own
@@ -274,7 +274,7 @@ def open_root(root: str | bytes | os.PathLike[str]) -> int:
     """Descriptor of a data root, which may be reached through links.
 
     Raises:
-        OSError: it is not there, or is no folder.
+        OSError: it is not there, or is not a folder.
     """
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -290,7 +290,7 @@ def walk(folder: int, parts: Sequence[str] | Sequence[bytes], *, create: bool = 
     Raises:
         FileNotFoundError: one is not there.
         NotADirectoryError: one is a file or a link.
-        UnsafeNameError: one is no name of a folder.
+        UnsafeNameError: one is not the name of a folder.
     """
     return _descend(folder, parts, create=create, enter=_enter)
 
@@ -456,7 +456,7 @@ def read_small(
     """All of a small file; see `open_plain`.
 
     Raises:
-        BrokenFileError: it is no file, or has more than `max_bytes`.
+        BrokenFileError: it is not a file, or has more than `max_bytes`.
         OSError: it cannot be opened or read.
     """
     with open_plain(path, dir_fd=dir_fd, links=links) as file:
@@ -475,7 +475,7 @@ def append_line(path: str | os.PathLike[str], line: bytes) -> None:
         line: with its end.
 
     Raises:
-        OSError: it is no file, cannot be opened, or took a part of the line only.
+        OSError: it is not a file, cannot be opened, or took a part of the line only.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     descriptor = open_high(path, flags | os.O_CLOEXEC, PRIVATE_FILE)

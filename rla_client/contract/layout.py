@@ -51,7 +51,7 @@ OUTPUT_NAMES = {
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 CONSOLE = "console"  # the output of a stream that has no other: what a run prints
-TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
+TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is not an output of a chosen name
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
@@ -124,7 +124,7 @@ class RunIndex:
 
     @classmethod
     def parse(cls, path: str) -> RunIndex | None:
-        """Read `YYYY/MM/DD/<name>` in either spelling; None when it is no index."""
+        """Read `YYYY/MM/DD/<name>` in either spelling; None when it is not an index."""
         day, _, name = path.rpartition("/")
         match = _INDEX.match(name)
         if match is None or not _DATE_FOLDERS.match(day):

@@ -2,7 +2,7 @@
 
 One class writes and reads it. The client makes an `Opening` and sends `to_fields`; the agent, other ranks,
 and who resumes a run get it back by `from_fields`, which refuses everything that no client writes: a name
-that is no safe relative path, two outputs in one file, numbers out of range. Fields may be added; a reader
+that is not a safe relative path, two outputs in one file, numbers out of range. Fields may be added; a reader
 passes over those that it does not know, and those with a default may be missing.
 
 The frame begins each segment, so that one whose neighbours are gone still says where its rows belong.
@@ -66,7 +66,7 @@ class Earlier(NamedTuple):
 
     @classmethod
     def from_fields(cls, raw: object) -> Earlier:
-        """What is no number that anything can be done with counts as not told."""
+        """What is not a number that anything can be done with counts as not told."""
         if not isinstance(raw, Mapping):
             return cls()
         began, ran_s = (
@@ -77,7 +77,7 @@ class Earlier(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """How much of earlier files counts, for a stream that goes on in them.
+    """How much of earlier files counts, for a stream that continues in them.
 
     Attributes:
         rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
@@ -88,7 +88,7 @@ class Continuation(NamedTuple):
         after: streams of this spool whose records come before those of this one.
         staged: folder below the log folder whose files take their places when this stream begins: a
             fork's copy of the earlier run. Empty without one.
-        earlier: of the run that goes on.
+        earlier: of the run that continues.
     """
 
     rows: int | None = None
@@ -155,7 +155,7 @@ class Opening(NamedTuple):
         run_key: the `run_id` that a user gave it.
         launch: of `rla-agent run`, which tells its runs by it.
         parent: of a fork or chain: the run it comes from, as run.json shows it.
-        continues: the earlier files that it goes on in; None for a run of its own.
+        continues: the earlier files that it continues in; None for a run of its own.
         earlier: of a run that is opened again in files of its own.
         stall_s: the project's own `AGENT.stall_s`; None: the machine's. `sample_interval_s` likewise.
         segment: number of the segment that this frame begins.

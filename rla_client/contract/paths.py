@@ -3,7 +3,7 @@
 State: `RLA_STATE_DIR`, else the platform's state folder if it is on a local disk and safe, else
 `/var/tmp/rla-agent-<uid>` (where somebody else took that name: `/var/tmp/rla-agent-<uid>-<random>`);
 below it one folder per host and machine id, because homes are shared over NFS; a machine with a new host
-name goes on in the folder that bears its id. Runtime (sockets):
+name continues in the folder that bears its id. Runtime (sockets):
 `RLA_RUNTIME_DIR`, else below `$XDG_RUNTIME_DIR/rla-agent` if that is ours, else below `/tmp/rla-agent-<uid>`,
 a folder for each state folder, so that agents with different state (another `RLA_STATE_DIR`, or another home
 of the same user) never meet on a socket. Both are 0700 and belong to the caller.

@@ -56,7 +56,7 @@ BIG_INT_EXT = 1  # integers beyond 64 bit, as decimal text
 
 
 REPLICATE_NOW = "replicate_now"  # a MARK: send this item to the master at once
-HANDED_OVER = "handed over"  # a CLOSE: another stream of the same run goes on
+HANDED_OVER = "handed over"  # a CLOSE: another stream of the same run continues
 
 
 class FrameKind(IntEnum):

@@ -27,7 +27,7 @@ def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[
 
 
 def seconds(value: object) -> float | None:
-    """A number of a record as it is; None for what is no number, or one that is out of any range."""
+    """A number of a record as it is; None for what is not a number, or one that is out of any range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if -INT64 < value < INT64 else None

@@ -30,7 +30,7 @@ JOB_VERSION = 1
 MAX_NAMES = 2  # gap_and_last writes itr_N.pkl and params.pkl
 FOOTER = struct.Struct("<I4s")
 FOOTER_MAGIC = b"rlaS"
-FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is no footer of ours
+FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is not a footer of ours
 
 _NAME = re.compile(r"params\.pkl|itr_[0-9]{1,19}\.pkl")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
@@ -74,7 +74,7 @@ class SnapshotJob:
         """Check and read what a frame holds.
 
         Raises:
-            RemoteProtocolError: not what `encode` makes, or a name that is no snapshot's.
+            RemoteProtocolError: not what `encode` makes, or a name that is not a snapshot's.
         """
         if not isinstance(fields, dict) or fields.get("v") != JOB_VERSION:
             raise RemoteProtocolError("not a snapshot job of this version")

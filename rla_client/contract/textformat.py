@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_CELL_CHARS = 80
 CUT_CELL_CHARS = 40
-DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
+DASHES_BEYOND_CELLS = 40  # as in the original: its dashes continue to the right of the table
 NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
 MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
 

@@ -40,7 +40,7 @@ def open(data_root: str | os.PathLike[str]) -> Database:  # noqa: A001 - rla_cli
     """Open the database in a data root (the folder that holds log/).
 
     Raises:
-        DatabaseError: it is no folder.
+        DatabaseError: it is not a folder.
     """
     from rla_client.database.runs import Database
 

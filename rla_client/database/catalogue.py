@@ -46,7 +46,7 @@ VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
-COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
+COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there
 COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
@@ -313,7 +313,7 @@ class Catalogue:
         )
 
     def links(self) -> dict[tuple[str, str], str]:
-        """(table, index) → index of the run that it goes on with."""
+        """(table, index) → index of the run that it continues."""
         rows = self._db.execute("SELECT table_name, idx, parent FROM runs WHERE parent <> ''")
         return {(table, index): parent for table, index, parent in rows}
 

@@ -1,4 +1,4 @@
-"""Runs that go on with one another: a run that was continued on another machine is a chain of items.
+"""Runs that continue one another: a run that was continued on another machine is a chain of items.
 
 run.json of each later item has a `parent` with `chain` set: `{"run": index, "table", "time_step", "rows",
 "chain": true}`; `rows` and `time_step` say how much of the parent counts (what it recorded after its last
@@ -44,7 +44,7 @@ class Link:
 
 
 def link_of(run: Mapping[str, Any], table: str) -> Link | None:
-    """The run that the one of this run.json goes on with, None without one."""
+    """The run that the one of this run.json continues, None without one."""
     parent = run.get("parent")
     if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
         return None
@@ -115,7 +115,7 @@ def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
     """Columns of a chain's tables, those of the last item first.
 
     Raises:
-        BrokenFileError: one is no table.
+        BrokenFileError: one is not a table.
         OSError: that of the last item cannot be opened.
     """
     from rla_client.database.csv_table import read_tail

@@ -483,7 +483,7 @@ def trashed(data_root: Path) -> list[Trashed]:
 
 
 def run_of(path: str) -> RunName | None:
-    """The run that a path relative to the data root belongs to; None for what is no item."""
+    """The run that a path relative to the data root belongs to; None for what is not an item."""
     match = _ITEM.fullmatch(path)
     if match is None:
         return None

@@ -66,7 +66,7 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
     """Header and last values of a table.
 
     Raises:
-        BrokenFileError: it is no table.
+        BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
     with open_plain(path) as file:
@@ -97,7 +97,7 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
     """Column names of a header line.
 
     Raises:
-        BrokenFileError: it is no header.
+        BrokenFileError: it is not a header.
     """
     if header.count(b",") > MAX_COLUMNS:
         raise BrokenFileError(os.fspath(path), f"it has more than {MAX_COLUMNS} columns")
@@ -108,7 +108,7 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
 def _rows(path: str | os.PathLike[str], block: bytes) -> list[list[str]]:
     text = block.decode("utf-8", "replace")
     if "\0" in text:
-        raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is no CSV")
+        raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is not CSV")
     try:
         return split_rows(text)
     except csv.Error as error:
@@ -149,7 +149,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     see `recorded_nan`. Names that the table has not are left out.
 
     Raises:
-        BrokenFileError: it is no table.
+        BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
     return read_part(path, names).columns
@@ -203,7 +203,7 @@ def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     Needs neither numpy nor pandas.
 
     Raises:
-        BrokenFileError: it is no table.
+        BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
     cells = _read_cells(path, None).cells
@@ -404,7 +404,7 @@ def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int 
     Needs neither numpy nor pandas.
 
     Raises:
-        BrokenFileError: it is no table.
+        BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
     with open_plain(path) as file:

@@ -52,7 +52,7 @@ class Reader:
     Attributes:
         data_root: of the database.
         cache: of its columns on this machine.
-        links: (table, index) of each run that goes on with another one → that one's index.
+        links: (table, index) of each run that continues another one → that one's index.
         lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
     """
 
@@ -230,7 +230,7 @@ class CurveCache:
         """Columns of one table, shape (rows,) each; names that it has not are left out.
 
         Raises:
-            BrokenFileError: it is no table.
+            BrokenFileError: it is not a table.
             OSError: it cannot be opened.
         """
         import numpy as np

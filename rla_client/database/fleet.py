@@ -31,7 +31,7 @@ def fleet_files(root: Path) -> list[dict[str, Any]]:
                     if isinstance(status, dict):
                         found.append(described({**status, "age_s": age_s}))
     except OSError:
-        return []  # it is no master
+        return []  # it is not a master
     return found
 
 

@@ -12,7 +12,7 @@ Each kind of fault has one check and, where that loses nothing, one way to repai
     stale-state   running, but nobody wrote it for a day         state becomes `killed`
     step-differs  last time-step of run.json not that of the CSV   run.json corrected
     orphan        items of a run that has no log                 to the trash, but only when named
-    stray         something in a day folder that is no item      to the trash, but only when named
+    stray         something in a day folder that is not an item  to the trash, but only when named
     no-params     a run that has hyper-parameters in no file     none
 
 Runs that are being written are passed over.
@@ -251,7 +251,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     """Columns of a table, and the cells of its rows without the header and an unfinished last one.
 
     Raises:
-        BrokenFileError: it is no table.
+        BrokenFileError: it is not a table.
     """
     import csv
 

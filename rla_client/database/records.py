@@ -66,7 +66,7 @@ class Record:
         tags: from note.json.
         note: from note.json.
         problems: one line of text per file that could not be read.
-        parent: index of the run that this one goes on with (see `chains`), empty without one.
+        parent: index of the run that this one continues (see `chains`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
         told_json: what else run.json says, see `told`.
         likely: the metric that people most likely want to see (see `metrics`), empty without one.
@@ -156,7 +156,7 @@ def read_json(
     """A JSON object, None when the file is not there.
 
     Raises:
-        BrokenFileError: it is no file, no JSON object, or larger than anybody writes one.
+        BrokenFileError: it is not a file, not a JSON object, or larger than anybody writes one.
     """
     try:
         data = read_small(path, max_bytes)
@@ -268,7 +268,7 @@ def start_seconds(parsed: RunIndex | None) -> float:
 def _chain_duration(
     data_root: Path, table: str, index: str, own: float | None, run: Mapping[str, Any]
 ) -> float | None:
-    """Duration of a run together with those that it goes on with."""
+    """Duration of a run together with those that it continues."""
     if link_of(run, table) is None:
         return own
     total = own or 0.0

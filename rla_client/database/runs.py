@@ -49,7 +49,7 @@ class Database:
         data_root: the folder that holds log/, code/, …
 
     Raises:
-        DatabaseError: it is no folder.
+        DatabaseError: it is not a folder.
     """
 
     def __init__(self, data_root: str | os.PathLike[str]) -> None:
@@ -329,7 +329,7 @@ class Database:
         return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
-        """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""
+        """(table, index) of each run that continues another one (see `chains`) → that one's index."""
         with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
@@ -407,7 +407,7 @@ class Run:
 
         Raises:
             UnknownNameError: no such metric; the message names the nearest.
-            BrokenFileError: it is no table. OSError: it cannot be opened.
+            BrokenFileError: it is not a table. OSError: it cannot be opened.
         """
         with extra("read", "Run.scalars"):
             import pandas as pd

@@ -94,7 +94,7 @@ class _Scanned(dict[str, Any]):
 
 
 def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:
-    """What `RowView.get` gives for a name that is no field, out of the JSON texts of a record."""
+    """What `RowView.get` gives for a name that is not a field, out of the JSON texts of a record."""
     found = value_in(hyper, name)
     if found is _NOTHING:
         found = value_in(metrics, name, nested=False)

@@ -167,7 +167,7 @@ def _coloured(text: str) -> str:
 def pairs_text(
     pairs: Mapping[str, object], room: int | None = None, indent: str = "  ", *, whole: bool = False
 ) -> str:
-    """`name  value` lines; a value that is too long is cut, or as a `whole` goes on below itself."""
+    """`name  value` lines; a value that is too long is cut, or as a `whole` continues below itself."""
     room = width() if room is None else room
     names = [clean(name) for name in pairs]
     wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))

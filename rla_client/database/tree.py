@@ -59,7 +59,7 @@ def check_data_root(data_root: str | os.PathLike[str]) -> Path:
     """Return the data root as an absolute path.
 
     Raises:
-        DatabaseError: it is no folder.
+        DatabaseError: it is not a folder.
     """
     root = Path(os.path.abspath(os.path.expanduser(os.fspath(data_root))))
     if not root.is_dir():
@@ -77,7 +77,7 @@ def list_names(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8, as all names of ours are; what is not is no run of ours."""
+    """Whether a name is UTF-8, as all names of ours are; what is not is not a run of ours."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -76,7 +76,7 @@ class Where:
         """Compile.
 
         Raises:
-            ArgumentError: it is no filter; the message shows what is understood.
+            ArgumentError: it is not a filter; the message shows what is understood.
         """
         self.text = text
         self.names: set[str] = set()

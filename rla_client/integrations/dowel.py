@@ -68,6 +68,6 @@ class RLAOutput(dowel.LogOutput):
         self._row, self._histograms = {}, {}
 
     def close(self) -> None:
-        """Write what waits. The run goes on."""
+        """Write what waits. The run continues."""
         if hasattr(self, "_row"):  # dowel closes what could not be made, too
             self.dump()

@@ -6,7 +6,7 @@
 `configure_sb3(model)` alone gives rows. Where no run is open, one is opened, with the model's
 hyper-parameters. progress.csv has the keys of SB3's own CSV logger and the same values.
 
-A run that was killed goes on where its last checkpoint was made, when the same script is started again with
+A run that was killed continues where its last checkpoint was made, when the same script is started again with
 RLA_RUN_ID and RLA_RESUME=allow: parameters, optimizers, replay buffer, VecNormalize, the environments and
 all random generators are as they were. Only time/fps, time/iterations and time/time_elapsed begin anew.
 """
@@ -100,7 +100,7 @@ def _plain(value: Any) -> float | int | str | None:
 
 
 def _show(current: Any, key: str, value: Any, step: int) -> None:
-    """Give TensorBoard what is no number."""
+    """Give TensorBoard what is not a number."""
     if isinstance(value, HParam) and current.take_parameters is not None:
         current.take_parameters(value.hparam_dict)
     if "tensorboard" not in current.sinks or current.folder is None:
@@ -253,7 +253,7 @@ class RLACallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self._resume and exp_manager.resumed_from is not None:
-            self._resume = False  # a second `learn` goes on from where the first one ended
+            self._resume = False  # a second `learn` continues from where the first one ended
             _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
             restore_state(self.model, state)
             self._noise = {"random": _torch_generators(), "exploration": state["exploration"]}
@@ -314,7 +314,7 @@ class RLACallback(BaseCallback):
 
 
 def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str, Any]:
-    """Everything that a model needs to go on exactly where it is, between two rollouts.
+    """Everything that a model needs to continue exactly where it is, between two rollouts.
 
     Returns:
         `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from

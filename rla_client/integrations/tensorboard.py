@@ -144,7 +144,7 @@ class SummaryWriter(AgentSummaryWriter):
         self.file_writer.add_graph(graph(model, input_to_model, verbose, use_strict_trace))
 
     def close(self) -> None:
-        """Write what waits. The run goes on until the process ends or another writer begins one."""
+        """Write what waits. The run continues until the process ends or another writer begins one."""
         self.flush()
         if self._run is not None:
             self._run.writers.discard(self)

@@ -44,7 +44,7 @@ class RLALogger(Logger):
         return exp_manager
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Write the last row. The run goes on until the process ends."""
+        """Write the last row. The run continues until the process ends."""
         del timeout
         logger.get_current().write_scalars()
 

@@ -7,9 +7,9 @@ a run of its own, open beside the others (`begin_beside`); a row is one append t
 many trials on many nodes, `setup_rla(config)` in the trainable keeps them off the driver: the trial's own
 process writes a run on its node, and the node's agent does the rest. A trial has one or the other.
 
-A trial that Tune starts again goes on in its run, which it finds by the experiment's name and its own id. All
-rows stay until the first one comes that is not behind the last: it and those after it take the places of the
-earlier ones, which are kept in `abandoned-N/`. So Tune's checkpoints need no mark here.
+A trial that Tune starts again continues in its run, which it finds by the experiment's name and its own id.
+All rows stay until the first one comes that is not behind the last: it and those after it take the places
+of the earlier ones, which are kept in `abandoned-N/`. So Tune's checkpoints need no mark here.
 
 Nothing here ends an experiment: what goes wrong is a warning, once for each kind of error.
 """
@@ -74,7 +74,7 @@ def _tells(hook: Hook) -> Hook:
     def call(self: RLACallback, *args: Any, **info: Any) -> None:
         try:
             hook(self, *args, **info)
-        except Exception as error:  # noqa: BLE001 - of the disk, or in what was reported: Tune goes on
+        except Exception as error:  # noqa: BLE001 - of the disk, or in what was reported: Tune continues
             _tell_once(f"{hook.__name__} {type(error).__name__}", f"{info.get('trial', '')}: {error}")
 
     return call  # type: ignore[return-value]
@@ -99,7 +99,7 @@ def _open(data: RunData, *, known: bool) -> float | None:
     """Open the trial's run; one that is `known` may be there already.
 
     Returns:
-        The time-step of the last row of a run that goes on; None for a new one.
+        The time-step of the last row of a run that continues; None for a new one.
     """
     setup, earlier = data.setup, None
     if known and not runs.disabled() and runs.rank() == 0:
@@ -207,7 +207,7 @@ class RLACallback(tune.Callback):
 
     @_tells
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Open the trial's run; one that is started again goes on in the one it has."""
+        """Open the trial's run; one that is started again continues in the one it has."""
         del iteration, info
         if trial.trial_id in self._trials:
             return
@@ -277,7 +277,7 @@ class RLACallback(tune.Callback):
 
     @_tells
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """End the runs of trials that did not come to their end: `Tuner.restore` may go on with them."""
+        """End the runs of trials that did not come to their end: `Tuner.restore` may continue them."""
         del info
         for trial in trials:
             self._close(trial, "interrupted", "the experiment ended before this trial")
@@ -350,8 +350,8 @@ def setup_rla(
 ) -> ExpManager:
     """Open the run of this trial, in its own process; call it first in a trainable.
 
-    A trial that Tune starts again goes on in its run. With checkpoints of `exp_manager.save_checkpoint` it
-    goes on at the newest of them (`exp_manager.load_checkpoint()` gives it); with Tune's own, earlier rows
+    A trial that Tune starts again continues in its run. With checkpoints of `exp_manager.save_checkpoint` it
+    continues at the newest of them (`exp_manager.load_checkpoint()` gives it); with Tune's own, earlier rows
     give way as soon as one comes whose time-step is not behind the last.
 
     The run ends with the training function, or with the process; it fails with its exception.
@@ -375,7 +375,7 @@ def setup_rla(
     """
     experiment, trial_id = _of_trial(trainable)
     start = Path(os.environ.get("TUNE_ORIG_WORKING_DIR") or os.getcwd())
-    data: RunData = exp_manager._data  # noqa: SLF001 - a run that goes on behind its rows
+    data: RunData = exp_manager._data  # noqa: SLF001 - a run that continues behind its rows
     end_run(data, "finished", "")
     about = {"run_id": _known_as(experiment, trial_id), "resume": "allow"} if trial_id else {}
     describe(

@@ -46,7 +46,7 @@ class ExperimentContext:
         log_dir: folder of progress.csv, debug.log and the rest; the snapshots lie there too
             unless the run is an item of a database.
         x_axis: key of the row that is the time-step of curves.
-        resume_from: the snapshot that `LocalRunner.train` goes on from; None for a new run.
+        resume_from: the snapshot that `LocalRunner.train` continues from; None for a new run.
     """
 
     snapshot_dir: str
@@ -103,7 +103,7 @@ class Options:
         snapshot_gap: epochs between snapshots in the gap modes.
         archive_launch_repo: keep the launching repository's code.
         name_parameters: put parameters into the name: `passed` ones or `all` (True: all).
-        use_existing_dir: go on in the folder if it is there.
+        use_existing_dir: continue in the folder if it is there.
         x_axis: key of the row that is the time-step of curves.
         task_table_name: table of the database that the run becomes an item of.
         data_root: the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.

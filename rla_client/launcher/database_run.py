@@ -9,7 +9,7 @@ beside rla_config.yaml. A project has one database then, which `rla ls` finds, a
 ignores for git is all of it.
 
 The code is that beside the configuration, without one that beside the launcher. A home folder or one for
-temporary files is no project: there `rla_client.code.root` finds it, as for `rla_client.init`.
+temporary files is not a project: there `rla_client.code.root` finds it, as for `rla_client.init`.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 """
@@ -106,7 +106,7 @@ def open_item(
 
     The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
     too; an experiment inside another's item gets a manager of its own. With a `name` that says so it
-    goes on as `exp_manager` does, by its checkpoints; by its snapshots: `run_id`.
+    continues as `exp_manager` does, by its checkpoints; by its snapshots: `run_id`.
 
     Raises:
         ArgumentError, ConfigError: the table, the database or its configuration cannot be used.

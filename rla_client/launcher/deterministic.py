@@ -37,7 +37,7 @@ def set_seed(seed: SupportsIndex) -> None:
         seed: any whole number; its remainder by 4294967294 is what counts and what `get_seed` gives.
 
     Raises:
-        ArgumentError: seed is no whole number.
+        ArgumentError: seed is not a whole number.
     """
     value = _check_seed(seed)
     _note_limits(value)
@@ -131,7 +131,7 @@ def limits() -> tuple[str, ...]:
         if os.environ.get("CUBLAS_WORKSPACE_CONFIG") is None:
             notes.append(f"cuBLAS needs CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE} before CUDA starts")
     if "tensorflow" in sys.modules:
-        notes.append("random operations inside a tf.function go on counting, whatever a snapshot says")
+        notes.append("random operations inside a tf.function continue counting, whatever a snapshot says")
         notes.append("tensorflow's GPU operations need tf.config.experimental.enable_op_determinism()")
     return tuple(note for note in notes if note)
 

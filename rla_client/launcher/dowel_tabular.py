@@ -1,4 +1,4 @@
-"""The row in the making, in dowel's manner, and values that are no numbers."""
+"""The row in the making, in dowel's manner, and values that are not numbers."""
 
 from __future__ import annotations
 

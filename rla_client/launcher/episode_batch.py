@@ -2,7 +2,7 @@
 
 Steps of all episodes lie behind each other; `lengths` says where each ends. Shapes below:
 N episodes, S = lengths.sum() steps in all, O and A the shapes of one observation and action.
-An observation space that is no array (dict, tuple) gives arrays of objects of shape (S,).
+An observation space that is not an array (dict, tuple) gives arrays of objects of shape (S,).
 """
 
 from __future__ import annotations

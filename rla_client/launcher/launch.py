@@ -14,7 +14,7 @@ How a started launcher learns that it is to repeat or continue one of its runs.
 
 `rla resume` and `rla rerun` start the launcher as it was started first, with `RLA_RELAUNCH` set:
 which call of which wrapped function is meant, the folder it is to use, its recorded parameters,
-and from which snapshot it goes on. That call runs there; every other call of a wrapped function
+and from which snapshot it continues. That call runs there; every other call of a wrapped function
 at top level is passed over, so a launcher that runs several experiments, or has no
 `if __name__ == "__main__"`, repeats only the one.
 
@@ -73,7 +73,7 @@ class Launch:
         options: options of the decorator and the call, as plain data.
         outer: log folder of the experiment that this one was called in, relative to the log folder.
         import_folders: folders of the repository that modules are imported from, relative to its root.
-        log_used: outputs of an item whose configuration is no file.
+        log_used: outputs of an item whose configuration is not a file.
     """
 
     function: str
@@ -313,7 +313,7 @@ class Relaunch:
         snapshot_dir: folder of its snapshots.
         config: path of rla_config.yaml, where the folder is an item's.
         parameters: recorded parameters, plain data.
-        resume_from: snapshot to go on from; None for a run from the beginning.
+        resume_from: snapshot to continue from; None for a run from the beginning.
         log_used: outputs of an item without a configuration file; None: the usual ones.
         token: file that the process which makes the run removes.
         starter: pid of `rla`, the parent of the launcher itself, not of processes that it starts.

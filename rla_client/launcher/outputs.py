@@ -7,7 +7,7 @@ follow each other in one process. What is logged after that goes to whoever was 
 `rows` counts the rows of progress.csv since the very beginning of the experiment, also over
 resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them.
 
-Rows and text of a run's earlier part, so that a resumed run goes on behind them.
+Rows and text of a run's earlier part, so that a resumed run continues behind them.
 
 The agent never appends to files of an earlier stream: it puts them aside as `progress.old-1.csv`
 and so on, and begins new ones. So a resumed run sends the rows that stay once more, with their
@@ -167,7 +167,7 @@ class Outputs:
         self.rows += 1
 
     def rewind(self, rows: int) -> None:
-        """Begin the outputs anew with their first `rows` rows and go on behind them.
+        """Begin the outputs anew with their first `rows` rows and continue behind them.
 
         Where nothing is stored, there is nothing to do.
 
@@ -182,7 +182,7 @@ class Outputs:
         self._tell_logger()
 
     def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
-        """Who hands snapshots for `folder` to the agent; None where it is no folder of this run."""
+        """Who hands snapshots for `folder` to the agent; None where it is not a folder of this run."""
         outbox = self._run.outbox
         if folder not in self._kinds:
             self._kinds[folder] = self._kind_of(folder)

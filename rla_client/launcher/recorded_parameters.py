@@ -106,7 +106,7 @@ def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - one line a kind
-    """`recorded` in the manner of `own`, the launcher's value; `own` where it is no plain data."""
+    """`recorded` in the manner of `own`, the launcher's value; `own` where it is not plain data."""
     if isinstance(recorded, dict) and not recorded.keys().isdisjoint(_MARKS):
         return _member(own, recorded)
     if recorded is None or own is None or type(own) in _PLAIN:
@@ -237,4 +237,4 @@ def _comparable(value: object) -> object:
         return [_comparable(one) for one in value]
     if isinstance(value, dict):
         return {key: _comparable(one) for key, one in value.items()}
-    return "nan" if value != value else value  # noqa: PLR0124 - NaN is no number, and equal to none
+    return "nan" if value != value else value  # noqa: PLR0124 - NaN is not a number, and equal to none

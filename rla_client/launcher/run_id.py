@@ -1,7 +1,7 @@
-"""RLA_RUN_ID and RLA_RESUME: when a program starts again, its item goes on from the last snapshot.
+"""RLA_RUN_ID and RLA_RESUME: when a program starts again, its item continues from the last snapshot.
 
-`exp_manager` goes on by checkpoints, of which an experiment that has a runner takes none. So a call first
-looks itself for the unfinished item of its run_id, and goes on in it as after `rla resume`: by the launch
+`exp_manager` continues by checkpoints, of which an experiment that has a runner takes none. So a call first
+looks itself for the unfinished item of its run_id, and continues in it as after `rla resume`: by the launch
 record in its log folder. It leaves to `exp_manager` (a new item, the error of `must`, or the item from its
 checkpoint or its beginning) what has no launch record, no snapshot, or checkpoints of `exp_manager`'s own.
 
@@ -49,7 +49,7 @@ def run_name(call: int) -> RunName:
 def find_unfinished_call(
     name: RunName, function: str, root: Path, table: str, config: Path | dict[str, Any]
 ) -> Relaunch | None:
-    """How to go on with the unfinished item of this name; None where that is exp_manager's to decide.
+    """How to continue the unfinished item of this name; None where that is exp_manager's to decide.
 
     Args:
         name: of the call.

@@ -5,14 +5,14 @@ The algorithm drives: `train` calls `algo.train(runner)`, which loops over
 a snapshot knows how many rows belong to it. It holds the runner's own description and counters,
 environment, algorithm, worker environments and generator states.
 
-Resume. `restore` loads a snapshot and cuts the outputs to its rows when it goes on in the same
+Resume. `restore` loads a snapshot and cuts the outputs to its rows when it continues in the same
 folder; `resume` runs the remaining epochs. Generator states are put back right before the first
 of them, after everything else that might draw from them. What an epoch samples depends on its
 number and the seed (samplers/workers.py). So an interrupted and resumed run equals an uninterrupted
 one, provided that the algorithm keeps its state in attributes, not in local variables of `train`.
 
 Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
-finds in its context that it shall go on from a snapshot, and does.
+finds in its context that it shall continue from a snapshot, and does.
 
 What `train(plot=True)` shows: after each epoch one episode of the policy, in a copy of the environment.
 
@@ -411,12 +411,12 @@ class LocalRunner:
             trust: load it also where it is not your own; a snapshot runs code that its file names.
 
         Returns:
-            What the interrupted `train` was called with, and where it goes on (`start_epoch`); a copy.
+            What the interrupted `train` was called with, and where it continues (`start_epoch`); a copy.
 
         Raises:
             FileNotFoundError, NotAFileError: no such snapshot.
             UntrustedCheckpointError: it is not your own, and `trust` is False.
-            SnapshotError: it cannot be loaded, or is no snapshot of a runner of this release.
+            SnapshotError: it cannot be loaded, or is not a snapshot of a runner of this release.
         """
         saved = self._snapshotter.load(from_dir, from_epoch, trust=trust)
         if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:

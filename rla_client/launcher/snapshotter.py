@@ -14,7 +14,7 @@ all that was in the spool by then, and an empty file in the state folder of this
 `late/<folder>-<pid>-<start>-<token>`, tells of one that the thread of a living process has yet to write. What
 does not come is warned about. Processes with another state folder, and other machines, see what is in the
 files.
-A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
+A disk that refuses is warned about and the training continues. Loading unpickles and so runs code: the
 user's own process does it, on an explicit call, with the user's own files.
 """
 
@@ -88,7 +88,7 @@ class Snapshotter:
         snapshot_gap: epochs between snapshots in the gap modes.
 
     Attributes:
-        folder: the whole path; a program that changes its working folder goes on writing there.
+        folder: the whole path; a program that changes its working folder continues writing there.
 
     Raises:
         ArgumentError: mode and gap do not go together.
@@ -137,7 +137,7 @@ class Snapshotter:
             note: plain data that can be read without loading (snapshot_job.read_footer).
 
         Raises:
-            ArgumentError: `itr` is no whole number.
+            ArgumentError: `itr` is not a whole number.
             SnapshotError: something in `params` cannot be pickled.
         """
         itr = whole_number(itr, "itr", 0)
@@ -221,7 +221,7 @@ class Snapshotter:
             ArgumentError: `itr` is none of these.
             UntrustedCheckpointError: it is not this user's own, and `trust` is False.
             FileNotFoundError: no such folder or snapshot.
-            NotAFileError: the snapshot's name is taken by something that is no file.
+            NotAFileError: the snapshot's name is taken by something that is not a file.
             SnapshotError: the file cannot be unpickled here.
         """
         folder = self.folder if load_dir is None else Path(load_dir)
@@ -286,7 +286,7 @@ class Snapshotter:
         order = self._orders.get()
         try:
             self._write(order)
-        except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
+        except Exception as error:  # noqa: BLE001 - top of the thread; training continues
             _log.warning("snapshot %s was not written: %s", self.folder / order.save.names[0], error)
         finally:
             if order.mark is not None:

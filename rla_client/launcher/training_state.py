@@ -47,7 +47,7 @@ class TrainArgs:
 
 @dataclass(slots=True)
 class TrainStats:
-    """Counters that a resume goes on with.
+    """Counters that a resume continues.
 
     Attributes:
         total_epoch: the last finished epoch, -1 before the first.

@@ -22,7 +22,7 @@ Experiments of a process are those of one thread: the process's logger has one c
 
 Two threads that ran experiments at the same time would write into each other's rows, without a
 word. The second is refused. Calls inside of each other, in one thread, are fine, and so are processes:
-a forked child goes on in the thread that it has.
+a forked child continues in the thread that it has.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def image_pixels(image: object) -> Pixels:
     """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
 
     Raises:
-        ArgumentError: it is no image.
+        ArgumentError: it is not an image.
     """
     array = _frame(_as_array(image))
     return Pixels((1, *array.shape), array.dtype.name, (array[None],))
@@ -85,7 +85,7 @@ def video_pixels(frames: object) -> Pixels:
     """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
 
     Raises:
-        ArgumentError: it is no video, or its frames differ in shape or type.
+        ArgumentError: it is not a video, or its frames differ in shape or type.
     """
     if isinstance(frames, (list, tuple)):
         return _stacked(frames)

@@ -33,7 +33,7 @@ def summary_scalars(summary: Summary, plugins: dict[str, str] | None = None) -> 
 
 
 def _tensor_number(tensor: TensorProto) -> float | None:
-    """The number in a tensor of one element; None for what is no scalar."""
+    """The number in a tensor of one element; None for what is not a scalar."""
     formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
     if tensor.tensor_content:
         form = formats.get(tensor.dtype)

@@ -10,7 +10,7 @@ files lands where TensorBoard reads it just as well:
 - `add_video` (GIF through Pillow) and `add_audio` (WAV) need neither moviepy nor soundfile.
 
 A step that is not given is the logger's time-step. Events leave at the call; scalars also become rows
-(`ScalarRows`). `flush` and `close` write the row that still waits for more, and the writer goes on
+(`ScalarRows`). `flush` and `close` write the row that still waits for more, and the writer continues
 working after them. Import this module inside functions:
 tensorboardX imports torch where it is installed.
 """
@@ -213,7 +213,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             self._rows.write()
 
     def close(self) -> None:
-        """Flush; the writer belongs to the run and goes on working."""
+        """Flush; the writer belongs to the run and continues working."""
         self.flush()
 
     def add_scalar(  # tensorboardX's signature
@@ -466,7 +466,7 @@ def event_of_summary(summary: object, wall_time: float, step: int) -> bytes:
     """Wrap a Summary (an object of any protobuf build, or its bytes) into a serialised Event.
 
     Raises:
-        ArgumentError: it is no Summary.
+        ArgumentError: it is not a Summary.
     """
     event = Event(wall_time=wall_time, step=step, summary=_summary(summary))
     data: bytes = event.SerializeToString()
@@ -477,7 +477,7 @@ def scalars_of_summary(summary: object) -> list[tuple[str, float]]:
     """Tag and value of each scalar in a Summary (an object, or its bytes).
 
     Raises:
-        ArgumentError: it is no Summary.
+        ArgumentError: it is not a Summary.
     """
     return list(summary_scalars(_summary(summary)))
 

@@ -128,7 +128,7 @@ class VideoRecorder:
         """Append one frame, as `ImgRecorder.save` takes images.
 
         Raises:
-            ArgumentError: it is no image, differs in shape or type from the first, or the
+            ArgumentError: it is not an image, differs in shape or type from the first, or the
                 recorder is closed.
         """
         if self._closed:

@@ -211,7 +211,7 @@ def notes(found: Gathered) -> list[str]:
 
 
 def _ends_apart(found: Gathered, metric: str) -> bool:
-    """Whether a mean goes on without some of its runs."""
+    """Whether a mean continues without some of its runs."""
     curves = {run: xs for run, (xs, _) in curves_of(found.points, metric).items()}
     spans = {run: (xs.min(), xs.max()) for run, xs in curves.items()}
     for members in found.groups.values():
@@ -545,7 +545,7 @@ def align(
         curves: at least one, none of them empty.
         resample: points of an even grid over the common range; 0 keeps the points as they are.
         smooth_step: see `smooth`.
-        vary_len: go on to the end of the longest curve; shorter ones are NaN there.
+        vary_len: continue to the end of the longest curve; shorter ones are NaN there.
         most: without `resample`, so many of the points, spread over them; fewer than two: all.
 
     Returns:

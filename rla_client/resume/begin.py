@@ -140,7 +140,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
 
     Args:
         data: its setup is configured.
-        earlier: go on in this run, behind all that it has.
+        earlier: continue in this run, behind all that it has.
 
     Returns:
         The time-step of the last row of `earlier`; None for a new run.
@@ -173,7 +173,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
 
 
 def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
-    """Open the stream of a run that goes on with all of its rows, events and files."""
+    """Open the stream of a run that continues with all of its rows, events and files."""
     from rla_client.resume.find import read_run_file  # noqa: PLC0415
     from rla_client.resume.resume import prepare  # noqa: PLC0415
 
@@ -301,7 +301,7 @@ def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
 
 
 def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chained | None]:
-    """Where to go on: in the run itself, or with `allow` in a new item, from what is on the disk.
+    """Where to continue: in the run itself, or with `allow` in a new item, from what is on the disk.
 
     Raises:
         RlaError: `resume='must'`, and the run cannot be gone on with in place.

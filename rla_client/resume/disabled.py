@@ -1,7 +1,7 @@
 """Processes that store nothing: RLA_MODE=disabled, ranks above 0.
 
 Every call works, and none writes into the database. Where a run is resumed, ranks above 0 learn from
-rank 0 where it goes on (`ranks.await_resumed`): they get its clock and custom data and may load its
+rank 0 where it continues (`ranks.await_resumed`): they get its clock and custom data and may load its
 checkpoint, and read it only. Random generators stay their own, or all ranks would draw the same.
 """
 

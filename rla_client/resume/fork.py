@@ -1,4 +1,4 @@
-"""Fork: the data of an earlier run are put under the open one, which goes on in them.
+"""Fork: the data of an earlier run are put under the open one, which continues in them.
 
 Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a
 new stream of the run says in its opening frame that they are to take their places when it begins; the agent
@@ -54,7 +54,7 @@ NOT_FORKED = (
 
 
 def put_under(source: Item, item: Item, run: Run) -> str:
-    """Copy a run's data under an open one, which goes on in them.
+    """Copy a run's data under an open one, which continues in them.
 
     Returns:
         What went wrong; empty when nothing did.

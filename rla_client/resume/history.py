@@ -118,7 +118,7 @@ def changes_since(data: RunData, item: Item) -> dict[str, tuple[Any, Any]]:
 
 
 def tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
-    """Warn of hyper-parameters that are not those of the run that goes on, and keep them in the item."""
+    """Warn of hyper-parameters that are not those of the run that continues, and keep them in the item."""
     item, run = data.item, data.run
     if not changed or item is None or run is None:
         return

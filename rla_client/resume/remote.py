@@ -37,7 +37,7 @@ NO_ROWS = b'{"rows": 0, "outputs": {}}'  # of the new item, at the checkpoint th
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """Where a chain goes on.
+    """Where a chain continues.
 
     Attributes:
         parent: the earlier run, now here too.
@@ -55,7 +55,7 @@ class Chained:
 def find_elsewhere(
     root: str, table: str, run_key: str, config: Config, *, must: bool, known: Item | None = None
 ) -> Chained | None:
-    """Bring a run here that another machine began; None where there is none to go on with.
+    """Bring a run here that another machine began; None where there is none to continue.
 
     Args:
         root: data root.

@@ -1,4 +1,4 @@
-"""Exact resume: a run goes on where a checkpoint was taken, in its own files.
+"""Exact resume: a run continues where a checkpoint was taken, in its own files.
 
 `cut_back` moves figures and checkpoints of later time-steps to `abandoned-N/`, and says in the
 new stream's opening frame how much of the rows and events counts; the agent cuts them before it
@@ -46,12 +46,12 @@ _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a run goes on.
+    """Where a run continues.
 
     Attributes:
         item: the run.
         run: its identity in run.json.
-        epoch: of the opening that goes on: higher than all before.
+        epoch: of the opening that continues: higher than all before.
         time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
         name: of the checkpoint's series.
         state: what `save_checkpoint` stored beside it.
@@ -133,7 +133,7 @@ def find_here(
 def prepare(
     root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
 ) -> ResumePoint:
-    """Wait for a run's earlier streams to be taken in, and find the checkpoint to go on from.
+    """Wait for a run's earlier streams to be taken in, and find the checkpoint to continue from.
 
     Args:
         root: data root.

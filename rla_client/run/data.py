@@ -83,7 +83,7 @@ class RunData:
 
     @property
     def resumed(self) -> bool:
-        """Whether the open run goes on where an earlier process left it."""
+        """Whether the open run continues where an earlier process left it."""
         return self.resumed_from is not None
 
     @property
@@ -212,7 +212,7 @@ class RunData:
             verbose: taken for RLA's sake.
 
         Raises:
-            ArgumentError: `max_to_keep` is no positive whole number.
+            ArgumentError: `max_to_keep` is not a positive whole number.
         """
         del verbose
         if self.setup.dl_framework != "tensorflow" and find_spec("torch") is None:

@@ -30,7 +30,7 @@ MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary f
 
 @dataclass(frozen=True, slots=True)
 class SeenCheckpoint:
-    """The checkpoint of another process's run that this one goes on from."""
+    """The checkpoint of another process's run that this one continues from."""
 
     folder: Path
     name: str

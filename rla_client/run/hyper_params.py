@@ -92,7 +92,7 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     """`parameter.json` or `parameter.yaml` of an item folder, None when there is neither.
 
     Raises:
-        BrokenFileError: the file is no JSON or YAML mapping.
+        BrokenFileError: the file is not a JSON or YAML mapping.
     """
     for suffix, parse in (("json", parse_json), ("yaml", _parse_yaml_bytes)):
         path = f"{os.fspath(folder)}/{HYPARAM_FILE_NAME}.{suffix}"
@@ -122,7 +122,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
     Flat files of plain scalars are read here (a full loader takes 10,000 of them to 10 s).
 
     Raises:
-        ValueError: it is no YAML, or beyond the bounds of `bounds`.
+        ValueError: it is not YAML, or beyond the bounds of `bounds`.
     """
     flat: dict[str, Any] = {}
     for line in text.splitlines():

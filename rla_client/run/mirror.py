@@ -416,7 +416,7 @@ class Mirror:
 
 
 def _give_up(failed: threading.ExceptHookArgs) -> None:
-    """End: a thread is no more, and where nobody is, the training leads its output where it went before."""
+    """End: a thread is gone, and where nobody is, the training leads its output where it went before."""
     threading.__excepthook__(failed)
     os._exit(1)
 

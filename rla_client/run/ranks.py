@@ -3,7 +3,7 @@
 Rank 0 publishes its run's description under a name that all ranks of the job share (torchrun's
 run id and master port, or the Slurm job and step); the others pick it up. They do not wait: until
 it is there, their records wait in memory in order. Only where the run may be resumed does a rank wait,
-RESUMED_WAIT_S at most, for what rank 0 says about the point it goes on from: a look of its own would
+RESUMED_WAIT_S at most, for what rank 0 says about the point it continues from: a look of its own would
 come too early or too late.
 """
 
@@ -95,7 +95,7 @@ def publish(
         table: task table name.
         opening: describes the run; None: it stores nothing.
         sinks: its outputs.
-        resumed: name and time-step of the checkpoint that it goes on from.
+        resumed: name and time-step of the checkpoint that it continues from.
     """
     path = job_file(root, table, next_number(root, table))
     if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
@@ -107,7 +107,7 @@ def publish(
         write_atomic(path, content.encode(), mode=0o600, durable=False)
         _sweep(path.parent)
     except OSError:
-        return  # the other ranks then drop their records; rank 0 goes on
+        return  # the other ranks then drop their records; rank 0 continues
 
 
 def _sweep(folder: Path) -> None:
@@ -131,7 +131,7 @@ def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where rank 0's run goes on.
+    """Where rank 0's run continues.
 
     Attributes:
         item: the run; None where it began anew.
@@ -145,7 +145,7 @@ class Resumed:
 
 
 def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
-    """Where rank 0's run goes on, once it has said so; None when it did not in time."""
+    """Where rank 0's run continues, once it has said so; None when it did not in time."""
     deadline = time.monotonic() + wait_s
     while True:
         found = read_published(path, _began, BEFORE_S)

@@ -221,7 +221,7 @@ def _prefix(folder: Path) -> str:
 
 
 def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
-    """Step, tag and value of each scalar of one file, up to what is no Event."""
+    """Step, tag and value of each scalar of one file, up to what is not an Event."""
     with extra("read", "read_tb"):
         from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event

@@ -408,7 +408,7 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
     """Check and normalise `exclude`.
 
     Raises:
-        ArgumentError: a name that is no sink, or a number (a step, as `add_scalar` takes it).
+        ArgumentError: a name that is not a sink, or a number (a step, as `add_scalar` takes it).
     """
     if exclude is None:
         return ()
@@ -428,7 +428,7 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
 
 
 def check_prefix(place: str, prefix: object) -> None:
-    """Refuse what is no text before names.
+    """Refuse what is not text before names.
 
     Raises:
         ArgumentError: it is none, as a step in this place.

@@ -115,7 +115,7 @@ class Run:
             **continues: of the new opening's `Continuation`.
 
         Returns:
-            False when the spool takes no new stream; the run goes on as before.
+            False when the spool takes no new stream; the run continues as before.
         """
         if self.outbox is None or self.opening is None:
             return False
@@ -140,7 +140,7 @@ class Run:
         if outbox is None:
             return
         if self.pid != os.getpid():
-            outbox.release()  # a forked worker ends; the run itself goes on
+            outbox.release()  # a forked worker ends; the run itself continues
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening.run in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]

@@ -1,6 +1,6 @@
 """RLA_RUN_FILE: who started this program learns which items it opened.
 
-The file gets a line for each item that a process opens or goes on with, as it is opened:
+The file gets a line for each item that a process opens or continues, as it is opened:
 
     {"data_root": "/data/rla", "table": "t", "index": "2026/11/21/…", "run_key": "sweep-3"}
 

@@ -119,7 +119,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - any pick
     """Read one pickle file into containers, numbers, text and placeholders.
 
     Raises:
-        BrokenFileError: it is no whole pickle, or too large.
+        BrokenFileError: it is not a whole pickle, or too large.
         OSError: it cannot be opened.
     """
     with open_plain(path) as file:

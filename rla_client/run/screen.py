@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 )
 _OPEN = re.compile(
     r"\x1b(\[[0-?]{0,120}[ -/]{0,9}|\][^\x07\x1b]{0,1000}\x1b?)?\Z"
-)  # an escape that goes on in the next piece
+)  # an escape that continues in the next piece
 
 
 class Screen:
@@ -36,7 +36,7 @@ class Screen:
         """Take a piece of output; the whole lines that stand still by now.
 
         Args:
-            text: goes on where the last piece ended.
+            text: continues where the last piece ended.
             now: monotonic seconds.
         """
         text = self._rest + text

@@ -322,7 +322,7 @@ class RunSetup:
 
 
 def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str | None, str]:
-    """The run's name and whether to go on with it, where not given by RLA_RUN_ID and RLA_RESUME.
+    """The run's name and whether to continue it, where not given by RLA_RUN_ID and RLA_RESUME.
 
     Raises:
         ArgumentError: `resume` is none of RESUME_MODES, or `must` without a name.

@@ -1,6 +1,6 @@
 """What a forked child must not take over from its parent.
 
-Only the forking thread goes on in a child. A lock that another thread held at that moment stays locked
+Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
 there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row)
 must not be used twice. Objects with such things register themselves; `after_fork_in_child` of each is
 called in a child, in no order.

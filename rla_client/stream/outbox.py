@@ -110,7 +110,7 @@ class Outbox:
         self._quota.begin("", None)
         self._check_after = 0
         self._full: str | None = None  # why rows are refused
-        self._short = False  # not all that is no row may be spooled
+        self._short = False  # rows only, or hardly more, may be spooled
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
         self._closed = False
 
@@ -254,7 +254,7 @@ class Outbox:
         return True
 
     def _refuses(self, kind: int, size: int) -> bool:
-        """Whether what is no row is too much for its share of the spool; it is counted as lost then."""
+        """Whether what is not a row is too much for its share of the spool; it is counted as lost then."""
         share = SHARES.get(kind, SHARE_ROWS)
         if kind == FrameKind.FILE and size > SMALL_FILE_BYTES:
             share = SHARE_MEDIA

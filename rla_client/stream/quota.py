@@ -58,7 +58,7 @@ class Quota:
         self._used = self._own = self._blobs = 0  # of all streams, of our run's, of their blobs, as counted
         self._counted = [0, 0, 0]  # the same, by the count under way
         self._written = 0
-        self._frames = 0  # bytes of this process's frames that are no rows
+        self._frames = 0  # bytes of this process's frames that are not rows
         self._disk_left = self._max_bytes
         self._spent = 0  # by this process since the last count
         self._part = 0  # what it may spend before the next one
@@ -83,7 +83,7 @@ class Quota:
         self._look(until=float("inf"))
 
     def look(self) -> None:
-        """Look at the disk; go on with a count, or begin one when it is time."""
+        """Look at the disk; continue a count, or begin one when it is time."""
         self._look(until=time.monotonic() + COUNT_TURN_S)
 
     @property

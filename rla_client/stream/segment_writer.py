@@ -220,7 +220,7 @@ class SegmentWriter:
     def write_anew(self) -> None:
         """Put the current segment back into the spool, after somebody deleted it; the spool's folder exists.
 
-        It keeps its name and its bytes, and gets the agent's base again: so the agent goes on where it was,
+        It keeps its name and its bytes, and gets the agent's base again: so the agent continues where it was,
         also where agent.db went with the spool. Lost are payloads, and earlier segments that the agent had
         not taken in.
 

@@ -5,7 +5,7 @@ tried next, `command` how the program is started with them. `journal` keeps what
 of it, and `state` is what that says of each run. `driver` starts, watches and repeats the runs on an engine
 (`engines/`): this machine's cores and GPUs, Slurm, or Ray.
 
-A sweep survives its driver: what runs goes on, and who starts the same sweep again looks after it from
+A sweep survives its driver: what runs continues, and who starts the same sweep again looks after it from
 there. Truth about a run that was started is what it left itself: its exit status, written by what
 outlives its driver, and the lock that its processes hold while one of them lives.
 """

@@ -2,7 +2,7 @@
 
 It imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A
 function of `wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by
-RLA_RUN_ID it goes on at its last snapshot when the run was killed.
+RLA_RUN_ID it continues at its last snapshot when the run was killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     """Call it.
 
     Raises:
-        SweepError: this is no process of a sweep, or there is no such function.
+        SweepError: this is not a process of a sweep, or there is no such function.
     """
     where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
     parameters = parameters_of(os.environ)

@@ -5,7 +5,7 @@ that names none gets `{args}` at its end. What is filled in stays one word, what
 shell. Beside the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is
 a brace.
 
-The environment tells the client which run it is, so that a run that was killed goes on at its last
+The environment tells the client which run it is, so that a run that was killed continues at its last
 checkpoint: RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of
 its item; for programs that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
 """

@@ -1,7 +1,7 @@
 """Starts, watches and repeats the runs of a sweep until there is nothing left to do, or it is asked to stop.
 
 One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
-another driver goes on from any line of this one.
+another driver continues from any line of this one.
 """
 
 from __future__ import annotations

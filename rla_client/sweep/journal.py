@@ -286,7 +286,7 @@ class Journal:
     # -- a run's files --------------------------------------------------------------------------
 
     def run_id(self, run: RunState) -> str:
-        """The run_id by which it goes on where it was killed."""
+        """The run_id by which it continues where it was killed."""
         return f"{self.name}-{self.ident}-{run.number}"
 
     def path(self, run: RunState, kind: str) -> Path:

@@ -337,7 +337,7 @@ class _Reader(SectionReader):
         }
         found = Spec(**values)
         faulty = {below.lstrip(".").partition(".")[0].partition("[")[0] for _, below, _ in self.faults}
-        if not faulty & {"", "method"}:  # the file is no mapping; or what the others must be is not known
+        if not faulty & {"", "method"}:  # the file is not a mapping; or what the others must be is not known
             self._check(root, nodes, found, faulty)
         return found
 

@@ -96,7 +96,7 @@ class Source:
         return self._read((*run, LOG_FILE), path, read) or ""
 
     def fleet(self) -> list[dict[str, Any]]:
-        """Machines that replicate into this data root, newest word first; none where it is no master's."""
+        """Machines that replicate into this data root, newest word first; none where it is not a master's."""
         return sorted(fleet_files(self.data_root), key=lambda machine: machine["age_s"])
 
     def _path(self, run: RunName, name: str) -> Path:

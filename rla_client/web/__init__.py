@@ -5,8 +5,8 @@ what the rest of the package reads and adds nothing to a database but tags, note
 
 - `serve` starts it; `guard` lets nobody in without the token, `app` puts the answers together.
 - `site` knows the runs of all databases by number and which of them changed; `table` answers for the list.
-- `columns` reads columns of progress.csv and goes on with files that grow; `curves` makes them as many points
-  as a panel has pixels; `live` sends what is new.
+- `columns` reads columns of progress.csv and continues with files that grow; `curves` makes them as many
+  points as a panel has pixels; `live` sends what is new.
 - `detail` is one run, `media` its pictures, `machine` this machine and the fleet.
 - `static/` is the page: ES modules as they are, and uPlot in `vendor/`.
 

@@ -133,11 +133,11 @@ def _answering(
         try:
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
-            return JSONResponse({"error": "the body is no JSON"}, 400)
+            return JSONResponse({"error": "the body is not JSON"}, 400)
         except ClientDisconnect:  # or a body that is larger than `Guard` lets through
             return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
-            return JSONResponse({"error": "the body is no JSON object"}, 400)
+            return JSONResponse({"error": "the body is not a JSON object"}, 400)
         async with limiter:
             if await request.is_disconnected():  # as while a page zooms faster than it is answered
                 return Response(status_code=499)

@@ -1,7 +1,7 @@
 """The page's own modules as one script, for a file that is opened without a server.
 
 A module becomes a function that gives what it exports; what it imports is taken from those before it. This
-knows the few forms that the page's modules use (a test builds all of them), and is no general tool.
+knows the few forms that the page's modules use (a test builds all of them), and is not a general tool.
 `import("./x.js")` is answered later, when all are there, so modules may wait for each other that way.
 """
 

@@ -8,7 +8,7 @@ for its part.
 With `group`, runs become one curve and a band a group: by `plot.statistics`, as `rla plot` draws them, at
 as many steps as fit.
 
-NaN and infinite values are no points. They go beside the curve as *marks* (x and which), at most one of a
+NaN and infinite values are not points. They go beside the curve as *marks* (x and which), at most one of a
 kind a bucket, with their number.
 
 **Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON padded to 8 bytes; then x
@@ -287,7 +287,7 @@ def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
 
 
 def _cut(curve: Curve, low: float, high: float) -> Curve:
-    """The points inside a range, and one on each side of it, so that the line goes on to the edge."""
+    """The points inside a range, and one on each side of it, so that the line continues to the edge."""
     first = max(int(np.searchsorted(curve.xs, low, "left")) - 1, 0)
     last = int(np.searchsorted(curve.xs, high, "right")) + 1
     odd = curve.odd[:, (curve.odd[0] >= low) & (curve.odd[0] <= high)]

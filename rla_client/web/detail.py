@@ -117,7 +117,7 @@ def _warnings(site: Site, entry: Entry) -> list[str]:
 
 
 def _relatives(site: Site, entry: Entry) -> dict[str, Any]:
-    """Runs that this one goes on with or is a fork of, nearest first; and those that came from it."""
+    """Runs that this one continues or is a fork of, nearest first; and those that came from it."""
     record, root = entry.record, site.database(entry).data_root
     above: list[dict[str, Any]] = []
     table, index, seen = record.table, record.index, {(record.table, record.index)}

@@ -77,7 +77,7 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def weigh(values: Sequence[Any], ys: Array) -> tuple[float | None, float]:
-    """Spearman's rank correlation of values with a metric (None: they are no numbers), and the importance."""
+    """Spearman's rank correlation of values with a metric (None: no numbers), and the importance."""
     target, numbers = ranks(ys), _numbers(values)
     rho = None
     if numbers is not None:

@@ -107,7 +107,7 @@ def item_file(site: Site, entry: Entry, kind: str, path: str) -> Iterator[Binary
 
     Raises:
         ArgumentError: the path is none, or hidden.
-        DatabaseError: it is no plain file, or lies behind a link. FileNotFoundError: it is not there.
+        DatabaseError: it is not a plain file, or lies behind a link. FileNotFoundError: it is not there.
     """
     *above, name = check_relative(path)
     if any(part.startswith(".") for part in (*above, name)):
@@ -227,7 +227,7 @@ def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Lines of a file that hold a text, whatever its case (of ASCII), from an offset on.
 
     Returns:
-        `hits` [[offset in bytes, line around it], …]; `next`: where to go on, None at the end.
+        `hits` [[offset in bytes, line around it], …]; `next`: where to continue, None at the end.
     """
     needle = str(asked.get("text", ""))[:MAX_NEEDLE].encode("utf-8", "replace").lower()
     place = asked.get("from", 0)

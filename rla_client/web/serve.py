@@ -54,7 +54,7 @@ def serve(
         say: takes lines for the user.
 
     Raises:
-        DatabaseError: a root is no folder, or the address cannot be had.
+        DatabaseError: a root is not a folder, or the address cannot be had.
     """
     _quiet()
     site = Site(roots)

@@ -60,7 +60,7 @@ class Site:
         roots: data roots, at least one.
 
     Raises:
-        DatabaseError: one is no folder.
+        DatabaseError: one is not a folder.
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:
@@ -145,7 +145,7 @@ class Site:
         """Those of some numbers, without what is gone.
 
         Raises:
-            ArgumentError: it is no list of numbers.
+            ArgumentError: it is not a list of numbers.
         """
         if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
             message = "a list of run numbers is needed"

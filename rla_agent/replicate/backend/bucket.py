@@ -18,7 +18,7 @@ bucket's (`mode` is None). What takes their place:
   replaced meanwhile is noticed, and it is looked at anew.
 - *Folders* are there while something is in them. One that was found is taken for there for `LOOK_S`.
 
-A cut upload begins anew, as the library cannot go on with one of another connection; cuts shorter than
+A cut upload begins anew, as the library cannot continue one of another connection; cuts shorter than
 `RETRY_S` are its own business.
 """
 

@@ -1,7 +1,7 @@
 r"""Names in a bucket: which key a file has, and where what was appended to it lies. Pure.
 
 *Keys.* A file's key is the prefix and its path, as it is but for what a key or its tools cannot carry: bytes
-that are no UTF-8, what does not print, `!` and `\` become `!XX` (hexadecimal), so every name can be read
+that are not UTF-8, what does not print, `!` and `\` become `!XX` (hexadecimal), so every name can be read
 back. A bucket has no folders: there is a folder where a key begins with its name.
 
 *Parts.* An object cannot be appended to. What was appended to the files of a run lies in objects of its own,

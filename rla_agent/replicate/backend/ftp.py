@@ -2,7 +2,7 @@
 
 Plain RFC 959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection, one file
 at a time. Weaker than SFTP in four ways: an append that is cut may end within a row until the next
-try, which goes on from the size that the server reports; modification times are the server's
+try, which continues from the size that the server reports; modification times are the server's
 where MFMT is missing; free space is unknown. Permissions are set by SITE CHMOD where the server has it,
 before the content where others could read it otherwise; else the server decides, and a warning says so. None
 are told, so what is fetched is for its owner alone. Names that FTP cannot carry (line breaks) are refused.
@@ -182,7 +182,7 @@ class FtpSession(OneByOne):
             raise reader.error
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`; goes on from the size that the server reports."""
+        """See `Session`; continues from the size that the server reports."""
         data = b"".join(pieces)
         found = self.stat(path)
         if found is None:

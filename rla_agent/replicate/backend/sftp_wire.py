@@ -104,7 +104,7 @@ class Reply:
 
     @property
     def status(self) -> int:
-        """Status code; OK for any answer that is no status."""
+        """Status code; OK for any answer that is not a status."""
         return int(struct.unpack_from(">I", self.body)[0]) if self.kind == STATUS else OK
 
     @property
@@ -341,7 +341,7 @@ class Wire:
         head = self._take(5)
         size, kind = struct.unpack(">IB", head)
         if not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
-            message = f"the server sent a packet of {size} bytes, which is no SFTP"
+            message = f"the server sent a packet of {size} bytes, which is not SFTP"
             raise WireError(message)
         body = self._take(size - 1)
         (number,) = struct.unpack_from(">I", body)

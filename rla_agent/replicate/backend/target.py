@@ -9,7 +9,7 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
    final one only after every write was confirmed and the temp file has the full size. Whatever
    fails before leaves the final name as it was. `put_many` judges each file alone.
 2. *Idempotent*: each operation may be repeated after any failure, also one whose outcome is
-   unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` goes on
+   unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` continues
    at `start` in the temp file that an earlier try left. `append` at the same offset with the same
    bytes leaves the same file.
 3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` look at the final name first.
@@ -82,7 +82,7 @@ class MissingError(TargetError):
 
 
 class DeniedError(TargetError):
-    """The master refuses, and will go on refusing: permission, quota, a name it cannot store."""
+    """The master refuses, and will continue refusing: permission, quota, a name it cannot store."""
 
 
 class ConflictError(TargetError):

@@ -6,7 +6,7 @@ and sent), `PARKED` (somebody must act; `reason` and `fix` say how), `GONE` (no 
 keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
 see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
 use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
-a large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
+a large file continues where it stopped. `items` are the item folders that we made there. `contents` has, by
 SHA-256, one code file that is there, so that the same file of the next item becomes a link to it. `mode` of
 files and folders: the permission bits that were sent; NULL: by a release that sent none.
 

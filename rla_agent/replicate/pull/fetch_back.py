@@ -5,7 +5,7 @@
 The note beside the file (`rla_client.contract.retention`) says which master has it, under which name, and its
 SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if
-nothing else has it by then; then the note goes. A fetch that was cut off goes on where it stopped. Two of
+nothing else has it by then; then the note goes. A fetch that was cut off continues where it stopped. Two of
 the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
 size is read.
 
@@ -286,7 +286,7 @@ class FetchQueue:
             del self._ended[next(iter(self._ended))]
 
     def stop(self) -> None:
-        """End what runs; it goes on where it stopped when it is asked for again."""
+        """End what runs; it continues where it stopped when it is asked for again."""
         for fetch in self._running.values():
             fetch.process.terminate()
         for fetch in self._running.values():

@@ -72,7 +72,7 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `index` of the run, `time_step` of its checkpoint, `run_id` and `host`; `{"index": None}` where
-        there is none to go on with: no such run, it has finished, or it has no checkpoint there.
+        there is none to continue: no such run, it has finished, or it has no checkpoint there.
 
     Raises:
         StillWrittenError: it is still being written.

@@ -2,7 +2,7 @@
 
 A folder of the master is listed once: what has the same size and time there stays, and gets the permissions
 that it has here. A large file goes to
-a temp name that says which version it is, so an interrupted push goes on where it stopped, less what was in
+a temp name that says which version it is, so an interrupted push continues where it stopped, less what was in
 flight then. Temp files that other pushes left are removed once nobody can be writing them any more.
 """
 
@@ -108,7 +108,7 @@ def _job(folder: Folder, name: bytes, local: Local, there: Mapping[bytes, Remote
     start = 0
     if begun is not None and begun.kind == "file" and begun.size <= local.size:
         start = max(0, begun.size - MAX_WINDOW_BYTES)
-    if begun is not None and start == 0:  # nothing to go on with, and the name is taken
+    if begun is not None and start == 0:  # nothing to continue, and the name is taken
         temp += b"-" + secrets.token_hex(4).encode()
     return Job(due, Whole(local.size), folder.path + b"/" + temp, start)
 

@@ -461,7 +461,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         state: of the master's file; it may have grown since.
 
     Returns:
-        False when ours is not there or is no beginning of it; nothing was changed then.
+        False when ours is not there or is not a beginning of it; nothing was changed then.
 
     Raises:
         TransientError: the master's file is shorter now, or the link broke; what came so far stays.

@@ -146,7 +146,7 @@ def _write_entry(session: Session, base: bytes, created: float, content: tuple[s
 
 
 def entries(session: Session) -> list[Entry]:
-    """What lies in the master's trash, oldest first; what is no entry is left out."""
+    """What lies in the master's trash, oldest first; what is not an entry is left out."""
     try:
         names = sorted(name for name, state in session.listing(TRASH) if state.kind == "folder")
     except MissingError:

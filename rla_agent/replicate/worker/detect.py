@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MAX_ITEMS: Final = 64  # of one database: with all kinds some hundred inotify watches
 DEBOUNCE_MS: Final = 400
 STEP_MS: Final = 200
-REST_S: Final = 60.0  # after watchfiles failed: a name that is no UTF-8, no watches left
+REST_S: Final = 60.0  # after watchfiles failed: a name that is not UTF-8, no watches left
 JOIN_S: Final = 2.0
 MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
 
@@ -334,7 +334,7 @@ class Looking:
         return noted is not None and record is not None and noted >= record.local.mtime_ns
 
     def _drop_partial(self, key: Key) -> None:
-        """Nobody goes on with what an earlier try left of a file."""
+        """Nobody continues what an earlier try left of a file."""
         partial = self._partial.pop(key, None)
         if partial is not None:
             self._orphans.append(partial)

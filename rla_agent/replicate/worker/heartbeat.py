@@ -57,7 +57,7 @@ def leave(session: Session, host: str, content: bytes, mode: int = 0o644) -> Non
 
 
 def read(session: Session) -> list[dict[str, Any]]:
-    """The status files on the master; what is no status is left out. `age_s` is by their times."""
+    """The status files on the master; what is not a status is left out. `age_s` is by their times."""
     found = []
     try:
         names = session.listing(FOLDER)

@@ -72,7 +72,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """So much of a large file is on the master; for the ledger, so that a later try goes on there."""
+    """So much of a large file is on the master; for the ledger, so that a later try continues there."""
 
     db: int
     job: Job
@@ -162,7 +162,7 @@ class Link:
         self.busy.discard(outcome.sender)
 
     def close(self) -> None:
-        """Stop the threads; what is on its way is dropped, and goes on at the next start."""
+        """Stop the threads; what is on its way is dropped, and continues at the next start."""
         self._stop.set()
         for inbox in self._inboxes:
             inbox.put(None)

@@ -6,7 +6,7 @@ gone (`--parent PID`). One worker per state folder: a lock file is held for life
 but the targets and never unpickles.
 
 Configurations are read beside that thread (`config_reader`): one on a file server that hangs holds up its own
-database, and one that was read before goes on as it said.
+database, and one that was read before continues as it said.
 """
 
 from __future__ import annotations

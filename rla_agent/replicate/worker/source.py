@@ -51,7 +51,7 @@ def open_beneath(root: int, path: bytes) -> int:
     """Open a regular file for reading below the folder descriptor `root`.
 
     Raises:
-        OSError: it is not there, is no regular file, or a link lies on the way (ELOOP).
+        OSError: it is not there, is not a regular file, or a link lies on the way (ELOOP).
     """
     kind, _, below = path.partition(b"/")
     try:
@@ -106,7 +106,7 @@ class Source:
         self._at = 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; those that go on where the checksums end are added to them.
+        """Bytes of the file; those that continue where the checksums end are added to them.
 
         Raises:
             UnreadableError: the disk or file server gave an error.

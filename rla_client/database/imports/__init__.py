@@ -1,7 +1,7 @@
 """Making items out of the logs of other tools; `rla import` is the command.
 
 Runs appear in batches of `BATCH`, each run whole; what a killed import had not finished is finished, or
-swept, by the next command that changes the database (`changes`), and the next import goes on there.
+swept, by the next command that changes the database (`changes`), and the next import continues there.
 
 Each module reads one kind: `folders` TensorBoard's event folders, CSV files and garage's folders, the
 others the tool that they are named after. All yield `source.Found`; `source.write` makes the items.
@@ -65,7 +65,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     Raises:
         ArgumentError: an unknown kind, or nothing of that kind below the folder.
         MissingExtraError: the kind needs a library that is not installed.
-        OSError: the database cannot be written; what was made stays, and the next import goes on there.
+        OSError: the database cannot be written; what was made stays, and the next import continues there.
     """
     if table is not None:
         check_table_name(table)
@@ -96,7 +96,7 @@ class _Import:
     ended: bool = False
 
     def of_others(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
-        """The looks at what is no run of this database, nor what an import is just making of one.
+        """The looks at what is not a run of this database, nor what an import is just making of one.
 
         Whoever names a folder of a run, or above some of them alone, means these.
         """

@@ -7,7 +7,7 @@ goes into the item's environment.json; secrets are hidden in both. What `rla rer
 repeats it, and would count twice in every mean: it is passed over unless asked for.
 
 Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
-the item's, not its identity (id, streams, parent): the item is a copy, which nobody goes on in.
+the item's, not its identity (id, streams, parent): the item is a copy, which nobody continues in.
 What was still running when it was copied has the state `unknown`.
 
 Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
@@ -151,7 +151,7 @@ def _state(path: Path) -> dict[str, Any]:
     """How the run of a run.json stood; empty without one.
 
     Raises:
-        BrokenFileError: it is no JSON object.
+        BrokenFileError: it is not a JSON object.
     """
     found = read_json(path) or {}
     state = {name: found[name] for name in STATE_FIELDS if name in found}

@@ -313,5 +313,5 @@ def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> 
     except ValueError as error:
         raise BrokenFileError(os.fspath(path), f"no valid JSON ({error})") from error
     if not isinstance(found, dict):
-        raise BrokenFileError(os.fspath(path), "a record is no JSON object")
+        raise BrokenFileError(os.fspath(path), "a record is not a JSON object")
     return found

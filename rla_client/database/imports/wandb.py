@@ -178,7 +178,7 @@ def records(path: Path) -> Iterator[Message]:
     """The records of a .wandb file as messages, up to the first torn one.
 
     Raises:
-        BrokenFileError: it is no such file, or a whole record is no message.
+        BrokenFileError: it is no such file, or a whole record is not a message.
     """
     with open_plain(path) as file:
         if file.read(len(_HEADER)) != _HEADER:
@@ -187,7 +187,7 @@ def records(path: Path) -> Iterator[Message]:
             try:
                 yield message(data)
             except (ValueError, IndexError, struct.error) as error:
-                raise BrokenFileError(os.fspath(path), "a record is no message of wandb's") from error
+                raise BrokenFileError(os.fspath(path), "a record is not a message of wandb's") from error
 
 
 def _framed(file: BinaryIO) -> Iterator[bytes]:

@@ -298,7 +298,7 @@ class Clock:
 
         Raises:
             ArgumentError: the query names what there is not, or asks for what is not allowed.
-            DatabaseError: it took too long, or DuckDB cannot go on.
+            DatabaseError: it took too long, or DuckDB cannot continue.
         """
         duckdb = _duckdb()
         left = None if self._timeout_s is None else self._begun + self._timeout_s - time.monotonic()
@@ -320,7 +320,7 @@ def fetched(result: duckdb.DuckDBPyConnection, most: int, clock: Clock) -> list[
     """The next rows of a result, all for 0.
 
     Raises:
-        DatabaseError: DuckDB cannot go on, or the time is up.
+        DatabaseError: DuckDB cannot continue, or the time is up.
     """
     with clock.limits(result):
         rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()

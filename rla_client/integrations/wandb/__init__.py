@@ -63,7 +63,7 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
 
     `name` is tracked in the run's index; `tags` and `notes` are those of `rla tag` and `rla note`; `config`
     (a mapping, Namespace, dataclass, YAML file), `group` and `job_type` are hyper-parameters. With `resume`
-    (allow, must, auto, True) the newest run of this `id` goes on in an item of its own: with the earlier
+    (allow, must, auto, True) the newest run of this `id` continues in an item of its own: with the earlier
     one's configuration, its steps after the earlier one's last. `mode="disabled"` stores nothing; `reinit`
     finishes the run that is open first. What torch's and tensorboardX's SummaryWriters write is part of the
     run with `sync_tensorboard`, and `log` without a step takes theirs; films of gymnasium's RecordVideo with

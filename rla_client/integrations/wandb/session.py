@@ -245,7 +245,7 @@ class Run(Lenient):
             commit: write the row now; by default where no step is given.
 
         Raises:
-            TypeError: `data` is no mapping from text.
+            TypeError: `data` is not a mapping from text.
         """
         if not isinstance(data, Mapping):
             raise TypeError("wandb.log must be passed a dictionary")
@@ -265,7 +265,7 @@ class Run(Lenient):
             if key not in values and value is not None:
                 try:
                     show(key, value, x)
-                except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training goes on
+                except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
                     warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
         self.step = max(self.step, at) + commit
 
@@ -359,7 +359,7 @@ class Run(Lenient):
             self._saved[path, target] = changed
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
-        """A file that this run or the one it goes on from has saved, open for reading; None without one."""
+        """A file that this run or the one it continues from has saved, open for reading; None without one."""
         path = Path(self.dir, name)
         before = None if self._earlier is None else Path(self._earlier.folder(OTHER_RESULTS), FILES, name)
         if before is not None and before.is_file() and not path.exists():

@@ -46,7 +46,7 @@ def row_value(value: Any) -> Any:
 
 
 def show(key: str, value: Any, step: float) -> None:
-    """Keep what is no number: a file of the results, or a part of TensorBoard's events."""
+    """Keep what is not a number: a file of the results, or a part of TensorBoard's events."""
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
 
     ours = isinstance(value, kinds.Media)

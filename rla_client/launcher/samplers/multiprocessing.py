@@ -35,7 +35,7 @@ class MultiprocessingSampler(RemoteSampler):
     """Samples in `n_workers` processes at the same time."""
 
     def start_worker(self) -> None:
-        """Start the processes; they get ready while this one goes on."""
+        """Start the processes; they get ready while this one continues."""
         self._numbers = itertools.count(1)
         self._pack_all()
         self._processes = [_WorkerProcess() for _ in range(self.factory.n_workers)]

@@ -39,7 +39,7 @@ class RaySampler(RemoteSampler):
         self._finalizer = weakref.finalize(self, _end_all, self._processes)
 
     def shutdown_worker(self) -> None:
-        """End the actors. Ray itself goes on; it ends with the program."""
+        """End the actors. Ray itself continues; it ends with the program."""
         if self._processes:
             self._finalizer()
             self._processes = []

@@ -44,7 +44,7 @@ def reset_env(env: Env, seed: int | None) -> tuple[Any, dict[str, Any]]:
 
     Args:
         env: the environment.
-        seed: for the episode, and those after it; None goes on with the generator there is.
+        seed: for the episode, and those after it; None continues with the generator there is.
     """
     answer = env.reset() if seed is None else _reset_seeded(env, seed)
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):  # noqa: PLR2004

@@ -1,7 +1,7 @@
 """The program of a sampler's worker process; `multiprocessing` starts it.
 
 It answers requests one by one. An error in environment or policy is answered with its traceback
-and the process goes on. A thread watches the life pipe: when the training process is gone, this
+and the process continues. A thread watches the life pipe: when the training process is gone, this
 one ends at once, also in the middle of a step.
 """
 

@@ -97,7 +97,7 @@ class Engine(Protocol):
         """Ask these to end (SIGTERM), or end them; their ends are told as others."""
 
     def close(self) -> None:
-        """Let go of everything; what runs goes on where the engine can leave it."""
+        """Let go of everything; what runs continues where the engine can leave it."""
 
 
 def find_program(work: Work, environment: Mapping[str, str]) -> str:

@@ -119,7 +119,7 @@ class LocalEngine:
                     os.killpg(group, how)
 
     def close(self) -> None:
-        """As `Engine.close`: the runs are sessions of their own and go on, and so does their supervisor."""
+        """As `Engine.close`: the runs are sessions of their own and continue, as does their supervisor."""
         self._give_back()
         if self._supervisor is not None:
             self._supervisor.close(wait=not self._started)
@@ -141,7 +141,7 @@ class LocalEngine:
                 self._supervisor.send(message, descriptors)
 
     def _replace(self) -> None:
-        """Do without the supervisor, which was killed: what it started goes on, and its locks are watched."""
+        """Do without the supervisor, which was killed: its runs continue, and their locks are watched."""
         assert self._supervisor is not None
         while told := self._supervisor.ends(0.0):
             self._failed += self._taken_back(told)

@@ -1,7 +1,7 @@
 """Runs as tasks of a Ray cluster, one each; what they do on their node is in `ray_node`.
 
 Ray chooses the node by the cores, memory and GPUs that a run takes, and repeats nothing: the driver does.
-A task, and so its program, ends with the driver: `rla sweep resume` starts again what ran, and it goes on
+A task, and so its program, ends with the driver: `rla sweep resume` starts again what ran, and it continues
 where it was by its run_id. A driver that ends by itself asks them to end first (SIGTERM).
 
 The cluster is that of the file's `ray:` section, else of RAY_ADDRESS, else the one that runs on this machine,

@@ -1,7 +1,7 @@
 """What a Ray task does on its node: start one run's program, wait for it, and tell how it ended.
 
 The program ends with the Ray worker that started it: a driver that dies takes its tasks with it, and the
-next driver starts the run again, so it must not go on. Each worker has a watcher for that, a shell of its
+next driver starts the run again, so it must not continue. Each worker has a watcher for that, a shell of its
 own session and no child of the worker, which reads from a pipe that the worker alone holds open. It is told
 the lock file of a run before that starts and when it has ended. At the end of the pipe it kills the process
 group whose number the lock file holds, and whatever holds the lock, but not who waits for it. There is no

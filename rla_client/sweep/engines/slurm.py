@@ -194,7 +194,7 @@ class SlurmEngine:
                 _scancel("--signal=KILL", *some)
 
     def close(self) -> None:
-        """As `Engine.close`: jobs go on."""
+        """As `Engine.close`: jobs continue."""
 
     # -- submitting -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ A run may have several jobs: a driver that was killed while it submitted one can
 when a later submission names their run, or an exit status tells that it is done.
 
 SIGTERM (`scancel`) ends the program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and then
-the job goes back into the queue, as one that is preempted does: the run goes on at its last checkpoint.
+the job goes back into the queue, as one that is preempted does: the run continues at its last checkpoint.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def test_an_answer_that_repeats_the_address(hook: HookServer, folder: Path) -> N
 )
 def test_an_address_that_is_none_is_not_shown(folder: Path, address: str) -> None:
     text = refused(post(address, folder))
-    assert "is no URL" in text
+    assert "is not a URL" in text
     assert "s3cret" not in text
 
 
