@@ -64,16 +64,16 @@ __all__ = [
 
 _READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.run.readers, loaded at first use
 
-_current = get_current()  # a copy: each value of a row asks for it
 _plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
 
 
 def _take_current(logger: Logger) -> None:
-    global _current  # noqa: PLW0603 - as above
+    global _current  # noqa: PLW0603 - the one current logger, as in RLA
     _current = logger
 
 
 copies.append(_take_current)
+_current = get_current()  # a copy: each value of a row asks for it
 
 
 # -- values ------------------------------------------------------------------------------------

@@ -246,7 +246,7 @@ def sweep_arenas(spool: Path, live_streams: Callable[[Path], Iterable[str]]) -> 
     """Remove shared memory that nobody will read again.
 
     An arena goes when no living process holds its lock and either its stream belongs to `spool`
-    and is not live, or its stream's folder is gone (an agent that is gone).
+    and is not live, or its stream's folder is gone (of an agent that has ended).
 
     Args:
         spool: this agent's spool folder.

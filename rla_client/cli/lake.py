@@ -211,14 +211,14 @@ def sql(
     text, clock = _query(query, file), Clock(timeout)
     with ExitStack() as held:
         if bucket:
-            result = _of_bucket(held, bucket, endpoint, text, timeout or None)
+            result = _of_bucket(held, bucket, endpoint, text, clock)
         else:
-            result = open_database(data_root).sql(text, timeout or None)
+            result = open_database(data_root).sql(text, clock)
         _show(result, clock, parquet, limit, as_json=as_json, as_csv=as_csv)
 
 
 def _of_bucket(
-    held: ExitStack, bucket: str, endpoint: str, query: str, timeout_s: float | None
+    held: ExitStack, bucket: str, endpoint: str, query: str, timing: Clock
 ) -> duckdb.DuckDBPyConnection:
     """A query's result over a bucket's lake, whose files are there until `held` ends."""
     from rla_client.database.lake.bucket import opened, query_bucket
@@ -226,7 +226,7 @@ def _of_bucket(
 
     _need_pyarrow()
     lake = held.enter_context(opened(bucket, endpoint))
-    result, without = query_bucket(lake, query, clock(), timeout_s)
+    result, without = query_bucket(lake, query, clock(), timing)
     if without:
         say_aside(
             f"(without {without} run(s) that the bucket's lake does not have: live, or new since its build)"

@@ -144,8 +144,9 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
     """
     from rla_client.database.runs import Database
 
-    if new and data_root is not None and data_root.absolute().parent.is_dir() and not data_root.exists():
-        data_root.mkdir()
+    if new and data_root is not None and not data_root.exists() and data_root.absolute().parent.is_dir():
+        data_root.mkdir(exist_ok=True)
+        say_aside(f"{data_root} is a new database")
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
     if not new:
         _check_holds_database(database.data_root)

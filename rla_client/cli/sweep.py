@@ -263,8 +263,8 @@ def _drive(
     finally:
         journal.release()
     text = " ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
-    print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
     missing = no_metric(journal, spec.metric, wait=True)
+    print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
     if missing:
         say_aside(missing)
     left = [run for run in journal.runs.values() if run.state not in OVER]

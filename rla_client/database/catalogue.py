@@ -380,8 +380,8 @@ class Signatures:
             return _NO_LOG
         try:
             mtime_ns = os.stat(name, dir_fd=folder).st_mtime_ns
-        except (FileNotFoundError, NotADirectoryError):
-            return _NO_LOG
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            return "" if isinstance(error, PermissionError) else _NO_LOG  # a day that may not be entered
         try:
             csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=folder)
         except (FileNotFoundError, NotADirectoryError):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rla_client.database.curve_frame import CurveFrame
     from rla_client.database.curves import CurveCache, Reader
     from rla_client.database.lake.reading import Lake
+    from rla_client.database.lake.sql import Clock
     from rla_client.database.where import Where
     from rla_client.run.hyper_params import HyperParams
 
@@ -283,12 +284,13 @@ class Database:
 
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
-    def sql(self, query: str, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
+    def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
         """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
 
         Args:
             query: in DuckDB's dialect.
-            timeout_s: seconds after which it is stopped, unless its first rows are there.
+            timeout_s: seconds that DuckDB may take for its first rows; or a `Clock`, which counts the others,
+                too.
 
         Returns:
             DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
@@ -299,7 +301,7 @@ class Database:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        from rla_client.database.lake.sql import Session, check_query
+        from rla_client.database.lake.sql import Clock, Session, check_query
 
         check_query(query)
         with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:
@@ -308,7 +310,7 @@ class Database:
             signed = catalogue.refresh(int(now * 1e9), self.progress)
             session = opening.result()
             session.fill(catalogue, signed, now)
-        return session.execute(timeout_s)
+        return session.execute(timeout_s if isinstance(timeout_s, Clock) else Clock(timeout_s))
 
     def lake_files(self, name: str) -> list[str]:
         """Paths of the lake's Parquet files of `runs`, `params`, `last`, `rows`, `system` or `files`.

@@ -77,7 +77,7 @@ def list_names(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8, as all names of ours are; what is not is not a run of ours."""
+    """Whether a name is UTF-8, as all names of ours are; anything else is somebody else's."""
     try:
         name.encode()
     except UnicodeEncodeError:

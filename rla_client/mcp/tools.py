@@ -306,7 +306,7 @@ class Tools:
         from rla_client.database.lake.sql import Clock, fetched
 
         most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
-        result = self._database.sql(query, SQL_S)
+        result = self._database.sql(query, clock)
         rows = fetched(result, most + 1, clock)
         more = f"more than {most} rows: aggregate, or LIMIT and OFFSET" if len(rows) > most else ""
         return table([column[0] for column in result.description or ()], rows[:most], [more])

@@ -69,6 +69,7 @@ class _Share:
 
 
 _running: set[_Share] = set()
+os.register_at_fork(after_in_child=_running.clear)  # whose helpers are the parent's
 
 
 def wait_for_copies() -> None:

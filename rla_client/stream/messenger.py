@@ -264,7 +264,7 @@ def _wait_s(deadline: float | None) -> float:
 def _load_imports() -> None:
     """Import what starting an agent needs, so that a fork never meets a thread in the middle of that.
 
-    The child would wait for ever for a module that only the parent's thread has yet to load.
+    The child would wait for ever for a module that only a thread of the parent is loading.
     """
     import logging  # noqa: F401, PLC0415 - not at import of the package
     import shutil  # noqa: F401, PLC0415

@@ -289,11 +289,15 @@ class Driver:
                 results.settled(items[-1])
                 values.append(results.value(items[-1], self._spec.metric))
         value = results.trial_value(values)[0]
-        if value is None and any(run.state == FINISHED for run in runs):
+        if value is not None and not math.isfinite(value):
+            name = self._spec.metric.name
+            _log.warning("trial %d has %s %s: the sampler is told that it failed", trial, name, value)
+            value = None
+        elif value is None and any(run.state == FINISHED for run in runs):
             _log.warning(
                 "trial %d has no value of %s: the sampler learns nothing of it", trial, self._spec.metric.name
             )
-        self._sampler.tell(trial, value if value is not None and math.isfinite(value) else None)
+        self._sampler.tell(trial, value)
 
     def _stop(self) -> None:
         """Ask all runs to end; those that do not in time are killed."""

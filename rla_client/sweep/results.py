@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import LIVE_STATES, run_file
 from rla_client.contract.spelling import full_name
+from rla_client.database.csv_table import recorded_nan
 from rla_client.database.metrics import mean_and_interval
 from rla_client.database.records import read_record
 from rla_client.database.runs import Database, Run
@@ -65,9 +67,13 @@ def value(item: Mapping[str, Any], metric: Metric) -> float | None:
     root = Path(item["data_root"])
     run = Run(Database(root), read_record(root, item["table"], item["index"], (LOG,)))
     try:
-        column = run.scalars([metric.name])[metric.name].dropna()
-    except (RlaError, OSError):
+        whole = run.scalars([metric.name])[metric.name]
+        diverged = bool(recorded_nan(whole.to_numpy(float)).any())
+    except (RlaError, OSError, ValueError):  # the last: texts
         return None
+    column = whole.dropna()
+    if diverged and (metric.of == "mean" or not len(column)):
+        return math.nan
     if not len(column):
         return None
     if metric.of == "mean":

@@ -44,7 +44,7 @@ class S3Server:
                 pytest.skip(f"{library} is not installed: pip install -e '.[dev]'")
         folder.mkdir(parents=True, exist_ok=True)
         self.port = OTHER.port or free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.endpoint = f"http://{OTHER.hostname or '127.0.0.1'}:{self.port}"
         self.log = Path(OTHER_LOG) if OTHER_LOG else folder / "s3.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._count = 0

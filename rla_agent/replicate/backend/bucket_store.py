@@ -120,21 +120,27 @@ class Bucket:
         Raises:
             RefusedError: the condition `mode` does not hold, or the server knows none.
         """
+        etag = (mode.get("e_tag") or "") if isinstance(mode, dict) else ""
+        bare = self._bare_etags
+        first: PutMode | None = {"e_tag": etag.strip('"')} if etag and bare else mode
+        try:
+            return self._put(key, path, data, attributes, first)
+        except RefusedError as error:
+            if not error.changed or not etag or not self._is_still(key, path, etag):
+                raise
+            mode = {"e_tag": etag if bare else etag.strip('"')}
+        made = self._put(key, path, data, attributes, mode)
+        self._bare_etags = not bare  # so this store wants them
+        return made
+
+    def _put(
+        self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None
+    ) -> str | None:
         import obstore  # noqa: PLC0415
 
         store = self._store if len(data) <= QUICK_BYTES else self._bulk
-        etag = (mode.get("e_tag") or "") if isinstance(mode, dict) else ""
-        bare = bool(etag) and self._bare_etags
-        if bare:
-            mode = {"e_tag": etag.strip('"')}
-        try:
-            with self._converted("send", path):
-                made = obstore.put(store, key, data, attributes=attributes, mode=mode, use_multipart=False)
-        except RefusedError as error:
-            if not error.changed or not etag or bare or not self._is_still(key, path, etag):
-                raise
-            self._bare_etags = True
-            return self.put(key, path, data, attributes, mode)
+        with self._converted("send", path):
+            made = obstore.put(store, key, data, attributes=attributes, mode=mode, use_multipart=False)
         self._check_arrived(key, path, data, made["e_tag"])
         self.count(len(data))
         return made["e_tag"]

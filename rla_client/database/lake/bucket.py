@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     import duckdb
     from obstore import ObjectMeta, PutMode
 
+    from rla_client.database.lake.sql import Clock
+
 KEEP_S: Final = 86400.0
 THREADS: Final = 16
 LIST_KEYS: Final = 1000  # of a page
@@ -455,7 +457,7 @@ def _reread(
 
 
 def query_bucket(
-    lake: BucketLake, query: str, now: float, timeout_s: float | None = None
+    lake: BucketLake, query: str, now: float, timing: Clock
 ) -> tuple[duckdb.DuckDBPyConnection, int]:
     """Run one SELECT over the runs that a bucket's lake holds as they are; and how many runs it lacks.
 
@@ -470,4 +472,4 @@ def query_bucket(
     signed = [one for one in signed if inside.get((one[0], one[1])) == one[2]]
     session = Session(lake.root, query)
     session.fill(None, signed, now)
-    return session.execute(timeout_s), len(runs) - len(signed) + others
+    return session.execute(timing), len(runs) - len(signed) + others

@@ -73,12 +73,10 @@ class Standing:
     Attributes:
         stale: `<table>/<index>` of what is in the lake, but not as it is now.
         fresh: to be read from their files.
-        inside: how many come from the lake.
     """
 
     stale: pa.Array
     fresh: list[RunName]
-    inside: int
 
 
 def compare(
@@ -101,7 +99,7 @@ def compare(
     fresh = pc.invert(pc.or_(good, continued))
     columns = (column.filter(fresh).to_pylist() for column in (table, index))
     stale = held.filter(pc.invert(pc.is_in(held, value_set=run.filter(good))))
-    return Standing(stale, list(zip(*columns, strict=True)), len(good.filter(good)))
+    return Standing(stale, list(zip(*columns, strict=True)))
 
 
 def _held(lake: Lake | None) -> tuple[pa.Array, pa.Array]:
@@ -273,24 +271,24 @@ class Session:
         run("SET enable_external_access = false")
         run("SET lock_configuration = true")
 
-    def execute(self, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
-        """Run the query.
+    def execute(self, clock: Clock) -> duckdb.DuckDBPyConnection:
+        """Run the query, until its first rows are there.
 
         Raises:
             ArgumentError: it names what there is not, or asks for what is not allowed.
             DatabaseError: it took too long, or too much memory, or the lake's files are damaged.
         """
-        with Clock(timeout_s).limits(self.connection):
+        with clock.limits(self.connection):
             return self.connection.execute(self._query)
 
 
 class Clock:
-    """The seconds that a query may take in all, until its first rows are there and while rows are fetched."""
+    """The seconds that DuckDB may take for a query, for its first rows and for the others together."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        """Start it; None: there is no limit."""
+        """None, or 0: there is no limit."""
         self._timeout_s = timeout_s or None
-        self._begun = time.monotonic()
+        self._left_s = self._timeout_s or 0.0
 
     @contextmanager
     def limits(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
@@ -301,8 +299,8 @@ class Clock:
             DatabaseError: it took too long, or DuckDB cannot continue.
         """
         duckdb = _duckdb()
-        left = None if self._timeout_s is None else self._begun + self._timeout_s - time.monotonic()
-        timer = None if left is None else threading.Timer(max(left, 0.0), connection.interrupt)
+        begun = time.monotonic()
+        timer = threading.Timer(max(self._left_s, 0.0), connection.interrupt) if self._timeout_s else None
         try:
             if timer is not None:
                 timer.daemon = True
@@ -311,6 +309,7 @@ class Clock:
         except duckdb.Error as error:
             raise told(error, self._timeout_s) from error
         finally:
+            self._left_s -= time.monotonic() - begun
             if timer is not None:
                 timer.cancel()
                 timer.join()  # else its thread may be the last to hold the connection, while Python ends

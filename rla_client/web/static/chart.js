@@ -8,12 +8,25 @@ const MANY = 8000;  // points, from which on lines are thin: drawing them takes 
 const NEAR = 24;  // pixels from the mouse to a curve that it means
 const FAINT = 0.18;  // curves beside the one that is meant
 const DAY_S = 86_400;
+const MOST_POWERS = 8;
 export const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
 
 /** A colour or another value of the style sheet. */
 export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 const given = (value) => value !== null && value !== undefined;
+
+/** Ticks of a logarithmic axis (uPlot's own never end for some ranges): powers of ten, of few also twice and five times them. */
+function powers(low, high) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.min(Math.ceil(Math.log10(high)), 308)];
+  const by = Math.ceil((last - first + 1) / MOST_POWERS);
+  const ticks = [];
+  for (let at = first; at <= last; at += by) {
+    for (const times of last - first > 3 ? [1] : [1, 2, 5]) ticks.push(Number(`${times}e${at}`));
+  }
+  const found = ticks.filter((tick) => tick >= low && tick <= high);
+  return found.length > 1 ? found : [0, 1, 2, 3].map((part) => low + (high - low) * part / 3);
+}
 
 /**
  * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null), onZoom([low, high] or null),
@@ -62,12 +75,13 @@ export class Chart {
   }
 
   axes() {
-    const { x, xTicks, yText = shortText, incrs, rulers } = this.options;
+    const { x, xTicks, logX, logY, yText = shortText, incrs, rulers } = this.options;
     const time = (value) => timeText(value).slice(...(this.plot.scales.x.max - this.plot.scales.x.min > DAY_S ? [5, 16] : [11]));
-    const split = xTicks ? { splits: () => xTicks.map(([at]) => at) } : { space: x === "timestamp" ? 90 : 60 };
+    const log = { splits: (_u, _axis, low, high) => powers(low, high), filter: (_, splits) => splits };
+    const split = xTicks ? { splits: () => xTicks.map(([at]) => at) } : logX ? log : { space: x === "timestamp" ? 90 : 60 };
     return [
       this.axis("x", 28, xTicks ? (value) => this.xText(value) : x === "timestamp" ? time : shortText, split),
-      this.axis("y", yText === shortText ? 54 : 82, yText, { incrs, show: !rulers }),
+      this.axis("y", yText === shortText ? 54 : 82, yText, { incrs, show: !rulers, ...(logY ? log : {}) }),
     ];
   }
 

@@ -8,10 +8,11 @@ export const state = { shown: "", keys: {} };  // the address whose page is open
 /** The address behind the #: {name, path, query}. */
 export function here() {
   const { view = "" } = document.documentElement.dataset;  // of a report: what it shows at first, and again by its links
-  const [path, query = view.split("?")[1] ?? ""] = (location.hash || view).replace(/^#\/?/, "").split("?");
+  const [path, given] = (location.hash || view).replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
   const decoded = (part) => { try { return decodeURIComponent(part); } catch { return part; } };
-  return { name: PAGES.includes(name) ? name : "runs", path: rest.map(decoded).join("/"), query: new URLSearchParams(query) };
+  const page = PAGES.includes(name) ? name : "runs";
+  return { name: page, path: rest.map(decoded).join("/"), query: new URLSearchParams(given ?? (page === "runs" ? view.split("?")[1] : "") ?? "") };
 }
 
 /** Write the query of this page into the address, without a new entry in the history. */

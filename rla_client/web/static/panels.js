@@ -142,7 +142,8 @@ class Panel {
     const [to, from] = this.panels.settings.logX ? [Math.log, Math.exp] : [Number, Number];
     const { min, max } = this.chart.plot.scales.x;
     const [low, high] = [to(min), to(max)];
-    this.zoom([from(low + by[0] * (high - low)), from(high + by[1] * (high - low))]);
+    const range = [from(low + by[0] * (high - low)), from(high + by[1] * (high - low))];
+    if (range.every(Number.isFinite)) this.zoom(range);
   }
 
   /** New rows of one run. */

@@ -128,7 +128,7 @@ async function moveToTrash(whole, run, leave) {
   const dialog = h("dialog", { "aria-label": "Move to trash" },
     h("p", {}, h("b", {}, `Move ${run.table}/${run.date} to the trash?`)),
     h("p", {}, `${about.items.join(", ")}: ${bytesText(about.bytes)}. ${lacking}It can come back for 7 days at least. A master keeps its copy.`),
-    run.chain > 1 && h("p", {}, "It goes on with another run, which stays and will be listed again."),
+    run.chain > 1 && h("p", {}, "It continues another run, which stays and will be listed again."),
     h("form", { method: "dialog", class: "strip" }, h("button", { value: "yes", class: "danger" }, "Move to trash"), h("button", { value: "no", autofocus: true }, "Keep it")));
   dialog.addEventListener("close", async () => {
     dialog.remove();
@@ -174,8 +174,8 @@ function overviewTab({ path, body, signal, run, goTo, query, save }) {
         Object.entries(one.changed).map(([name, values]) => [numberText(one.time_step), timeText(one.time), name, ...[0, 1].map((place) => show(values?.[place]))])))),
       (now.parents.length > 0 || now.children.length > 0) && section("Where it came from, and what came from it",
         table(["", "run", "at step", "state"], [
-          ...now.parents.map((one) => [one.chain ? "goes on with" : "fork of", h("a", { href: runLink(one.path) }, one.index), numberText(one.step), ""]),
-          ...now.children.map((one) => [one.chain ? "gone on with by" : "forked by", h("a", { href: runLink(one.path) }, one.index), "", badge(one.state)])]))]);
+          ...now.parents.map((one) => [one.chain ? "continues" : "fork of", h("a", { href: runLink(one.path) }, one.index), numberText(one.step), ""]),
+          ...now.children.map((one) => [one.chain ? "continued by" : "forked by", h("a", { href: runLink(one.path) }, one.index), "", badge(one.state)])]))]);
   }
   fill(body, h("div", { class: "strip" }, words), h("div", { class: "columns" },
     h("div", {}, section("Parameters", listed), story),

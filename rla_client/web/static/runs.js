@@ -246,7 +246,7 @@ class Runs {
     const whole = !this.chosen.size && !this.hidden.size && (this.group || rows.length === this.rows().length);
     return {
       ...this.settings, group: this.group, range: this.settings.zoom,
-      where: whole ? this.settings.where : "", runs: whole ? [] : rows.map((row) => row.index.slice(0, 26)),
+      where: whole ? this.settings.where : "", runs: whole ? [] : rows.filter((row) => row.place === rows[0].place).map((row) => row.index.slice(0, 26)),
       roots: (rows.length ? [...new Set(rows.map((row) => row.place))] : [0]).map((place) => this.store.databases[place]),
     };
   }

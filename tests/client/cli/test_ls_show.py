@@ -205,6 +205,8 @@ def test_a_closed_day_is_told_of_at_each_look(root: Path, make_run: MakeRun, bel
         for _ in range(2):
             assert tables()[0] == ["open"]
             assert f"left out, as you may not read it: {folder}" in tables()[1]
+        folder.chmod(0o400)  # what can be listed, but not entered
+        assert "open" in tables()[0]
     finally:
         folder.chmod(0o755)
     assert sorted(tables()[0]) == ["closed", "open"]

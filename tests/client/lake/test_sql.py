@@ -178,6 +178,16 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
         )
 
 
+def test_what_others_take_does_not_count(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("rla_client.database.lake.sql.time.monotonic", lambda: now)
+    clock = sql.Clock(5.0)
+    now += 100.0  # a first look at a large database
+    found = database.open(filled).sql("SELECT i FROM range(10) t(i)", clock)
+    now += 100.0  # whoever reads the first rows
+    assert len(sql.fetched(found, 0, clock)) == 10
+
+
 ENDLESS = "SELECT i FROM range(100000000000) t(i) WHERE i < 5000 OR i = 99999999998"
 
 

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+
+from support.waiting import wait_until
+
+from rla_client.stream import memcpy
+
+
+def test_a_child_that_is_forked_during_a_copy_waits_for_nobody() -> None:
+    share = memcpy._Share([])
+    assert share.owner("helper") == "helper"  # whose thread the child has not
+    memcpy._running.add(share)
+    child = os.fork()
+    if child == 0:
+        memcpy.copy_memory([])
+        os._exit(0)
+    memcpy._running.clear()
+    try:
+        wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 10, "end of the child")
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
 
 
 def test_copies_interrupted_by_signals_leave_no_writer_behind() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.sweep import view
+from rla_client.sweep import results, view
 from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import Metric
 
@@ -72,8 +72,11 @@ def test_a_trial_is_shown_with_what_its_runs_have_in_common(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("goal", ["maximize", "minimize"])
-def test_a_trial_of_which_a_seed_diverged_is_not_the_best(tmp_path: Path, goal: str, broken: float) -> None:
-    metric = Metric("score", goal=goal)
+@pytest.mark.parametrize("of", ["last", "best", "mean"])
+def test_a_trial_of_which_a_seed_diverged_is_not_the_best(
+    tmp_path: Path, of: str, goal: str, broken: float
+) -> None:
+    metric = Metric("score", goal=goal, of=of)
     good = 0.0 if goal == "minimize" else 9.0
     runs = [(1, {"lr": 1, "seed": seed}, value) for seed, value in enumerate((good, good, broken))]
     runs += [(trial, {"lr": trial, "seed": seed}, 5.0) for trial in (2, 3) for seed in range(3)]
@@ -85,6 +88,13 @@ def test_a_trial_of_which_a_seed_diverged_is_not_the_best(tmp_path: Path, goal: 
     chosen = view.choice(journal, values, metric)
     assert chosen is not None
     assert chosen[0] == 2
+
+
+@pytest.mark.parametrize(("of", "expected"), [("last", math.nan), ("best", 9.0), ("mean", math.nan)])
+def test_a_run_that_diverged(tmp_path: Path, of: str, expected: float) -> None:
+    journal = finished(tmp_path, "score", [(1, {"lr": 1}, "9.0\n2,\n3,nan")])
+    ((item,),) = (journal.items(run) for run in journal.runs.values())
+    assert results.value(item, Metric("score", of=of)) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,9 @@ def test_keys_zoom_a_logarithmic_axis(page_server: Serve, root: Path, page: Page
     assert high == pytest.approx(10**2.4)
     page.keyboard.press("+")
     view.until("return", "chart.plot.scales.x.min > 0.9")
+    for power in range(1, 16):  # down to 10 to the -130th
+        page.keyboard.press("-")
+        view.until("return", f"chart.plot.scales.x.min < 10 ** {1.1 - 0.84 * 1.4**power}")
 
 
 @slow
