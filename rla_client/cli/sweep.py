@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import time
@@ -287,10 +288,8 @@ def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
 
     def ask() -> None:
         shown.pause()
-        answer = typer.prompt(
-            "\n[l]eave the runs going, [s]top them, or [g]o on", default="g", show_default=False, err=True
-        )
-        driver.asked = {"l": LEAVE, "s": STOP}.get(answer.strip().lower()[:1], "")
+        typer.echo("\n[l]eave the runs going, [s]top them, or [g]o on: ", nl=False, err=True)
+        driver.asked = {"l": LEAVE, "s": STOP}.get(_typed().strip().lower()[:1], "")
         shown.question = None
         shown.go_on()
 
@@ -308,6 +307,16 @@ def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
     finally:
         for number, one in former.items():
             signal.signal(number, one)
+
+
+def _typed() -> str:
+    """A line from the terminal; a signal is handled within `POLL_S`, where readline may sleep on."""
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise typer.Abort
+    return line
 
 
 class _Shown:

@@ -189,6 +189,7 @@ def test_a_second_signal_ends_it_at_once(agent: Any, tmp_path: Path) -> None:
     (client,) = clients(tmp_path / "data", 1)
     assert client.stdout is not None
     client.stdout.readline()
+    client.send_signal(signal.SIGSTOP)  # else it may start the next agent
     process = psutil.Process(agent.pid)
     agent.send_signal(signal.SIGSTOP)  # both signals arrive in one go
     agent.send_signal(signal.SIGTERM)
