@@ -117,5 +117,9 @@ def test_a_saver_tells_at_once_that_it_cannot_save() -> None:
         "import sys; sys.modules['torch'] = None; from rla_client import exp_manager as e; e.new_saver()"
     )
     assert (done.returncode, "rla-agent[torch]" in done.stdout + done.stderr) == (0, True)
+
+
+def test_a_saver_says_nothing_where_it_can() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
     done = python("from rla_client import exp_manager as e; e.new_saver()")
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
