@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -11,8 +12,6 @@ from typing import Any
 
 import typer.main
 
-from rla_agent.command.app import make_app as make_agent_app
-from rla_client.cli.app import make_app
 from rla_client.contract.version import __version__
 
 FOLDER = Path(__file__).parents[1] / "docs" / "man"
@@ -115,5 +114,9 @@ def page(name: str, app: typer.Typer, other: str) -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rla.1").write_text(page("rla", make_app(), "rla-agent"))
-    (folder / "rla-agent.1").write_text(page("rla-agent", make_agent_app(), "rla"))
+    for name, module, other in (
+        ("rla", "rla_client.cli.app", "rla-agent"),
+        ("rla-agent", "rla_agent.command.app", "rla"),
+    ):
+        app = importlib.import_module(module).make_app()
+        (folder / f"{name}.1").write_text(page(name, app, other))

@@ -176,6 +176,11 @@ class AgentConfig:
     retention_keep_newest: int = _key(1, Number(1, whole=True))
     alerts: Alerts | None = field(default=None, metadata={"rule": _alerts})
 
+    @staticmethod
+    def secrets(config: Path) -> dict[str, str]:
+        """What an agent takes over that is started with the file `config`, see `password_variables`."""
+        return password_variables([config])
+
 
 RUN_KEYS = ("stall_s", "sample_interval_s")
 """Of `AGENT`: each run has its own where its project says so; else the machine's."""

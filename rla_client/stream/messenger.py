@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,12 +74,21 @@ class Messenger:
         places: where its sockets are.
         autostart: whether one may be started from here.
         config_path: handed to it then.
+        secrets: gives the environment variables that it needs for this configuration.
     """
 
-    def __init__(self, places: Places, *, autostart: bool, config_path: Path | None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        *,
+        autostart: bool,
+        config_path: Path | None,
+        secrets: Callable[[Path], Mapping[str, str]] | None = None,
+    ) -> None:
         self._places = places
         self._autostart = autostart
         self._config_path = config_path
+        self._secrets = secrets
         self._looked = self._started = float("-inf")
         self._start_refused = False
         self._warned: dict[str, float] = {}
@@ -174,10 +183,8 @@ class Messenger:
         return not self._start_refused
 
     def _start_agent(self) -> None:
-        from rla_client.config.schema import password_variables  # noqa: PLC0415 - not at import of the package
-
-        path = self._config_path
-        if not start_agent(self._places, path, password_variables([path] if path else [])):
+        path, secrets = self._config_path, self._secrets
+        if not start_agent(self._places, path, secrets(path) if secrets and path else None):
             self._start_refused = True
             self._advise()
 
@@ -269,5 +276,3 @@ def _load_imports() -> None:
     import logging  # noqa: F401, PLC0415 - not at import of the package
     import shutil  # noqa: F401, PLC0415
     import subprocess  # noqa: F401, PLC0415
-
-    import rla_client.config.schema  # noqa: F401, PLC0415

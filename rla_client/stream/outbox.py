@@ -24,10 +24,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rla_client.contract.agent_process import agent_alive, memory_apart, refuses_raw_blobs
 from rla_client.contract.errors import PlaceError, SpoolError
@@ -41,9 +41,6 @@ from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
 
-if TYPE_CHECKING:
-    from rla_client.config.schema import AgentConfig
-
 SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
@@ -55,13 +52,32 @@ SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what
 SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
 
 
+class Settings(Protocol):
+    """What an outbox needs of the `AGENT` section."""
+
+    @property
+    def autostart(self) -> bool:
+        """Whether an agent may be started from here."""
+
+    @property
+    def spool_max_bytes(self) -> int:
+        """See `Quota`."""
+
+    @property
+    def min_free_fraction(self) -> float:
+        """See `Quota`."""
+
+    def secrets(self, config: Path, /) -> Mapping[str, str]:
+        """Environment variables that an agent needs for the configuration."""
+
+
 class Outbox:
     """One stream of one run, seen from the training process.
 
     Args:
         places: state and runtime folders.
         opening: what the stream is of; None: `as_worker` will say so.
-        settings: the AGENT section.
+        settings: of the AGENT section.
         as_worker: called in a forked child; gives the opening of its own stream, None when
             its records are to be dropped.
         config_path: handed to an agent that is started from here.
@@ -73,7 +89,7 @@ class Outbox:
         self,
         places: Places,
         opening: Opening | None,
-        settings: AgentConfig,
+        settings: Settings,
         *,
         as_worker: Callable[[], Opening | None] | None = None,
         config_path: Path | None = None,
@@ -88,7 +104,9 @@ class Outbox:
         self._places = places
         self._opening = opening
         self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
-        self._messenger = Messenger(places, autostart=settings.autostart, config_path=config_path)
+        self._messenger = Messenger(
+            places, autostart=settings.autostart, config_path=config_path, secrets=settings.secrets
+        )
         self._as_worker = as_worker
         self._waits_for_opening = waits_for_opening
         self._warned: dict[str, float] = {}
