@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import curves, detail, explore, files, live, media, table
+from rla_client.web import curves, detail, explore, export, files, live, media, table
 from rla_client.web.guard import Guard
 from rla_client.web.machine import Machine
 from rla_client.web.site import Site
@@ -79,7 +79,8 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
         "curves": curves.curves,
-        "csv": curves.as_csv,
+        "csv": export.as_csv,
+        "command": export.command,
         "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
         "importance": explore.importance,

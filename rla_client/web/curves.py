@@ -18,18 +18,16 @@ is its centre, followed by its low and high edge. NaN stands where a series has 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
@@ -61,7 +59,6 @@ BAND_POINTS = 256  # steps at which a band is computed
 IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
 AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
-MAX_CSV_ROWS = 1_000_000
 FLOAT32 = (1e-37, float(1 << 24))  # sizes that it holds with all the digits that are shown
 FLOAT32_ROUNDS = 2.0**-24  # of a value, at most
 SHOWN_STEPS = 4096  # of a curve's height: what float32 rounds away is less than one of them
@@ -104,7 +101,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
     found, total = [], 0
-    for curve in _read(site, entries, x, metric):
+    for curve in read(site, entries, x, metric):
         total += len(curve.xs)
         if total > MAX_POINTS:
             message = f"more than {MAX_POINTS // 1_000_000} million points: choose fewer runs for {metric!r}"
@@ -113,7 +110,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     width = min(max(int(_number(asked, "width", 400)), WIDTH[0]), WIDTH[1])
     log = bool(asked.get("log"))
     whole = _ends(found, log=log)
-    low, high = _range(asked.get("range"), whole)
+    low, high = asked_range(asked.get("range"), whole)
     smooth = _number(asked, "smooth", 0.0)
     parts = [_cut(curve, low, high) for curve in found]
     if asked.get("group") is None:
@@ -169,7 +166,12 @@ def _number(asked: dict[str, Any], name: str, default: float) -> float:
     return float(value)
 
 
-def _range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
+def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
+    """The ends that are asked for, or those of the whole.
+
+    Raises:
+        ArgumentError: it is not [low, high].
+    """
     if asked is None:
         return whole
     if (
@@ -183,7 +185,7 @@ def _range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
     return float(asked[0]), float(asked[1])
 
 
-def _read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
+def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
     """The curves of those runs that have the metric and x, in their order.
 
     Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
@@ -501,36 +503,3 @@ def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[fl
         ys = ys[np.isfinite(ys)]
         found.append((float(ys.min()), float(ys.max())) if ys.size else None)
     return found
-
-
-def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
-    """All points of a panel: `table,index,metric,x,value`, each as it was recorded, by x.
-
-    Raises:
-        ArgumentError: they are more than `MAX_CSV_ROWS`.
-    """
-    metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
-    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
-    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in _read(site, entries, x, metric))
-    if total > MAX_CSV_ROWS:
-        message = (
-            f"{total} points, more than {MAX_CSV_ROWS}; `rla export FILE.csv` writes as many as there are"
-        )
-        raise ArgumentError(message)
-
-    def parts() -> Iterator[bytes]:
-        yield _csv_lines([["table", "index", "metric", x, "value"]])
-        for curve in _read(site, entries, x, metric):
-            record = curve.entry.record
-            xs, ys = np.append(curve.xs, curve.odd[0]), np.append(curve.ys, curve.odd[1])
-            order = np.argsort(xs, kind="stable")
-            points = zip(xs[order].tolist(), ys[order].tolist(), strict=True)
-            yield _csv_lines([record.table, record.index, metric, *map(repr, point)] for point in points)
-
-    return StreamingResponse(parts(), media_type="text/csv")
-
-
-def _csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue().encode("utf-8", "replace")

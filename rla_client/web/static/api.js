@@ -27,12 +27,8 @@ export class Refused extends Error {
 async function post(name, body, signal) {
   let answer;
   try {
-    answer = await fetch(`api/${name}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-      body: JSON.stringify(body),
-      signal,
-    });
+    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+    answer = await fetch(`api/${name}`, { method: "POST", headers, body: JSON.stringify(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     lost = true;

@@ -16,6 +16,9 @@ export const style = (name) => getComputedStyle(document.documentElement).getPro
 
 const given = (value) => value !== null && value !== undefined;
 
+/** Whether a series has points that no line reaches: one alone. */
+const lonely = (column) => column.some(given) && column.findIndex(given) === column.findLastIndex(given);
+
 /** Ticks of a logarithmic axis (uPlot's own never end for some ranges): powers of ten, of few also twice and five times them. */
 function powers(low, high) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.min(Math.ceil(Math.log10(high)), 308)];
@@ -136,14 +139,8 @@ export class Chart {
   /** Data without what a logarithmic axis cannot show. */
   fit(data) {
     const { logX, logY } = this.options;
-    let found = data;
-    if (logX) {
-      const keep = [];
-      found[0].forEach((x, at) => { if (x > 0) keep.push(at); });
-      if (keep.length < found[0].length) found = found.map((column) => keep.map((at) => column[at]));
-    }
-    if (logY) found = [found[0], ...found.slice(1).map((column) => column.map((y) => (y > 0 ? y : null)))];
-    return found;
+    const kept = logX && data[0].some((x) => x <= 0) ? data.map((column) => column.filter((_, at) => data[0][at] > 0)) : data;
+    return logY ? [kept[0], ...kept.slice(1).map((column) => column.map((y) => (y > 0 ? y : null)))] : kept;
   }
 
   /** Show other data of the same curves. */
@@ -224,15 +221,6 @@ export class Chart {
   }
 
   close() { this.plot.destroy(); this.tip.remove(); }
-}
-
-/** Whether a series has points that no line reaches: one alone. */
-function lonely(column) {
-  let count = 0;
-  for (const value of column) {
-    if (given(value)) { count += 1; if (count > 1) return false; }
-  }
-  return count === 1;
 }
 
 function padded(low, high) {

@@ -29,22 +29,15 @@ async function filesPart({ path, area, signal, query, save }) {
   const found = await ask("files", { run: path, kind: "code" }, signal);
   if (!found.count) { fill(area, h("p", { class: "empty" }, "no code is stored with this run")); return; }
   const view = h("div", { class: "source" });
-  const root = { folders: new Map(), files: [] };
-  for (const file of found.files) {
-    const parts = file[0].split("/");
-    let folder = root;
-    for (const part of parts.slice(0, -1)) {
-      if (!folder.folders.has(part)) folder.folders.set(part, { folders: new Map(), files: [] });
-      folder = folder.folders.get(part);
-    }
-    folder.files.push(file);
-  }
-  const tree = h("nav", { class: "tree", "aria-label": "Files of the code" }, branch(root, 0),
+  const all = found.files.map(([name, size]) => ({ name, size, parts: name.split("/") }));
+  const tree = h("nav", { class: "tree", "aria-label": "Files of the code" }, branch(all, 0),
     (found.cut || found.count > found.files.length) && h("p", { class: "bad" }, `of ${found.count} files the first ${found.files.length}`));
-  function branch(folder, depth) {
+  function branch(files, depth) {
+    const below = Map.groupBy(files.filter(({ parts }) => parts.length > depth + 1), ({ parts }) => parts[depth]);
     return [
-      [...folder.folders].map(([name, below]) => h("details", { open: depth < 2 && found.count < 300 }, h("summary", {}, `${name}/`), branch(below, depth + 1))),
-      folder.files.map(([name, size]) => h("button", { type: "button", class: "leaf", dataset: { name }, title: bytesText(size), onclick: () => show(name) }, name.split("/").at(-1))),
+      [...below].map(([folder, inside]) => h("details", { open: depth < 2 && found.count < 300 }, h("summary", {}, `${folder}/`), branch(inside, depth + 1))),
+      files.filter(({ parts }) => parts.length === depth + 1).map(({ name, size, parts }) => (
+        h("button", { type: "button", class: "leaf", dataset: { name }, title: bytesText(size), onclick: () => show(name) }, parts[depth]))),
     ];
   }
   function show(name) {

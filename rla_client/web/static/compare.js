@@ -1,7 +1,7 @@
 // `#/compare?run=<place/table/index>&run=…`: pictures and films of the same name of several runs, under one slider.
 
 import { ask } from "./api.js";
-import { fill, h, later } from "./dom.js";
+import { fill, h, later, tally } from "./dom.js";
 import { remember, runLink } from "./frame.js";
 import { badge, frame, runPicker, slider, stepsOf, trackedText } from "./parts.js";
 
@@ -46,9 +46,8 @@ export async function open(page, _path, query) {
   }
   function show() {
     const good = found.filter((one) => one.media);
-    const all = new Map();
-    for (const { media } of good) for (const group of media.groups) all.set(group.name, (all.get(group.name) ?? 0) + 1);
-    const fitting = [...all].filter(([name]) => name.toLowerCase().includes(words.value.toLowerCase()));
+    const all = tally(good.flatMap(({ media }) => media.groups.map((group) => group.name)));
+    const fitting = all.filter(([name]) => name.toLowerCase().includes(words.value.toLowerCase()));
     const names = fitting.sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
     const shown = names.slice(0, MAX_NAMES);
     const groups = (name) => good.map((one) => one.media.groups.find((group) => group.name === name));
@@ -64,7 +63,7 @@ export async function open(page, _path, query) {
     };
     fill(area,
       !runs.length && h("p", { class: "empty" }, "Choose runs: here, or in the list of runs by “Files”. Their pictures and films of the same name stand side by side."),
-      runs.length > 0 && !names.length && h("p", { class: "empty" }, all.size ? "No file has such a name." : "These runs have no pictures, films or sounds."),
+      runs.length > 0 && !names.length && h("p", { class: "empty" }, all.length ? "No file has such a name." : "These runs have no pictures, films or sounds."),
       runs.length > 0 && h("table", { class: "side" },
         h("thead", {}, h("tr", {}, found.map((one) => h("th", { scope: "col" },
           h("a", { href: runLink(one.run) }, one.about?.date ?? one.run), " ", one.about && badge(one.about.state), " ",

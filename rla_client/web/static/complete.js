@@ -64,11 +64,8 @@ export function completing(input, offer, done) {
     const found = offer(input.value, input.selectionStart);
     ({ start } = found);
     words = found.words.slice(0, MOST);
-    fill(list, words.map((word, place) => h(
-      "li",
-      { role: "option", onmousedown: (event) => { event.preventDefault(); take(place); } },
-      word.text, h("span", { class: "dim" }, ` ${word.kind ?? ""}`),
-    )));
+    fill(list, words.map(({ text, kind }, place) => (
+      h("li", { role: "option", onmousedown: (event) => { event.preventDefault(); take(place); } }, text, h("span", { class: "dim" }, ` ${kind ?? ""}`)))));
     list.hidden = words.length === 0 || document.activeElement !== input;
     at = -1;
   };

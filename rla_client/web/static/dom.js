@@ -59,11 +59,7 @@ export function durationText(seconds) {
 
 /** Unix seconds as local time. */
 export function timeText(seconds) {
-  if (typeof seconds !== "number" || !seconds) return "";
-  const d = new Date(seconds * 1000);
-  const two = (n) => String(n).padStart(2, "0");
-  const day = `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`;
-  return `${day} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+  return typeof seconds === "number" && seconds ? new Date(seconds * 1000).toLocaleString("sv") : "";
 }
 
 /** Bytes as 3.1 MiB. */
@@ -73,6 +69,12 @@ export function bytesText(count) {
   let place = 0;
   while (count >= 1024 && place < units.length - 1) { count /= 1024; place += 1; }
   return `${place ? count.toFixed(1) : count} ${units[place]}`;
+}
+
+/** How often each of some things is there, the most frequent first: [[thing, count]…]. */
+export function tally(things) {
+  const counts = Map.groupBy(things, (one) => one);
+  return [...counts].map(([one, all]) => [one, all.length]).sort(([, a], [, b]) => b - a);
 }
 
 /** Open a dialog, with a button that closes it; it is gone when it is closed. */

@@ -1,4 +1,4 @@
-// A panel as SVG, as PNG, and as the command that draws the same.
+// A panel as SVG and as PNG.
 
 import { style, SYMBOLS } from "./chart.js";
 
@@ -54,24 +54,4 @@ export async function toPng(panel) {
   canvas.height = image.height * PNG_SCALE;
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
-}
-
-/** A word as a shell takes it. */
-function quoted(word) {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/** The `rla plot` command that draws what a panel shows; `what`: metric, x, group, band, smooth, range, runs, where, roots. */
-export function toCommand(what) {
-  const options = [["data-root", what.roots[0]]];
-  if (what.where) options.push(["where", what.where]);
-  for (const run of what.runs ?? []) options.push(["run", run]);
-  if (!what.group || what.group.length) options.push(["group", what.group ? what.group.join(",") : "index"]);
-  options.push(["band", what.group ? what.band : "none"]);
-  if (what.smooth > 0) options.push(["smooth", what.smooth]);
-  if (what.x !== "time-step") options.push(["x", what.x]);
-  if (what.range) options.push(["bound", what.range[1]]);
-  const lost = [what.roots.length > 1 ? `the runs of ${what.roots.slice(1).join(", ")}` : "", ["elapsed", "row"].includes(what.x) ? `x is not a column: ${what.x}` : "", what.range ? "the lower end of the zoom" : "", what.logX || what.logY ? "logarithmic axes" : ""].filter(Boolean);
-  const words = options.map(([name, value]) => `--${name}=${value}`);  // a name or value may begin with a dash
-  return `rla plot ${words.map(quoted).join(" ")} -- ${quoted(what.metric)}${lost.length ? `  # without: ${lost.join(", ")}` : ""}`;
 }

@@ -49,7 +49,7 @@ function showStatus(node, { status, error, databases }) {
       card("Lag", bytesText(spool.lag_bytes), `not durable yet; the last commit took ${Number((status.commit_lag_s ?? 0).toFixed(3))} s`),
       card("Spool", bytesText(spool.bytes), spool.max_bytes ? `of at most ${bytesText(spool.max_bytes)}` : "", spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
       card("Streams", String(streams.length), parked.length ? `${parked.length} wait` : "none waits", 0, parked.length > 0),
-      card("Master", masterText(replication), backlogText(replication), 0, replication.parked_files > 0)),
+      card("Master", masterText(replication), replication.targets?.length ? `${backlogText(replication.targets)} to go` : "nothing is sent from here", 0, replication.parked_files > 0)),
     problems(status),
     section("Runs", status.runs?.length ? runsTable(status.runs, databases) : h("p", { class: "dim" }, "no runs yet")),
     parked.length > 0 && section("Streams that wait", table(["stream", "run", "why", "lag"],
@@ -89,29 +89,21 @@ function runsTable(runs, databases) {
   }));
 }
 
-function masterText(replication) {
-  if (!replication.targets?.length) return "none";
-  if (replication.paused) return "paused";
-  return replication.targets.every((one) => one.health === "ok") ? "ok" : replication.targets.find((one) => one.health !== "ok").health;
+function masterText({ targets: all, paused }) {
+  if (!all?.length) return "none";
+  return paused ? "paused" : all.find((one) => one.health !== "ok")?.health ?? "ok";
 }
 
-function backlogText(replication) {
-  const parts = (replication.targets ?? []).flatMap((one) => Object.values(one.backlog ?? {}));
-  if (!replication.targets?.length) return "nothing is sent from here";
-  return `${sum(parts, "files")} files, ${bytesText(sum(parts, "bytes"))} to go`;
-}
-
-function sum(parts, name) {
-  return parts.reduce((total, one) => total + (Number(one?.[name]) || 0), 0);
+function backlogText(targets) {
+  const parts = targets.flatMap((one) => Object.values(one.backlog ?? {}));
+  const sum = (name) => parts.reduce((total, one) => total + (Number(one?.[name]) || 0), 0);
+  return `${sum("files")} files, ${bytesText(sum("bytes"))}`;
 }
 
 function targets(replication) {
-  return table(["database", "master", "health", "to go", "rate", "done in", "last success", "what to do"], replication.targets.map((one) => {
-    const parts = Object.values(one.backlog ?? {});
-    return [one.data_root, one.target, { class: one.health === "ok" ? "good" : "bad", node: `${one.health} ${one.reason ?? ""}` },
-      `${sum(parts, "files")} files, ${bytesText(sum(parts, "bytes"))}`, one.rate_bytes_s ? `${bytesText(one.rate_bytes_s)}/s` : "",
-      durationText(one.eta_s), timeText(one.last_success), one.fix ?? ""];
-  }));
+  return table(["database", "master", "health", "to go", "rate", "done in", "last success", "what to do"], replication.targets.map((one) => [
+    one.data_root, one.target, { class: one.health === "ok" ? "good" : "bad", node: `${one.health} ${one.reason ?? ""}` }, backlogText([one]),
+    one.rate_bytes_s ? `${bytesText(one.rate_bytes_s)}/s` : "", durationText(one.eta_s), timeText(one.last_success), one.fix ?? ""]));
 }
 
 function showFleet(node, { machines, error, age_s: age }, askNow) {

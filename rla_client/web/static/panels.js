@@ -4,7 +4,7 @@
 import { ask, askNumbers, offline, stream } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h, later, numberText, save, whenFree } from "./dom.js";
-import { toCommand, toPng, toSvg } from "./export.js";
+import { toPng, toSvg } from "./export.js";
 import { complain } from "./frame.js";
 import { table } from "./parts.js";
 
@@ -40,7 +40,7 @@ class Panel {
     this.node = h("section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
       h("header", {}, h("h3", { title }, title), h("span", { class: "buttons" },
         ["PNG", "SVG", curves && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),
-        curves && button("⌘", "Command line", () => panels.page.showCommand(toCommand({ ...panels.page.described(), metric: key }))),
+        curves && button("⌘", "Command line", async () => panels.page.showCommand(await ask("command", { ...panels.asked(), ...panels.page.described(), metric: key }))),
         button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide"))))),
       this.box, this.said, this.legend,
     );

@@ -81,15 +81,10 @@ export function stepsOf(groups) {
 
 /** Of files in the order of their steps the one nearest to a step; the last one without a step. */
 export function nearest(files, step) {
-  let low = 0;
-  let high = files.length - 1;
-  if (step === null || step === undefined) return files[high];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((files[middle][0] ?? -Infinity) < step) low = middle + 1; else high = middle;
-  }
-  const before = files[low - 1];
-  return before && before[0] !== null && step - before[0] < Math.abs(files[low][0] - step) ? before : files[low];
+  const place = step === null || step === undefined ? -1 : files.findIndex(([own]) => own !== null && own >= step);
+  if (place < 0) return files.at(-1);
+  const before = files[place - 1];
+  return before && before[0] !== null && step - before[0] < files[place][0] - step ? before : files[place];
 }
 
 /** A slider over steps: {node, step(), set(step), change(steps)}; `onStep(step)` at each move. */

@@ -40,10 +40,7 @@ class Runs {
 
   /** Rows that pass the filter, in order. */
   rows() {
-    if (this.sortedRows) return this.sortedRows;
-    let rows = [...this.store.rows.values()];
-    if (this.fits) rows = rows.filter((row) => this.fits.has(row.number));
-    this.sortedRows = sorted(rows, this.sort, this.store);
+    this.sortedRows ??= sorted([...this.store.rows.values()].filter((row) => this.fits?.has(row.number) ?? true), this.sort, this.store);
     return this.sortedRows;
   }
 
@@ -242,13 +239,8 @@ class Runs {
   }
 
   described() {
-    const rows = this.drawn();
-    const whole = !this.chosen.size && !this.hidden.size && (this.group || rows.length === this.rows().length);
-    return {
-      ...this.settings, group: this.group, range: this.settings.zoom,
-      where: whole ? this.settings.where : "", runs: whole ? [] : rows.filter((row) => row.place === rows[0].place).map((row) => row.index.slice(0, 26)),
-      roots: (rows.length ? [...new Set(rows.map((row) => row.place))] : [0]).map((place) => this.store.databases[place]),
-    };
+    const whole = !this.chosen.size && !this.hidden.size && (this.group !== null || this.drawn().length === this.rows().length);
+    return { whole, where: this.settings.where, logY: this.settings.logY };
   }
 
   showCommand(text) {

@@ -1,6 +1,7 @@
 // The runs of the page: rows by number, as the server last told, and columns that were asked for beside them.
 
 import { ask } from "./api.js";
+import { tally } from "./dom.js";
 
 const FIELDS = ["place", "table", "index", "state", "time", "step", "took", "host", "tags", "note", "problem", "tracked", "metric", "value"];
 
@@ -47,12 +48,9 @@ export class Store {
 
   /** The value of a column of a row. */
   value(row, name) {
-    switch (name) {
-      case "run": return row.index.slice(0, 26);
-      case "table": case "state": case "time": case "step": case "took": case "host": case "note": return row[name];
-      case "tags": return row.tags.join(" ");
-      default:
-    }
+    if (name === "run") return row.index.slice(0, 26);
+    if (name === "tags") return row.tags.join(" ");
+    if (["table", "state", "time", "step", "took", "host", "note"].includes(name)) return row[name];
     if (this.extra.has(name)) return this.extra.get(name).get(row.number) ?? null;
     if (Object.hasOwn(row.tracked, name)) return row.tracked[name];
     return name === row.metric ? row.value : null;
@@ -60,15 +58,8 @@ export class Store {
 
   /** Names that rows have without being asked for: tracked hyper-parameters, and likely metrics, the most frequent first. */
   own(rows) {
-    const count = (names) => {
-      const counts = new Map();
-      for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-      return [...counts].sort((a, b) => b[1] - a[1]).map(([name]) => name);
-    };
-    return {
-      metrics: count(rows.map((row) => row.metric).filter(Boolean)),
-      tracked: count(rows.flatMap((row) => Object.keys(row.tracked))),
-    };
+    const count = (names) => tally(names).map(([name]) => name);
+    return { metrics: count(rows.map((row) => row.metric).filter(Boolean)), tracked: count(rows.flatMap((row) => Object.keys(row.tracked))) };
   }
 }
 

@@ -1,6 +1,6 @@
 // The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
 
-import { durationText, fill, h, later, numberText, timeText, whenFree } from "./dom.js";
+import { durationText, fill, h, later, numberText, tally, timeText, whenFree } from "./dom.js";
 import { runLink } from "./frame.js";
 import { compare } from "./store.js";
 
@@ -65,19 +65,15 @@ export class Table {
     const { sort } = this.view;
     const shown = this.view.drawn();
     const all = shown.length > 0 && shown.every((row) => this.view.chosen.has(row.number));
-    fill(
-      this.head,
-      h("div", { class: "cell tools" }, h("input", {
-        type: "checkbox", checked: all, title: "Select all that fit, or none", "aria-label": "Select all runs that fit",
-        onclick: () => this.view.chooseAll(),
-      })),
-      this.columns.map((name) => h("div", {
-        class: "cell", role: "columnheader", tabindex: "0", title: `Sort by ${name}`, dataset: { column: name },
-        "aria-sort": sort.name === name ? (sort.down ? "descending" : "ascending") : "none",
-        onclick: () => this.view.setSort(name),
-        onkeydown: (event) => { if (event.key === "Enter") this.view.setSort(name); },
-      }, name, sort.name === name ? (sort.down ? " ↓" : " ↑") : "")),
-    );
+    const choose = h("input", { type: "checkbox", checked: all, title: "Select all that fit, or none", "aria-label": "Select all runs that fit", onclick: () => this.view.chooseAll() });
+    fill(this.head, h("div", { class: "cell tools" }, choose), this.columns.map((name) => {
+      const [order, arrow] = sort.name !== name ? ["none", ""] : sort.down ? ["descending", " ↓"] : ["ascending", " ↑"];
+      const by = () => this.view.setSort(name);
+      return h("div", {
+        class: "cell", role: "columnheader", tabindex: "0", title: `Sort by ${name}`, dataset: { column: name }, "aria-sort": order,
+        onclick: by, onkeydown: (event) => { if (event.key === "Enter") by(); },
+      }, name, arrow);
+    }));
   }
 
   paint(anew = false) {
@@ -99,28 +95,26 @@ export class Table {
     const hidden = view.hidden.has(row.number);
     const drawn = view.isDrawn(row);
     const name = cellText("run", view.store.value(row, "run"));
+    const chosen = view.chosen.has(row.number);
+    const toggle = (event) => { view.toggle(row, "chosen", event.shiftKey ? this.last : null); this.last = row; };
+    const does = hidden ? "Show" : "Hide";
     return h("div", {
-      class: `row${view.chosen.has(row.number) ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`,
-      role: "row", dataset: { number: row.number }, "aria-rowindex": String(place + 2), "aria-selected": String(view.chosen.has(row.number)),
-      onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
+      class: `row${chosen ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`, role: "row", dataset: { number: row.number },
+      "aria-rowindex": String(place + 2), "aria-selected": String(chosen), onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
     },
-      h("div", { class: "cell tools" },
-        h("input", {
-          type: "checkbox", class: "choose", checked: view.chosen.has(row.number), "aria-label": `Select ${name}`,
-          onclick: (event) => { view.toggle(row, "chosen", event.shiftKey ? this.last : null); this.last = row; },
-        }),
-        h("button", {
-          type: "button", class: "eye", title: hidden ? "Show its curves" : "Hide its curves", "aria-pressed": String(hidden),
-          "aria-label": `${hidden ? "Show" : "Hide"} the curves of ${name}`, onclick: () => view.toggle(row, "hidden"),
-        }, hidden ? "○" : "●"),
-        h("input", {
-          type: "color", class: "colour", value: view.colours.of(row.path), title: "Its colour", "aria-label": `Colour of ${name}`,
-          disabled: !drawn, style: { visibility: drawn ? "visible" : "hidden" },
-          onchange: (event) => view.setColour(view.colours, row.path, event.target.value),
-        }),
-      ),
-      this.columns.map((column) => this.cell(row, column)),
-    );
+    h("div", { class: "cell tools" },
+      h("input", { type: "checkbox", class: "choose", checked: chosen, "aria-label": `Select ${name}`, onclick: toggle }),
+      h("button", { type: "button", class: "eye", title: `${does} its curves`, "aria-pressed": String(hidden), "aria-label": `${does} the curves of ${name}`, onclick: () => view.toggle(row, "hidden") }, hidden ? "○" : "●"),
+      this.colour(view.colours, row.path, name, drawn)),
+    this.columns.map((column) => this.cell(row, column)));
+  }
+
+  /** What chooses a colour; `name` as it is read, hidden where nothing is drawn. */
+  colour(colours, key, name, drawn = true) {
+    return h("input", {
+      type: "color", class: "colour", value: colours.of(key), title: "Its colour", "aria-label": `Colour of ${name}`, disabled: !drawn,
+      style: { visibility: drawn ? "visible" : "hidden" }, onchange: (event) => this.view.setColour(colours, key, event.target.value),
+    });
   }
 
   cell(row, column) {
@@ -137,7 +131,7 @@ export class Table {
     const { view } = this;
     const means = this.columns.map((column) => {
       if (["run", "time", "note", "tags"].includes(column)) return "";
-      if (column === "state") return counted(one.rows.map((row) => row.state ?? "not recorded"));
+      if (column === "state") return tally(one.rows.map((row) => row.state ?? "not recorded")).map(([name, count]) => `${count} ${name}`).join(", ");
       const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
       const numbers = values.map(Number).filter(Number.isFinite);
       if (new Set(values.map(String)).size === 1) return cellText(column, values[0]);
@@ -149,8 +143,7 @@ export class Table {
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
       h("div", { class: "cell tools" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
-        h("input", { type: "color", class: "colour", value: view.groupColours.of(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setColour(view.groupColours, one.label, event.target.value) }),
-      ),
+        this.colour(view.groupColours, one.label, one.label)),
       this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? means[at] : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
     );
@@ -167,13 +160,6 @@ export class Table {
     (again[Math.min(Math.max((at < 0 ? 0 : at + step), 0), again.length - 1)])?.focus({ preventScroll: true });
     event.preventDefault();
   }
-}
-
-/** `3 finished, 1 failed`. */
-function counted(names) {
-  const counts = new Map();
-  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
 }
 
 /** Rows in the order of a column; of equals the newest first. */

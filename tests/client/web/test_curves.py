@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shlex
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from support.written_runs import write_run
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.runs import Database
 from rla_client.plot.statistics import curve_band
-from rla_client.web import curves
-from rla_client.web.curves import as_csv, encode
+from rla_client.web import curves, export
+from rla_client.web.curves import encode
+from rla_client.web.export import as_csv
 from rla_client.web.site import Site
 
 
@@ -304,8 +306,33 @@ def told_csv(site: Site) -> str:
     return asyncio.run(read()).decode()
 
 
+@pytest.mark.parametrize(
+    ("further", "words"),
+    [
+        ({"whole": True}, ["--group=index", "--band=none"]),
+        ({"whole": True, "where": "lr == '1'"}, ["--where=lr == '1'", "--group=index", "--band=none"]),
+        (
+            {"group": ["lr", "-x"], "band": "iqm", "smooth": 3},
+            ["--run={}", "--group=lr,-x", "--band=iqm", "--smooth=3"],
+        ),
+        (
+            {"x": "loss", "range": [1.5, 2.5]},
+            ["--run={}", "--group=index", "--band=none", "--x=loss", "--bound=2.5"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_panel(root: Path, further: dict[str, Any], words: list[str]) -> None:
+    index = write_run(root)
+    site = Site([root])
+    site.look(wait=True)
+    line = export.command(site, {"runs": [0], "metric": "--return", **further})
+    own = [word.format(index[:26]) for word in words]
+    assert shlex.split(line, comments=True) == ["rla", "plot", f"--data-root={root}", *own, "--", "--return"]
+    assert ("lower end" in line) == ("range" in further)
+
+
 def test_more_points_than_a_csv_holds_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "MAX_CSV_ROWS", 9)
+    monkeypatch.setattr(export, "MAX_CSV_ROWS", 9)
     write_run(root)
     site = Site([root])
     site.look(wait=True)
