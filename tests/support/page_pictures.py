@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import numpy as np
 
@@ -70,7 +70,25 @@ def make_runs(root: Path) -> str:
         run["versions"] = {"python": "3.12.7", "torch": "2.10.0", "gymnasium": "1.2.0"}
         (folder / "run.json").write_text(json.dumps(run))
         (root / "code" / "hopper" / index / "train.py").write_text(SOURCE)
+        if seed == SEEDS - 1:
+            draw_values(root / "results" / "hopper" / index, lr)
     return index
+
+
+def draw_values(results: Path, lr: float) -> None:
+    """Write what a run drew: a value function over two numbers of the state, at three time-steps."""
+    from matplotlib.figure import Figure
+
+    (results / "5-figure.png").unlink()  # no picture, though it is called one
+    angle, speed = np.meshgrid(np.linspace(-3, 3, 80), np.linspace(-8, 8, 80))
+    for part, step in enumerate((0, 500_000, 997_500)):
+        learnt = 1 - np.exp(-part * (0.3 + 200 * lr))
+        figure = Figure(figsize=(2.8, 2.2), layout="constrained")
+        axes = figure.subplots()
+        values = learnt * np.exp(-((angle + 0.25 * speed) ** 2)) + 0.15 * np.cos(angle * (1 + part))
+        axes.pcolormesh(angle, speed, values, vmin=-0.2, vmax=1.1)
+        axes.set(xlabel="angle", ylabel="speed")
+        figure.savefig(results / f"{step}-value.png", dpi=80)
 
 
 def take(folder: Path) -> list[Path]:
@@ -99,12 +117,19 @@ def take(folder: Path) -> list[Path]:
                 page.get_by_text("Last values").wait_for()
                 page.get_by_text("reading…").first.wait_for(state="hidden")
                 page.screenshot(path=folder / "run.png")
+                found = [path.parent for path in sorted((root / "results").rglob("0-value.png"))]
+                names = [f"0/{folder.relative_to(root / 'results')}" for folder in found]
+                page.goto(f"{server.url}#/compare?{urlencode([('run', name) for name in names])}")
+                page.wait_for_function(
+                    "() => document.images.length >= 4 && [...document.images].every((one) => one.naturalWidth)"
+                )
+                page.screenshot(path=folder / "files.png")
                 page.goto(f"{server.url}#/machine")
                 page.get_by_text("Needs attention").wait_for()
                 page.screenshot(path=folder / "machine.png")
         finally:
             server.close()
-    return [folder / f"{name}.png" for name in ("runs", "parameters", "run", "machine")]
+    return [folder / f"{name}.png" for name in ("runs", "parameters", "run", "files", "machine")]
 
 
 if __name__ == "__main__":

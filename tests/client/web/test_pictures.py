@@ -16,7 +16,7 @@ PICTURES = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "web"
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 def test_the_pictures_of_the_docs(tmp_path: Path) -> None:
     made = take(tmp_path)
-    assert [path.name for path in made] == ["runs.png", "parameters.png", "run.png", "machine.png"]
+    assert [path.stem for path in made] == ["runs", "parameters", "run", "files", "machine"]
     for path in made:
         assert path.read_bytes().startswith(PNG)
         assert path.stat().st_size > 10_000
