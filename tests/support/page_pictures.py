@@ -121,7 +121,8 @@ def take(folder: Path) -> list[Path]:
                 names = [f"0/{folder.relative_to(root / 'results')}" for folder in found]
                 page.goto(f"{server.url}#/compare?{urlencode([('run', name) for name in names])}")
                 page.wait_for_function(
-                    "() => document.images.length > 3 && [...document.images].every((one) => one.naturalWidth)"
+                    "() => document.images.length > 3"
+                    " && [...document.images].every((one) => one.naturalWidth)"
                 )
                 page.screenshot(path=folder / "files.png")
                 page.goto(f"{server.url}#/machine")
