@@ -332,10 +332,15 @@ class RunData:
                 loading anything else runs code that the file names.
 
         Raises:
+            ArgumentError: `ckp_index` is no number.
             NoCheckpointError: there is none.
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
-        index = None if ckp_index is None else int(ckp_index)
+        try:
+            index = None if ckp_index is None else int(ckp_index)
+        except (TypeError, ValueError):
+            message = f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
+            raise ArgumentError(message) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
             from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415
