@@ -137,6 +137,12 @@ def test_wrong_names_and_time_steps_of_checkpoints(manager: ExpManager) -> None:
         manager.save_checkpoint({"w": 1})
 
 
+def test_an_alert_of_any_text(manager: ExpManager) -> None:
+    manager.alert("\udc80", "cannot read \udcff.bin")
+    assert manager.flush(60)
+    assert r"\udc80: cannot read \udcff.bin" in (Path(str(manager.log_dir)) / "warn.txt").read_text()
+
+
 def test_saving_without_a_run_says_what_to_call() -> None:
     with pytest.raises(NotConfiguredError, match="log_files_gen"):
         ExpManager().save_checkpoint({"a": 1})
