@@ -1,8 +1,8 @@
 """Metric rules over the rows of one stream, and what its script asks to tell. Pure: batches in, firings out.
 
-A rule fires when its condition has held for `rows` rows in a row, and again only after a row in which
-it did not hold. Rows without any column that the rule names change nothing. The state is stored
-with the stream's position, in the same transaction as the firings, so that after a kill the replayed
+A rule fires when its condition has held in a column for `rows` rows in a row, and again only after a row in
+which it did not hold there. Each column counts by itself, and rows without it change nothing. The state is
+stored with the stream's position, in the same transaction as the firings, so that after a kill the replayed
 rows give the same firings again and none twice.
 """
 
@@ -18,6 +18,7 @@ from rla_client.config.alerts import MESSAGE, AlertRule
 from rla_client.contract.protocol import ALERT_MARK
 
 MAX_NAMED = 5  # columns that one firing names
+MAX_COUNTED = 256  # columns of a rule that are beyond at the same time: stored at each commit
 MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
 MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
 _GLOB = frozenset("*?[")
@@ -48,31 +49,24 @@ class _Tracked:
         self.rule_id = rule_id
         self.config = config
         self.rule = rule
-        self.count = 0  # rows in a row
-        self.told = False  # since the condition last began to hold
+        self.counts: dict[str, int] = {}  # column → rows in a row, up to the rule's: then it is told
         self.ever = False
         self._exact = not _GLOB & set(rule.metric)
         self._known: dict[str, bool] = {}
 
-    def look(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The columns that fulfil the condition; None when the row has none that the rule names."""
+    def look(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns that fulfil the condition."""
         rule = self.rule
         if rule.metric == "*":
             named: Mapping[str, Any] = values
         elif self._exact:
-            if rule.metric not in values:
-                return None
-            named = {rule.metric: values[rule.metric]}
+            named = {rule.metric: values[rule.metric]} if rule.metric in values else {}
         else:
             named = {key: value for key, value in values.items() if self._matches(key)}
-        if not named:
-            return None
         event = rule.when[0]
         if event == "nan":
             return {key: value for key, value in named.items() if value != value}  # noqa: PLR0124 - NaN alone
         numbers = {k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        if not numbers:
-            return None
         if event == "above":
             return {key: value for key, value in numbers.items() if value > rule.value}
         return {key: value for key, value in numbers.items() if value < rule.value}
@@ -87,17 +81,21 @@ class _Tracked:
 
     def fires(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take one row; the columns to tell of when the rule fires."""
-        beyond = self.look(values)
-        if beyond is None:
+        beyond, counts, rows = self.look(values), self.counts, self.rule.rows
+        for key in [key for key in counts if key in values and key not in beyond]:
+            del counts[key]
+        due = []
+        for key in beyond:
+            count = counts.get(key, 0) + 1
+            if count == 1 and len(counts) >= MAX_COUNTED:
+                continue
+            counts[key] = min(count, rows)
+            if count == rows:
+                due.append(key)
+        if not due or (self.rule.once and self.ever):
             return None
-        if not beyond:
-            self.count, self.told = 0, False
-            return None
-        self.count += 1
-        if self.told or self.count < self.rule.rows or (self.rule.once and self.ever):
-            return None
-        self.told = self.ever = True
-        return dict(list(beyond.items())[:MAX_NAMED])
+        self.ever = True
+        return {key: beyond[key] for key in due[:MAX_NAMED]}
 
 
 class Watch:
@@ -141,12 +139,12 @@ class Watch:
             Firing(number, record.end, rule, {"config": config, **message}) for rule, config in self._messages
         ]
 
-    def state(self) -> dict[str, list[int]]:
-        """Durable form: rule id → rows in a row, told, ever told; rules at rest are left out."""
+    def state(self) -> dict[str, Any]:
+        """Durable form: rule id → ever told, {column: rows in a row}; rules at rest are left out."""
         return {
-            tracked.rule_id: [tracked.count, int(tracked.told), int(tracked.ever)]
+            tracked.rule_id: [int(tracked.ever), dict(tracked.counts)]
             for tracked in self._tracked
-            if tracked.count or tracked.ever
+            if tracked.counts or tracked.ever
         }
 
     def restore(self, state: object) -> None:
@@ -154,11 +152,12 @@ class Watch:
         if not isinstance(state, dict):
             return
         for tracked in self._tracked:
-            known = state.get(tracked.rule_id)
-            if not isinstance(known, list) or len(known) != 3:  # noqa: PLR2004 - as `state` writes it
-                continue
-            if all(isinstance(one, int) for one in known):
-                tracked.count, tracked.told, tracked.ever = known[0], bool(known[1]), bool(known[2])
+            match state.get(tracked.rule_id):
+                case [int(ever), dict(counts)]:
+                    tracked.ever = bool(ever)
+                    tracked.counts = {key: count for key, count in counts.items() if isinstance(count, int)}
+                case [int(), int(), int(ever)]:  # of releases that counted the columns together
+                    tracked.ever = bool(ever)
 
 
 def _finite(value: object) -> int | float:

@@ -121,7 +121,7 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
     """
     folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
     spool = folder / "spool" if (folder / "spool").is_dir() else folder
-    if not spool.is_dir():
+    if not spool.is_dir() or not (stream_names(spool) or all(name[0] == "." for name in os.listdir(spool))):
         message = f"{folder} is not a folder with a spool"
         raise RlaError(message)
     beside = spool.parent

@@ -25,6 +25,7 @@ import pickle
 import re
 import types
 import warnings
+import zipfile
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -34,12 +35,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.tensors import torch_module, torch_names
 from rla_client.contract import paths
-from rla_client.contract.errors import NoCheckpointError, UntrustedCheckpointError
+from rla_client.contract.errors import BrokenFileError, NoCheckpointError, UntrustedCheckpointError
 from rla_client.contract.retention import is_foreign, noted_names, read_stamp
 
 if TYPE_CHECKING:
     import torch
 
+_UNREADABLE = (EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
 
 
@@ -107,6 +109,7 @@ def load_file(
 
     Raises:
         NoCheckpointError: there is no such file.
+        BrokenFileError: it is cut short, or something else.
         UntrustedCheckpointError: it holds other objects than weights_only allows, and `trust` is False.
     """
     torch = torch_module()
@@ -118,7 +121,11 @@ def load_file(
             return torch.load(path, map_location=map_location, weights_only=True)
     except FileNotFoundError as error:
         raise NoCheckpointError(f"there is no checkpoint {path}") from error
-    except pickle.UnpicklingError as error:
+    except _UNREADABLE as error:
+        if isinstance(path, Path) and not _is_whole(path):
+            raise BrokenFileError(str(path), "it is no checkpoint, or not a whole one") from error
+        if not isinstance(error, pickle.UnpicklingError):
+            raise
         problem = None if trust else _why_not_own(path, run)
         if problem is not None:
             where = path if isinstance(path, Path) else "this file"
@@ -128,6 +135,18 @@ def load_file(
                 "that file, or save state_dict()s and plain data"
             ) from error
     return torch.load(path, map_location=map_location, weights_only=False)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file can be a checkpoint: torch's zip, or the pickle that its early releases wrote."""
+    with open(path, "rb") as file:
+        if file.read(1) == b"\x80":
+            return True
+        try:
+            with zipfile.ZipFile(file) as found:
+                return any(name.endswith("data.pkl") for name in found.namelist())
+        except (OSError, ValueError, zipfile.BadZipFile):
+            return False
 
 
 def restore(

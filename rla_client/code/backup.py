@@ -33,6 +33,7 @@ from rla_client.contract.jobs import (
     MAX_FILES,
     MAX_TOTAL_BYTES,
 )
+from rla_client.contract.layout import component_problem
 from rla_client.contract.protocol import pack
 
 if TYPE_CHECKING:
@@ -116,12 +117,11 @@ def _contents(files: Iterable[tuple[str, str]], report: BackupReport) -> Iterato
 
 
 def _read_file(name: str, path: str, report: BackupReport) -> bytes | None:
-    try:
-        name.encode()
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except UnicodeEncodeError:
-        report.leave_out(os.fsencode(name).decode("utf-8", "replace"), 0, "name is not UTF-8")
+    for problem in filter(None, map(component_problem, name.split("/"))):  # the agent would take none at all
+        report.leave_out(repr(name)[1:-1], 0, f"its name: {problem}")
         return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         report.leave_out(name, 0, error.strerror or "unreadable")
         return None

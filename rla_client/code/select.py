@@ -422,7 +422,7 @@ class _Walk:
                         else:
                             below.append((entry.path, _entry_identity(entry)))
                 elif (
-                    entry.is_file()
+                    _is_file(entry)
                     and not (self._own_outputs and _entry_identity(entry) in self._own_outputs)
                     and not self.ignored(entry.path, folder=False)
                     and not (
@@ -465,6 +465,13 @@ class _Walk:
     def ignored(self, path: str, *, folder: bool) -> bool:
         """Whether a rule leaves `path` (absolute) out, or a folder that it is in."""
         return any(rules.ignores(path, folder=folder) for rules in self._rules)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link in a circle, or to where this user may not look: as one that leads nowhere
+        return False
 
 
 def _entry_identity(entry: os.DirEntry[str]) -> tuple[int, int]:

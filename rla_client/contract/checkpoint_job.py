@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeGuard
 
 from rla_client.contract.arena import ALIGNMENT, SlotRef, align
 from rla_client.contract.bounded import INT64
-from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import component_problem
 
 JOB_KIND = "checkpoint"
@@ -205,8 +205,13 @@ def final_name(name: str, time_step: int) -> str:
     """`<name>_<time-step>.pt`.
 
     Raises:
+        ArgumentError: the name is no text, or the time-step has more than 64 bits.
         UnsafeNameError: the name cannot be part of one file name.
     """
+    if not isinstance(name, str):
+        raise ArgumentError(f"a checkpoint's name is text, got {type(name).__name__}")
+    if not -INT64 <= time_step < INT64:
+        raise ArgumentError("a checkpoint's time-step has at most 64 bits")
     whole = f"{name}_{time_step}.pt"
     problem = "it is empty" if not name else component_problem(whole)
     if problem is None and name.startswith("."):

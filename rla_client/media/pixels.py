@@ -115,14 +115,18 @@ def _stacked(frames: Sequence[Any]) -> Pixels:
 
 def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
         try:
-            return value.numpy()
-        except TypeError:  # bfloat16: numpy has no such type
-            return value.float().numpy()
+            value = value.detach().cpu()
+            try:
+                return value.numpy()
+            except TypeError:  # bfloat16: numpy has no such type
+                return value.float().numpy()
+        except (NotImplementedError, RuntimeError, TypeError) as error:  # sparse, meta, quantised
+            raise ArgumentError(f"this tensor is not an image: {error}") from error
     if hasattr(value, "getbands"):
         modes = {"1": "L", "LA": "RGBA", "PA": "RGBA", "P": "RGBA" if "transparency" in value.info else "RGB"}
-        wanted = modes.get(value.mode, value.mode if value.mode in {"L", "RGB", "RGBA"} else "RGB")
+        own = {"L", "RGB", "RGBA", "F", "I"}  # whose numbers are taken as they are
+        wanted = modes.get(value.mode, value.mode if value.mode in own else "RGB")
         return np.asarray(value if value.mode == wanted else value.convert(wanted))
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

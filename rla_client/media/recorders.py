@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE
 from rla_client.media.jobs import (
     Place,
@@ -74,7 +75,7 @@ class MatplotlibRecorder:
             The path of the file. It is there at once, or a moment later when the agent makes it.
 
         Raises:
-            ArgumentError: the name or format cannot be meant.
+            ArgumentError: the name, figure or format cannot be meant.
             NotConfiguredError: no run is open and no results_dir is given.
         """
         place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
@@ -83,7 +84,10 @@ class MatplotlibRecorder:
                 import matplotlib.pyplot as plt  # noqa: PLC0415 - only where figures are made
 
                 fig = plt.gcf()
-            _record_figure(place, getattr(fig, "figure", fig), savefig_options)
+            figure = getattr(fig, "figure", fig)
+            if not hasattr(figure, "savefig"):
+                raise ArgumentError(f"fig must be a figure of matplotlib, got {type(fig).__name__}")
+            _record_figure(place, figure, savefig_options)
         return str(place.path)
 
     @classmethod

@@ -63,6 +63,7 @@ PROJECTOR_CONFIG = "projector_config.pbtxt"
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _UINT64_MAX = (1 << 64) - 1
+_INT64_MIN = -(1 << 63)  # an event holds no further steps
 _PCM16_BYTES = 2
 _PCM16_MAX = 32767
 
@@ -418,7 +419,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         return self.step_or_default(step), time.time() if walltime is None else float(walltime)
 
     def step_or_default(self, step: SupportsInt | None) -> int:
-        return int(self.get_step() if step is None else step)
+        return max(_INT64_MIN, min(~_INT64_MIN, int(self.get_step() if step is None else step)))
 
     def flush(self) -> None:
         pass

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from functools import cache
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from rla_client.contract.descriptors import OwnFile, open_high
@@ -255,6 +256,7 @@ def _has_ffmpeg() -> bool:
 
 
 def _check_fps(fps: object) -> float:
-    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps <= MAX_FPS:
+    number = float(fps) if not isinstance(fps, bool) and isinstance(fps, Real) else 0.0
+    if not 0 < number <= MAX_FPS:
         raise ArgumentError(f"fps must be a number above 0 and up to {MAX_FPS:.0f}, got {fps!r}")
-    return float(fps)
+    return number

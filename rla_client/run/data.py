@@ -32,7 +32,7 @@ from rla_client.run.custom_values import encode_archive, register_custom_type, s
 from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param, whole_number
+from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
 
 if TYPE_CHECKING:
     import tensorboardX
@@ -128,7 +128,8 @@ class RunData:
             title: one line; cut to 200 characters.
             text: the rest of the message; cut to 2000 characters.
         """
-        title, text = " ".join(str(title).split())[:MAX_TITLE_CHARS], str(text)[:MAX_TEXT_CHARS]
+        title, text = clean_text(str(title)), clean_text(str(text))[:MAX_TEXT_CHARS]
+        title = " ".join(title.split())[:MAX_TITLE_CHARS]
         warn(f"{title}: {text}" if text else title)
         if self.run is not None:
             shown = self.run.logger.shown
@@ -332,10 +333,15 @@ class RunData:
                 loading anything else runs code that the file names.
 
         Raises:
+            ArgumentError: `ckp_index` is no number.
             NoCheckpointError: there is none.
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
-        index = None if ckp_index is None else int(ckp_index)
+        try:
+            index = None if ckp_index is None else int(ckp_index)
+        except (TypeError, ValueError):
+            message = f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
+            raise ArgumentError(message) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
             from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415

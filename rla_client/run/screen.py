@@ -16,7 +16,7 @@ MAX_COLUMNS = 1 << 16  # of a line that is still open
 _TOKEN = re.compile(
     r"\x1b\[(?P<number>\d{0,20})[0-?]{0,100}[ -/]{0,9}(?P<move>[@-~])|"
     r"\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)|\x1b[^\[\]\x1b\r\n\b]|"
-    r"(?P<control>[\r\n\b])|(?P<text>[^\x1b\r\n\b]+)"
+    r"(?P<control>[\r\n\b])|(?P<text>[^\x1b\r\n\b\x00\x07]+)"  # NUL and BEL show nothing
 )
 _OPEN = re.compile(
     r"\x1b(\[[0-?]{0,120}[ -/]{0,9}|\][^\x07\x1b]{0,1000}\x1b?)?\Z"

@@ -47,6 +47,10 @@ def fired(found: Watch) -> list[int]:
         (rule("below", metric="a", value=0), [{"a": NAN}, {"a": -INF}], [1]),
         (rule("below", metric="a", value=0, rows=2), [{"a": -1}, {"b": 1}, {"a": -1}], [2]),
         (rule("above", metric="g[12]/*", value=0), [{"g3/a": 1}, {"g2/a": 1}], [1]),
+        (rule("nan"), [{"a": NAN}, {"b": 1}, {"a": NAN}], [0]),
+        (rule("nan"), [{"a": NAN}, {"a": NAN, "b": NAN}, {"a": 1, "b": NAN}, {"a": NAN}], [0, 1, 3]),
+        (rule("above", value=2, rows=2), [{"a": 3}, {"b": 1}, {"a": 3}, {"b": 3}, {"b": 3}], [2, 4]),
+        (rule("above", value=2, rows=2), [{"a": 3}, {"b": 3}, {"a": 1}, {"b": 1}], []),
     ],
 )
 def test_when_it_fires(one: AlertRule, rows: list[dict[str, Any]], expected: list[int]) -> None:
@@ -110,9 +114,23 @@ def test_a_restart_between_any_two_rows_changes_nothing() -> None:
 
 
 def test_state_that_is_no_state() -> None:
-    states: tuple[object, ...] = (None, [], {"r0": "x"}, {"r0": [1]}, {"other": [1, 1, 1]})
+    states: tuple[object, ...] = (
+        None,
+        [],
+        {"r0": "x"},
+        {"r0": [1]},
+        {"r0": [1, {"a": "x"}]},
+        {"other": [1, {"a": 1}]},
+    )
     for state in states:
         found = watch(rule("nan"))
         found.restore(state)
         found.take(batch({"a": NAN}))
         assert fired(found) == [0]
+
+
+def test_state_of_releases_that_counted_columns_together() -> None:
+    found = watch(rule("nan", once=True))
+    found.restore({"r0": [1, 1, 1]})
+    found.take(batch({"a": NAN}))
+    assert fired(found) == []

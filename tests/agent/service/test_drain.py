@@ -332,8 +332,12 @@ def test_roots_map_by_the_longest_prefix(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("places")
 def test_no_spool_there(tmp_path: Path) -> None:
-    done = drain("--spool", str(tmp_path / "missing"))
-    assert (done.returncode, "not a folder with a spool" in done.stderr) == (1, True)
+    other = tmp_path / "other"
+    (other / "data").mkdir(parents=True)
+    for folder in (tmp_path / "missing", other):
+        done = drain("--spool", str(folder))
+        assert (done.returncode, "not a folder with a spool" in done.stderr) == (1, True)
+    assert [path.name for path in other.iterdir()] == ["data"]
 
 
 FIGURES = """

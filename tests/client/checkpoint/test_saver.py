@@ -35,7 +35,12 @@ from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
 from rla_client.checkpoint import saver as fallback_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
-from rla_client.contract.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError  # noqa: E402
+from rla_client.contract.errors import (  # noqa: E402
+    ArgumentError,
+    BrokenFileError,
+    NoCheckpointError,
+    UntrustedCheckpointError,
+)
 from rla_client.contract.paths import Places  # noqa: E402
 from rla_client.stream import arena as arena_module  # noqa: E402
 from rla_client.stream.outbox import Outbox  # noqa: E402
@@ -304,6 +309,27 @@ def test_other_objects_and_arrays_come_back(saver: CheckpointSaver, places: Plac
         load_file(folder / "object_1.pt", run="another")
     assert isinstance(load_file(folder / "object_1.pt", run="own")["model"], torch.nn.Sequential)
     assert isinstance(load_file(folder / "object_1.pt", trust=True)["model"], torch.nn.Sequential)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_what_is_no_whole_checkpoint_is_named(tmp_path: Path, trust: bool) -> None:
+    path = tmp_path / "checkpoint_1.pt"
+    torch.save({"w": torch.ones(1000)}, path)
+    whole = path.read_bytes()
+    cuts = [whole[:end] for end in (0, 1, 300, len(whole) - 30, len(whole) - 10)]
+    others = [
+        b"version https://git-lfs.github.com/spec/v1\n",
+        b"<html>",
+        b"hello",
+        bytes(5000),
+        b"PK\5\6" + bytes(18),
+    ]
+    for damaged in cuts + others:
+        path.write_bytes(damaged)
+        with pytest.raises(BrokenFileError, match=r"checkpoint_1\.pt cannot be read: it is no checkpoint"):
+            load_file(path, trust=trust)
+    torch.save({"w": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    assert load_file(path)["w"].sum() == 3
 
 
 def _others_may_write(path: Path) -> None:

@@ -225,23 +225,28 @@ def test_large_files_and_what_is_past_the_total_are_listed_with_one_warning(
     assert sorted(deliver()) == ["a.py", *(f"c{number:02}.bin" for number in range(12)), "z.py"]
 
 
-def test_nothing_of_this_stops_a_run(tmp_path: Path, outbox: Outbox) -> None:
+def test_nothing_of_this_stops_a_run(
+    tmp_path: Path, outbox: Outbox, deliver: Callable[[], dict[str, str]]
+) -> None:
     root = tmp_path / "project"
     put(root, "a.py")
     os.mkfifo(root / "pipe")
     (root / "dangling").symlink_to("nowhere")
     (root / "loop").symlink_to(root)
     (root / "linked.py").symlink_to(root / "a.py")
-    with open(os.path.join(os.fsencode(root), b"bad-\xff.py"), "wb") as file:
-        file.write(b"x")
+    (root / "circle").symlink_to("circle")
+    for name in (b"bad-\xff.py", b"Icon\r"):
+        with open(os.path.join(os.fsencode(root), name), "wb") as file:
+            file.write(b"x")
     warnings: list[str] = []
     plan = BackupPlan(root, code_dirs=(".", "missing"), run_files=("gone.py",), ignore_file=Path("no.ignore"))
 
     report = back_up_code(plan, outbox, tmp_path, warnings.append)
 
-    assert report.files == 2  # a.py and linked.py
+    assert sorted(deliver()) == ["a.py", "linked.py"]
+    assert report.files == 2
     (warning,) = warnings
-    for told in ("missing", "gone.py", "no.ignore", "not UTF-8"):
+    for told in ("missing", "gone.py", "no.ignore", r"bad-\udcff.py (its name", r"Icon\r (its name"):
         assert told in warning
 
 

@@ -31,6 +31,8 @@ IMAGES: list[tuple[Any, Any]] = [
     (np.array([[True, False]]), np.array([[255, 0]])),
     (np.array([[np.nan, 0.5, np.inf]]), np.array([[0, 128, 255]])),
     (Image.fromarray(RGB), RGB),
+    (Image.fromarray(RGB[:, :, 0] / np.float32(255)), RGB[:, :, 0]),
+    (Image.fromarray(RGB[:, :, 0].astype(np.int32) * 10), np.clip(RGB[:, :, 0].astype(int) * 10, 0, 255)),
     (Image.fromarray(RGB).convert("P", palette=Image.Palette.ADAPTIVE), None),
     ([[0, 100], [200, 50]], np.array([[0, 100], [200, 50]])),
 ]
@@ -69,9 +71,10 @@ def test_image_formats(run: Any) -> None:
         assert abs(int(np.asarray(Image.open(path).convert("RGB"))[4, 4, 0]) - 200) < 4
 
 
-@pytest.mark.parametrize(
-    "image", [np.zeros((2, 2, 2)), np.zeros(3), np.zeros((0, 2, 3)), np.array([["a"]]), "text"]
-)
+NO_IMAGES = [np.zeros((2, 2, 2)), np.zeros(3), np.zeros((0, 2, 3)), np.array([["a"]]), "text"]
+
+
+@pytest.mark.parametrize("image", [*NO_IMAGES, torch.eye(3).to_sparse(), torch.empty(3, 3, device="meta")])
 def test_what_is_no_image_raises_at_the_call(run: Any, image: Any) -> None:
     with pytest.raises(ArgumentError):
         ImgRecorder.save("i", image)

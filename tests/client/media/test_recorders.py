@@ -351,6 +351,13 @@ def test_wrong_savefig_options_raise_at_the_call(run: Any) -> None:
     assert run.files == []
 
 
+@pytest.mark.parametrize("figure", [3, "text", [1, 2]])
+def test_what_is_no_figure_raises_at_the_call(run: Any, figure: Any) -> None:
+    with pytest.raises(ArgumentError, match="figure of matplotlib"):
+        MatplotlibRecorder.save("a", figure)
+    assert run.warnings == []
+
+
 @pytest.mark.parametrize("name", ["../x", "/abs", "a//b", "", 3, "a\nb"])
 def test_wrong_names_raise_at_the_call(run: Any, name: Any) -> None:
     figure = Figure()

@@ -80,6 +80,14 @@ def test_without_a_step_the_time_step_counts(spread: Spread) -> None:
     assert [step for _, _, step in spread.events] == [7, 8, 20]
 
 
+def test_a_step_beyond_64_bits_is_the_furthest_that_an_event_holds(spread: Spread) -> None:
+    spread.writer.add_scalar("a", 1.0, 10**30)
+    spread.step = -(10.0**30)
+    spread.writer.add_histogram("h", np.arange(3))
+    assert [step for _, _, step in spread.events] == [(1 << 63) - 1, -(1 << 63)]
+    assert [event.step for event in spread.read().Scalars("a")] == [(1 << 63) - 1]
+
+
 def test_add_scalars_lands_in_this_run(spread: Spread, tmp_path: Path) -> None:
     spread.writer.add_scalars("return", {"train": 1.0, "eval": torch.tensor(2.0)}, 4)
     found = spread.read()

@@ -103,6 +103,13 @@ def test_without_ffmpeg_a_gif_is_written(run: Any, monkeypatch: pytest.MonkeyPat
     assert len(run.warnings) == 1
 
 
+@pytest.mark.parametrize("fps", [25, np.int64(25), np.float32(25)])
+def test_fps_is_any_number(run: Any, fps: Any) -> None:
+    VideoRecorder.save("v", moving(2, 4, 4), fps=fps)
+
+    assert run.jobs[0][1]["fps"] == 25
+
+
 @pytest.mark.usefixtures("run")
 def test_frames_that_do_not_fit_raise() -> None:
     with pytest.raises(ArgumentError, match="frame 1"):

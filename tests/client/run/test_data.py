@@ -126,6 +126,23 @@ def test_numbers_of_numpy_are_taken_and_wrong_rules_are_not_kept(manager: ExpMan
     assert manager.load_checkpoint()[1] == {"w": 1}
 
 
+def test_wrong_names_and_time_steps_of_checkpoints(manager: ExpManager) -> None:
+    wrong: Any = 5
+    with pytest.raises(ArgumentError, match="text, got int"):
+        manager.save_checkpoint({"w": 1}, checkpoint_name=wrong)
+    with pytest.raises(ArgumentError, match="'latest'"):
+        manager.load_checkpoint("latest")
+    time_step_holder.set_time(1 << 63)
+    with pytest.raises(ArgumentError, match="64 bits"):
+        manager.save_checkpoint({"w": 1})
+
+
+def test_an_alert_of_any_text(manager: ExpManager) -> None:
+    manager.alert("\udc80", "cannot read \udcff.bin")
+    assert manager.flush(60)
+    assert r"\udc80: cannot read \udcff.bin" in (Path(str(manager.log_dir)) / "warn.txt").read_text()
+
+
 def test_saving_without_a_run_says_what_to_call() -> None:
     with pytest.raises(NotConfiguredError, match="log_files_gen"):
         ExpManager().save_checkpoint({"a": 1})

@@ -23,6 +23,7 @@ SHOWN = [
     ("longer text\r\x1b[Kshort\n", "short\n"),
     ("longer text\x1b[2K\rshort\n", "short\n"),
     ("ab\b\bX\n", "Xb\n"),
+    ("a\x00b\x07c\n", "abc\n"),
     ("\x1b[31mred\x1b[0m \x1b[1;32mgreen\x1b[m\n", "red green\n"),
     ("\x1b]0;a title\x07text\x1b]8;;http://x\x1b\\link\n", "textlink\n"),
     ("ab\x1b[3Gd\x1b[5Cx\n", "abd     x\n"),
