@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -227,6 +229,22 @@ def test_https(pair: tuple[Path, Path], folder: Path) -> None:
         assert "certificate" in refused(post(url, folder)).lower()
         assert "ca_file" in refused(post(url, folder, ca_file="missing.pem"))
         assert len(server.posts) == 1
+
+
+def test_an_answer_is_told_by_its_head(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def answer() -> None:
+            held.append(server.accept()[0])
+            held[0].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")  # and never the rest
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        send(Route(Channel("c", "webhook", url=url, timeout_s=10.0), folder), ALERTS, "box")
+        thread.join()
+        held[0].close()
 
 
 def test_no_web_server_there(folder: Path) -> None:
