@@ -137,6 +137,7 @@ class ScalarRows:
             time_step_holder.set_time(step)
         if self._writer_pid != os.getpid():
             self._writer_pid = os.getpid()
+            forks.at_exit(self.write)  # a worker's run has no close of its own
             threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         self._waiting.set()
 

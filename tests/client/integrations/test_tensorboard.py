@@ -123,6 +123,32 @@ for seed in (1, 2):
 
 
 @pytest.mark.slow
+def test_the_last_row_of_a_worker_that_closes_nothing(scripts: Scripts) -> None:
+    scripts.run("""
+import multiprocessing, os, subprocess, sys
+from rla_client.integrations.tensorboard import SummaryWriter
+def work(writer, name):
+    (writer or SummaryWriter()).add_scalar(name, 1.0, 3)
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        work(None, "program")
+    else:
+        writer = SummaryWriter("runs/a")
+        fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
+        forked = fork.Process(target=work, args=(writer, "fork"))
+        for worker in (forked, spawn.Process(target=work, args=(None, "spawn"))):
+            worker.start()
+            worker.join()
+        subprocess.run([sys.executable, __file__, "program"], check=True)
+""")
+    (run,) = scripts.runs()
+    tables = [path.read_text().splitlines() for path in run.log.glob("progress.p*.csv")]
+    assert sorted((table[0].split(",")[0], table[1].split(",")[0]) for table in tables) == [
+        ("fork", "1.0"), ("program", "1.0"), ("spawn", "1.0"),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
 def test_scripts_use_the_folder_of_a_writer(scripts: Scripts) -> None:
     scripts.run("""
 import os
