@@ -232,6 +232,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         The scalars of one step also make a row of progress.csv.
         """
         del further
+        if display_name is True or summary_description is True:  # torch's `new_style` and `double_precision`
+            display_name = summary_description = ""
         number = scalar_value if type(scalar_value) is float else _number(scalar_value)
         step, walltime = self._writer.time_of(global_step, walltime)
         if not isinstance(number, int | float):

@@ -67,7 +67,7 @@ with rla_client.SummaryWriter(comment="_walker_7", config=vars(args)) as writer:
     for step in range(3):
         writer.add_scalar("a b/c", step / 4, step)
         writer.add_scalars("both", {"x": step, "y": -step}, step)
-    writer.add_scalar("late", 1, 0, new_style=True)
+    writer.add_scalar("late", 1, 0, None, True, True)
     writer.add_scalar("again", 5.0, 2)
     writer.add_scalar("again", 6.0, 2)
     from torch.utils.tensorboard.summary import scalar
