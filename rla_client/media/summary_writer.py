@@ -223,8 +223,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         scalar_value: object,
         global_step: int | None = None,
         walltime: float | None = None,
-        display_name: str | None = "",
-        summary_description: str | None = "",
+        display_name: str | bool | None = "",
+        summary_description: str | bool | None = "",
         **further: object,
     ) -> None:
         """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too).
