@@ -128,7 +128,7 @@ def test_the_last_row_of_a_worker_that_closes_nothing(scripts: Scripts) -> None:
 import multiprocessing, os, subprocess, sys
 from rla_client.integrations.tensorboard import SummaryWriter
 def work(writer, name):
-    (writer or SummaryWriter()).add_scalar(name, 1.0, 3)
+    (writer or SummaryWriter("runs/a")).add_scalar(name, 1.0, 3)
 if __name__ == "__main__":
     if sys.argv[1:]:
         work(None, "program")
