@@ -304,6 +304,14 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         """See tensorboardX; takes bfloat16 and sparse tensors too."""
         super().add_histogram(tag, _array(values), *args, **kwargs)
 
+    def add_image(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
+        """See tensorboardX; values beyond 0…1 are clipped, as torch does, and do not wrap around."""
+        super().add_image(tag, _within(img_tensor), *args, **kwargs)
+
+    def add_images(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
+        """See `add_image`."""
+        super().add_images(tag, _within(img_tensor), *args, **kwargs)
+
     def add_video(
         self,
         tag: str,
@@ -535,6 +543,12 @@ def _array(values: Any) -> Any:  # noqa: ANN401
         if "float8" in str(values.dtype) or "bfloat16" in str(values.dtype):
             values = values.float()
     return values
+
+
+def _within(images: Any) -> Any:  # noqa: ANN401
+    """Images whose values, where they are no bytes, are within 0…1."""
+    found = make_np(_array(images))
+    return found if found.dtype == np.uint8 else found.clip(0, 1)
 
 
 def _as_uint8(frames: NDArray[Any]) -> NDArray[np.uint8]:
