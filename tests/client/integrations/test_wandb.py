@@ -456,6 +456,19 @@ except ValueError as error:
     assert "big" in tags["histograms"]
 
 
+def test_images_as_wandb_takes_them() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    import numpy as np
+
+    from rla_client.integrations.wandb.data_types import pixels
+
+    assert pixels(torch.zeros(3, 5, 4)).shape == (5, 4, 3)  # a tensor's channels come first, also beside 4
+    assert pixels(torch.zeros(2, 3, 5, 4)).shape == (5, 8, 3)
+    assert pixels(np.zeros((3, 5, 4))).shape == (3, 5, 4)
+    assert pixels(np.array([[0, 1]])).tolist() == [[0, 255]]  # a mask
+    assert pixels(np.array([[0, 2]])).tolist() == [[0, 2]]
+
+
 @pytest.mark.slow
 def test_going_on_by_id_loses_no_row(scripts: Scripts) -> None:
     source = (
