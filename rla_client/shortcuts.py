@@ -180,6 +180,18 @@ def default_data_root() -> Path:
     return Path(root) if root else _source(None, None)[1] / DATA_FOLDER
 
 
+def starts_agent() -> bool:
+    """Whether `init` would start an agent where none runs.
+
+    Raises:
+        ConfigError: the configuration has faults.
+    """
+    from rla_client.config.schema import load_config  # noqa: PLC0415 - not at import of the package
+
+    config = exp_manager.config or load_config(_source(None, None)[0])
+    return config.agent.autostart
+
+
 _own_config: Config | None = None  # what `ensure_run` configured last
 
 

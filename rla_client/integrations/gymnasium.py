@@ -30,6 +30,7 @@ from rla_client.stream.clock import time_step_holder
 __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
 DEFAULT_FPS = 30.0
+_COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # by gymnasium
 _KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
 
 
@@ -101,7 +102,11 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
     def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin episodes: of all, or of those in `options["reset_mask"]`."""
         mask = (options or {}).get("reset_mask")
+        held = {name: getattr(self, name, None) for name in _COUNTED}
         found = super().reset(seed=seed, options=options)
+        if mask is not None:  # which the environments take out of `options`: gymnasium forgets all episodes
+            for name, before in held.items():
+                setattr(self, name, np.where(mask, getattr(self, name), before))
         if mask is None or mask[0]:
             self._begin()
         return found

@@ -35,6 +35,7 @@ __all__ = ["SummaryWriter"]
 GENERAL_NAMES = frozenset(
     {"", ".", "..", "/", "runs", "run", "logs", "log", "tb", "tensorboard", "summaries"}
 )
+FOLDER_VARIABLE = "RLA_WRITER_FOLDER"  # of the run's first writer, for its workers
 _NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
 _TABLE = re.compile(
     r"\|\s*param\w*\s*\|\s*value\s*\|\s*\n\|[\s:-]+\|[\s:-]+\|\s*\n(.*)", re.IGNORECASE | re.DOTALL
@@ -176,8 +177,11 @@ def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger
         assert exp_manager.run is not None
         _own = _OwnRun(exp_manager.run)
     current = logger.get_current()
-    joined = exp_manager.run is None or exp_manager.run.logger is not current or not opened_here()
-    first = _FOLDERS.setdefault(current, "" if joined else folder)
+    if exp_manager.run is None or exp_manager.run.logger is not current or not opened_here():
+        first = _FOLDERS.setdefault(current, os.environ.get(FOLDER_VARIABLE, ""))
+    else:
+        first = _FOLDERS.setdefault(current, folder and os.path.realpath(folder))
+        os.environ[FOLDER_VARIABLE] = first
     known = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
     return current, "" if not folder or os.path.realpath(folder) in known else _difference(folder, first)
 

@@ -138,6 +138,7 @@ class ScalarRows:
             time_step_holder.set_time(step)
         if self._writer_pid != os.getpid():
             self._writer_pid = os.getpid()
+            forks.at_exit(self.write)  # a worker's run has no close of its own
             threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         self._waiting.set()
 
@@ -223,8 +224,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         scalar_value: object,
         global_step: int | None = None,
         walltime: float | None = None,
-        display_name: str | None = "",
-        summary_description: str | None = "",
+        display_name: str | bool | None = "",
+        summary_description: str | bool | None = "",
         **further: object,
     ) -> None:
         """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too).
@@ -232,6 +233,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         The scalars of one step also make a row of progress.csv.
         """
         del further
+        if display_name is True or summary_description is True:  # torch's `new_style` and `double_precision`
+            display_name = summary_description = ""
         number = scalar_value if type(scalar_value) is float else _number(scalar_value)
         step, walltime = self._writer.time_of(global_step, walltime)
         if not isinstance(number, int | float):
@@ -301,6 +304,14 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     def add_histogram(self, tag: str, values: object, *args: object, **kwargs: object) -> None:
         """See tensorboardX; takes bfloat16 and sparse tensors too."""
         super().add_histogram(tag, _array(values), *args, **kwargs)
+
+    def add_image(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
+        """See tensorboardX; values beyond 0…1 are clipped, as torch does, and do not wrap around."""
+        super().add_image(tag, _within(img_tensor), *args, **kwargs)
+
+    def add_images(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
+        """See `add_image`."""
+        super().add_images(tag, _within(img_tensor), *args, **kwargs)
 
     def add_video(
         self,
@@ -533,6 +544,12 @@ def _array(values: Any) -> Any:  # noqa: ANN401
         if "float8" in str(values.dtype) or "bfloat16" in str(values.dtype):
             values = values.float()
     return values
+
+
+def _within(images: Any) -> Any:  # noqa: ANN401
+    """Images whose values, where they are no bytes, are within 0…1."""
+    found = make_np(_array(images))
+    return found if found.dtype == np.uint8 else found.clip(0, 1)
 
 
 def _as_uint8(frames: NDArray[Any]) -> NDArray[np.uint8]:

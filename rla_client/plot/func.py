@@ -69,7 +69,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         x_bound: time-steps beyond it are left out; a pair is (low, high).
         xlabel: of the x axis.
         ylabel: of the y axis, or one for each metric.
-        scale_dict: {metric: function of its values}.
+        scale_dict: {metric: function of its values, a pandas Series}.
         regs2legends: one legend for each of `regs`, shown as it is; the globs are the groups then.
         hp_filter_dict: {key: allowed values}.
         key_to_legend_fn: (values by key, split keys, metric, with metric) → legend.
@@ -195,6 +195,7 @@ def _panels(
 ) -> dict[str, dict[str, Group]]:
     """Panel (metric) → group key → group, groups sorted by key."""
     import numpy as np
+    import pandas as pd
 
     panels: dict[str, dict[str, Group]] = {}
     for metric in metrics:
@@ -205,7 +206,7 @@ def _panels(
             group = groups.setdefault(name, Group(legend))
             curve = curves.get((run.index, metric))
             if curve is not None and len(curve[0]):
-                values = scale[metric](curve[1]) if metric in scale else curve[1]
+                values = scale[metric](pd.Series(curve[1])) if metric in scale else curve[1]
                 group.curves.append((curve[0], np.asarray(values, dtype=np.float64)))
     return {
         name: dict(sorted(groups.items(), key=lambda entry: curve_order(entry[0])))

@@ -8,9 +8,12 @@ called in a child, in no order.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -32,6 +35,14 @@ def register(thing: Forked) -> None:
 def renew(lock: threading.Lock | threading.RLock) -> None:
     """In a child: free a lock that a thread of the parent may have held."""
     lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """Have it called at the end of this process, also of a `multiprocessing` child, which knows no atexit."""
+    atexit.register(call)
+    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, call, exitpriority=0)
 
 
 def _after_fork_in_child() -> None:

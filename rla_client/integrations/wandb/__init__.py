@@ -12,6 +12,7 @@ Where it differs: a step that is behind becomes a row of its own, instead of not
 from __future__ import annotations
 
 import atexit
+import contextlib
 import enum
 import os
 import secrets
@@ -24,15 +25,14 @@ from rla_client.contract.extras import extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import data_types, session, showing
-from rla_client.contract.layout import LOG
+from rla_client.contract.paths import find_places
 from rla_client.contract.version import __version__
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
 from rla_client.run.current import info, warn
-from rla_client.run.item import Item
-from rla_client.run.run import MODE_VARIABLE
-from rla_client.shortcuts import default_data_root, ensure_run, script_name
+from rla_client.run.run import MODE_VARIABLE, disabled
+from rla_client.shortcuts import default_data_root, ensure_run, script_name, starts_agent
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
     table = data_types.safe_name(project or environment("WANDB_PROJECT") or script_name())
     known = id or environment("WANDB_RUN_ID") or None
     resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
-    earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
-    if earlier is not None:
-        parameters = {**_config_of(earlier.hyper_param), **parameters}
-        told["resumed_from"] = earlier.item.index.path
     try:
+        earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+        if earlier is not None:
+            parameters = {**_config_of(earlier.hyper_param), **parameters}
+            told["resumed_from"] = earlier.item.index.path
         tracked = [key for key in ("name", "run_name") if name and key in told]
         ensure_run(table, {**parameters, **told}, tracked, joins=False, run_id=known, resume="never")
     except (RlaError, OSError) as error:
@@ -133,17 +133,25 @@ def _set_mode(mode: str | None) -> None:
 
 
 def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
-    """The newest run of an id.
+    """The newest run of an id, once an agent has taken in what it left in the spool.
 
     Raises:
         UsageError: there is none, and there must be.
     """
-    from rla_client.resume import find  # noqa: PLC0415 - rarely needed
+    from rla_client.resume import earlier_streams, find  # noqa: PLC0415 - rarely needed
+    from rla_client.resume.resume import find_unfinished  # noqa: PLC0415
 
-    root = default_data_root()
-    for index in find.newest_first(root / LOG / table, run_id) if run_id is not None else ():
-        item = Item(os.path.abspath(root), table, index, index.opened)
-        if find.read_run_file(item).get("run_key") == run_id:
+    root, autostart = default_data_root(), starts_agent() and not disabled()
+    if run_id is not None:
+        places, where = find_places(), (os.path.realpath(root), table, run_id)
+        waiting = [
+            stream
+            for stream in earlier_streams.all_streams(places)
+            if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
+        ]
+        with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
+            earlier_streams.await_taken_in(places, waiting, autostart=autostart)
+        if (item := find_unfinished(str(root), table, run_id, any_state=True)) is not None:
             return find.read_run(item)
     if must:
         raise UsageError(f"resume='must', but table {table!r} of {root} has no run {run_id!r}")

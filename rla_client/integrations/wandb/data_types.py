@@ -310,12 +310,16 @@ def to_array(values: Any) -> Any:
 
 
 def pixels(data: Any) -> Any:
-    """An image as the recorder takes it: a batch side by side, floats within 0…1."""
+    """An image as the recorder takes it: a batch side by side, channels last, floats within 0…1."""
     if not hasattr(data, "shape"):
         return data
     tensor, found = hasattr(data, "detach"), to_array(data)
     if found.ndim == 4:  # noqa: PLR2004 - (batch, C, H, W) of tensors, (batch, H, W, C) of arrays
         found = np.concatenate(list(found), axis=2 if tensor else 1)
+    if tensor and found.ndim == 3 and found.shape[0] in {1, 3, 4}:  # noqa: PLR2004 - (C, H, W)
+        found = found.transpose(1, 2, 0)
+    if found.dtype.kind in "iu" and found.size and found.min() >= 0 and found.max() <= 1:
+        found = found * 255  # a mask
     if found.dtype.kind == "f" and found.size:
         least, greatest = float(np.nanmin(found)), float(np.nanmax(found))
         if least < 0 or (tensor and greatest > 1):

@@ -103,7 +103,17 @@ def parameters_of(config: Any) -> dict[str, Any]:
     return to_parameters(config.flag_values_dict() if hasattr(config, "flag_values_dict") else config)
 
 
-class Summary(_Items):
+class _Below(dict[str, Any]):
+    """A dict in which `["acc"]["max"]` is `["acc.max"]`, as wandb nests them."""
+
+    def __missing__(self, key: str) -> Any:
+        below = {name: value for name, value in self.items() if name.startswith(f"{key}.")}
+        if not below:
+            raise KeyError(key)
+        return _Below({name[len(key) + 1 :]: value for name, value in below.items()})
+
+
+class Summary(_Items, _Below):
     """The last value of each metric, or what `define_metric` says, and what the script sets.
 
     Kept in `summary.json` beside the rows: when the script sets something, and when the run ends.
@@ -119,8 +129,8 @@ class Summary(_Items):
 
 # from the entry so far, the new value and the mean of all; other words give the last value
 _SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
-    "min": lambda before, value, _: min(before, value),
-    "max": lambda before, value, _: max(before, value),
+    "min": lambda before, value, _: value if value < before or math.isnan(before) else before,
+    "max": lambda before, value, _: value if value > before or math.isnan(before) else before,
     "mean": lambda _, __, mean: mean,
     "first": lambda before, _, __: before,
 }
@@ -274,7 +284,7 @@ class Run(Lenient):
             time_step_holder.set_time(x)
         if self._metrics:
             for key, value in values.items():
-                self._metric(key).summarise(key, value, self.summary)
+                self._said(key, "words").summarise(key, value, self.summary)
         else:
             dict.update(self.summary, values)
         rows = scalar_rows(logger.get_current())
@@ -289,15 +299,20 @@ class Run(Lenient):
         if not self._metrics:
             return at
         steps = {metric.step_metric for metric in self._metrics}
-        wanted = {self._metric(key).step_metric for key in values if key not in steps}
+        wanted = {self._said(key, "step_metric").step_metric for key in values if key not in steps}
         found = self._last.get(wanted.pop() or "") if len(wanted) == 1 else None
         return found if isinstance(found, int | float) and math.isfinite(found) else at
 
-    def _metric(self, key: str) -> _Metric:
-        return next((one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)), _PLAIN)
+    def _said(self, key: str, what: str) -> _Metric:
+        """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
+        fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
+        fitting.sort(key=lambda one: one.name != key)
+        return next((one for one in fitting if getattr(one, what)), _PLAIN)
 
     def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> _Metric:
         """Say what a metric, or those of a glob, are drawn over, and what of them the summary keeps.
+
+        What is said of a name later adds to what was said of it before.
 
         Args:
             name: of a metric, or a glob.
@@ -307,6 +322,11 @@ class Run(Lenient):
         """
         named = getattr(step_metric, "name", step_metric)
         metric = _Metric(name, named, further.get("summary") or "", further.get("goal"))
+        for former in [one for one in self._metrics if one.name == name]:
+            self._metrics.remove(former)
+            if not further.get("overwrite"):
+                metric.step_metric = metric.step_metric or former.step_metric
+                metric.words = metric.words or former.words
         self._metrics.append(metric)
         return metric
 

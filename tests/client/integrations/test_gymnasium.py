@@ -91,6 +91,26 @@ rla_client.logger.dump_tabular()
 
 
 @pytest.mark.slow
+def test_a_vector_that_is_reset_by_hand(scripts: Scripts) -> None:
+    scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + """
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+envs = record_episodes(SyncVectorEnv([Counter, lambda: Counter(7)], autoreset_mode=AutoresetMode.DISABLED))
+envs.reset()
+for _ in range(12):
+    *_, terminated, truncated, _ = envs.step(np.zeros(2, dtype=int))
+    if terminated.any():
+        envs.reset(options={"reset_mask": terminated | truncated})
+envs.close()
+"""
+    )
+    (run,) = scripts.runs()
+    assert episodes(run) == [(6, 6, 3), (14, 10, 4), (20, 55, 10), (24, 15, 5)]
+
+
+@pytest.mark.slow
 def test_workers_of_a_vector_have_no_runs_of_their_own(scripts: Scripts) -> None:
     done = scripts.run(
         COUNTER_ENV

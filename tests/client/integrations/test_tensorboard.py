@@ -67,7 +67,7 @@ with rla_client.SummaryWriter(comment="_walker_7", config=vars(args)) as writer:
     for step in range(3):
         writer.add_scalar("a b/c", step / 4, step)
         writer.add_scalars("both", {"x": step, "y": -step}, step)
-    writer.add_scalar("late", 1, 0, new_style=True)
+    writer.add_scalar("late", 1, 0, None, True, True)
     writer.add_scalar("again", 5.0, 2)
     writer.add_scalar("again", 6.0, 2)
     from torch.utils.tensorboard.summary import scalar
@@ -120,6 +120,32 @@ for seed in (1, 2):
         }
         (row,) = run.rows()
         assert (row["loss"], row["test/loss"], row["more"]) == (f"{seed}.0", f"{2.0 * seed}", f"{3.0 * seed}")
+
+
+@pytest.mark.slow
+def test_the_last_row_of_a_worker_that_closes_nothing(scripts: Scripts) -> None:
+    scripts.run("""
+import multiprocessing, os, subprocess, sys
+from rla_client.integrations.tensorboard import SummaryWriter
+def work(writer, name):
+    (writer or SummaryWriter("runs/a")).add_scalar(name, 1.0, 3)
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        work(None, "program")
+    else:
+        writer = SummaryWriter("runs/a")
+        fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
+        forked = fork.Process(target=work, args=(writer, "fork"))
+        for worker in (forked, spawn.Process(target=work, args=(None, "spawn"))):
+            worker.start()
+            worker.join()
+        subprocess.run([sys.executable, __file__, "program"], check=True)
+""")
+    (run,) = scripts.runs()
+    tables = [path.read_text().splitlines() for path in run.log.glob("progress.p*.csv")]
+    assert sorted((table[0].split(",")[0], table[1].split(",")[0]) for table in tables) == [
+        ("fork", "1.0"), ("program", "1.0"), ("spawn", "1.0"),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -252,6 +252,31 @@ for wrong in ([1], {1: 2}, "text"):
 
 
 @pytest.mark.slow
+def test_what_is_said_of_a_name_itself_counts_before_a_glob(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+for start in (1, 4):  # the second one opens while the first one's rows may still be on their way
+    run = wandb.init(project="metrics", id="same", resume="allow")
+    wandb.define_metric("val/acc", summary="max")
+    wandb.define_metric("val/acc", step_metric="epoch")
+    wandb.define_metric("*", step_metric="epoch")
+    wandb.define_metric("gone", summary="min")
+    wandb.define_metric("gone", summary="none", overwrite=True)
+    for epoch in range(start, start + 3):
+        acc = float("nan") if epoch == 1 else 1 / epoch
+        wandb.log({"val/acc": acc, "gone": 1, "a": {"b": epoch}, "epoch": epoch})
+    assert run.summary["val/acc"]["max"] == 0.5 and run.summary["a"]["b"] == start + 2
+    assert "gone" not in run.summary and "gone.min" not in run.summary
+    assert start == 1 or run.starting_step == 4
+    run.finish()
+"""
+    )
+    first, second = scripts.runs(2)
+    assert [row["time-step"] for run in (first, second) for row in run.rows()] == list("123456")
+
+
+@pytest.mark.slow
 def test_films_of_record_video_are_part_of_the_run(scripts: Scripts) -> None:
     pytest.importorskip("gymnasium")
     scripts.run(
@@ -431,6 +456,19 @@ except ValueError as error:
     assert "big" in tags["histograms"]
 
 
+def test_images_as_wandb_takes_them() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    import numpy as np
+
+    from rla_client.integrations.wandb.data_types import pixels
+
+    assert pixels(torch.zeros(3, 5, 4)).shape == (5, 4, 3)  # a tensor's channels come first, also beside 4
+    assert pixels(torch.zeros(2, 3, 5, 4)).shape == (5, 8, 3)
+    assert pixels(np.zeros((3, 5, 4))).shape == (3, 5, 4)
+    assert pixels(np.array([[0, 1]])).tolist() == [[0, 255]]  # a mask
+    assert pixels(np.array([[0, 2]])).tolist() == [[0, 2]]
+
+
 @pytest.mark.slow
 def test_going_on_by_id_loses_no_row(scripts: Scripts) -> None:
     source = (
@@ -460,9 +498,7 @@ if "kill" in sys.argv:
 """
     )
     assert "at False 0 {'a': 1}" in scripts.run(source, "abc", "allow", "kill", fails=True).stdout
-    scripts.runs(1)
     assert "at True 3 {'a': 1}\nrestored state 7" in scripts.run(source, "abc", "must").stdout
-    scripts.runs(2)
     assert "at True 6 {'a': 1}\nrestored state 7" in scripts.run(source, "abc", "allow").stdout
     done = scripts.run(source, "none", "must")
     assert "has no run 'none'" in done.stdout
@@ -474,10 +510,7 @@ if "kill" in sys.argv:
         ["6", "7", "8"],
     ]
     assert other.table == "other"
-    assert (
-        first.log.name in third.parameters["resumed_from"]
-        or second.log.name in third.parameters["resumed_from"]
-    )
+    assert second.log.name in third.parameters["resumed_from"]
 
 
 @pytest.mark.slow

@@ -151,13 +151,16 @@ def test_images_and_figures(spread: Spread) -> None:
     spread.writer.add_image("image", grey, 1, dataformats="HWC")
     spread.writer.add_images("images", np.zeros((3, 8, 8, 3), np.uint8), 1, dataformats="NHWC")
     spread.writer.add_image_with_boxes("boxes", torch.zeros(3, 16, 16), np.array([[1, 1, 5, 5]]), 1)
+    spread.writer.add_image("beyond", np.array([[-0.5, 0.5, 1.5]]), 1, dataformats="HW")
     figure = Figure()
     figure.subplots().plot([1, 2])
     spread.writer.add_figure("figure", figure, 1)
     found = spread.read()
+    beyond = picture(found.Images("beyond")[0].encoded_image_string)
+    assert np.asarray(beyond)[0, :, 0].tolist() == [0, 127, 255]  # as torch: no value wraps around
     shown = picture(found.Images("image")[0].encoded_image_string)
     assert np.array_equal(np.asarray(shown), grey)
-    assert set(found.Tags()["images"]) == {"image", "images", "boxes", "figure"}
+    assert set(found.Tags()["images"]) == {"image", "images", "boxes", "figure", "beyond"}
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float"])

@@ -104,7 +104,7 @@ def test_hyper_parameter_filter_takes_text_and_numbers(seeds: Path, allowed: Any
 def test_scale_bound_and_legend_function(seeds: Path) -> None:
     bands, scores = plot_func(
         str(seeds), "task", BOTH[:1], ["lr"], ["return"], x_bound=50,
-        scale_dict={"return": lambda y: y * 100},
+        scale_dict={"return": lambda y: y.rolling(1).mean() * 100},
         key_to_legend_fn=lambda values, keys, name, _: f"rate {values['lr']} {name} {len(keys)}",
     )  # fmt: skip
     assert set(bands) == {"rate 0.1 return 1-se", "rate 0.1 return 1-sr"}
