@@ -353,7 +353,7 @@ def _settle(places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWri
 
 def _await_agent(places: Places, deadline: float) -> None:
     """Let one that was just started get ready."""
-    while time.monotonic() < deadline and not places.stopped_marker.exists():
+    while time.monotonic() < deadline and not places.stopped:
         if agent_alive(places) and read_holder(places).get("pid"):
             return
         time.sleep(SETTLE_S)

@@ -47,7 +47,7 @@ class OutputEvent(Enum):
     """What happens to an output."""
 
     BEGUN = "its file is open and holds what it should"
-    STARTED_OVER = "its file was removed, or another one took its name"
+    STARTED_OVER = "its file was removed or emptied, or another one took its name"
     TOO_NARROW = "a record needs columns that the table lacks"
     REWRITE = "a rewrite has begun"
     REWRITE_FAILED = "it failed, or could not be stored"

@@ -5,10 +5,10 @@ by pwrite, so a replay after a crash overwrites with the same bytes. When a writ
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
 later. The file is always opened from the data root without following links.
 
-A user may remove the file or put another in its place. Under a live stream that is noticed, and what is
-there then keeps all its whole records: the output continues behind the last of them, under its header.
-While no agent runs it is not: the next one knows a name and a size, cuts a longer file to that size, and
-continues behind the last whole record of a shorter one. An output with another file is `moved`, as is one
+A user may remove the file, empty it, or put another in its place. Under a live stream that is noticed, and
+what is there then keeps all its whole records: the output continues behind the last of them, under its
+header. While no agent runs it is not: the next one knows a name and a size, cuts a longer file to that size,
+and continues behind the last whole record of a shorter one. An output with another file is `moved`, as is one
 whose file lost bytes: agent.db and the stream's base file still tell of the old file, and after a kill
 would take new rows for old ones. So it takes no records until both know better.
 """
@@ -258,7 +258,11 @@ class Output:
         data, used = self.encoder.encode(batch.records)
         try:
             if data:
-                self._write(files.descriptor(self, self.open_file), data)
+                descriptor = files.descriptor(self, self.open_file)
+                if os.fstat(descriptor).st_size < self.size:  # emptied in place: else zeros up to `size`
+                    self.adopt_replacement(files)
+                    return
+                self._write(descriptor, data)
                 self.dirty = True
         except ItemGoneError:
             raise
@@ -313,9 +317,11 @@ class Output:
     # -- durability -----------------------------------------------------------------------------
 
     def replaced(self, files: OpenFiles) -> bool:
-        """Whether somebody put another file under our name, or removed it."""
+        """Whether somebody put another file under our name, emptied ours or a part of it, or removed it."""
         descriptor = files.descriptor(self, self.open_file)
         ours = os.fstat(descriptor)
+        if ours.st_size < self.size:
+            return True
         try:
             there = os.lstat(self.path)
         except FileNotFoundError:

@@ -110,7 +110,8 @@ class Committer:
     def _opened(self, stream: Stream, output: Output) -> int | None:
         """Descriptor of a file that is to be synced now; one that was put in its place is taken over."""
         if output.state is OutputState.SUSPECT:
-            self._rebuild(stream, output)
+            if not output.error:  # else it was refused a moment ago
+                self._rebuild(stream, output)
             return None
         if output.state not in _SYNCED:
             return None
@@ -135,7 +136,7 @@ class Committer:
         self._rebuild(stream, output)
 
     def _rebuild(self, stream: Stream, output: Output) -> None:
-        """Go back to the last commit in a new file; tried again at the next commit if that fails."""
+        """Go back to the last commit in a new file; tried again RETRY_S later if that fails."""
         row = self._database.outputs_of(stream.name).get(output.name) or output.anchor
         try:
             if row is not None:

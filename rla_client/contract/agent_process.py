@@ -119,7 +119,7 @@ def start_agent(
     Returns:
         False when the user stopped it on purpose (`rla-agent stop`) or it cannot be started.
     """
-    if places.stopped_marker.exists():
+    if places.stopped:
         return False
     unit = installed_unit()
     if unit is not None and _runs(unit.command("--no-block", "start"), unit.environment()):

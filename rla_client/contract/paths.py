@@ -97,6 +97,17 @@ class Places:
         return self.state / "stopped"
 
     @property
+    def stopped(self) -> bool:
+        """Whether that marker is there; True, too, where the folder is closed to this process."""
+        try:
+            os.stat(self.stopped_marker)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    @property
     def log(self) -> Path:
         """The agent's own log."""
         return self.state / "agent.log"

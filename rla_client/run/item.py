@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -84,6 +85,8 @@ def create_item(root: str, table: str, info: str, address: str) -> Item:
         index = RunIndex.make(opened, address, info)
         item = Item(os.path.abspath(root), table, index, opened)
         try:
+            for kind in (*FOLDER_KINDS, ARCHIVE_TESTER):
+                _check_links(item.root, item.relative(kind))
             log = Path(item.folder(LOG))
             log.parent.mkdir(parents=True, exist_ok=True)
             log.mkdir()
@@ -100,6 +103,23 @@ def create_item(root: str, table: str, info: str, address: str) -> Item:
             info = shorten_info(info, SHORT_INFO_BYTES)
         else:
             return item
+
+
+def _check_links(root: str, relative: str) -> None:
+    """Refuse a path below the data root that somebody else's link leads on, as the agent does.
+
+    Raises:
+        PermissionError: one does.
+    """
+    path = root
+    for part in relative.split("/"):
+        path = os.path.join(path, part)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{path} is a link of uid {found.st_uid}, not yours")
 
 
 def _cannot_write(root: str, error: OSError) -> ArgumentError:

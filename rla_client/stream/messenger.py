@@ -167,7 +167,7 @@ class Messenger:
             _load_imports()
         if agent_alive(self._places):
             return True
-        if not self._autostart or self._places.stopped_marker.exists():
+        if not self._autostart or self._places.stopped:
             self._advise()
             return False
         if now - self._started < START_INTERVAL_S:

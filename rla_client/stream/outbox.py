@@ -31,6 +31,7 @@ from typing import Any, Protocol
 
 from rla_client.contract.agent_process import agent_alive, memory_apart, refuses_raw_blobs
 from rla_client.contract.errors import PlaceError, SpoolError
+from rla_client.contract.files import is_there
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
@@ -534,7 +535,10 @@ class Outbox:
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
         """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""
-        gone = not (self._closed or writer is not self._writer or writer.folder.is_dir())
+        gone = False
+        if not self._closed and writer is self._writer:
+            with suppress(OSError):  # not to be looked at any more, as after setuid: that says nothing
+                gone = not is_there(writer.folder)
         if gone:
             warn_rarely(self._warned, "gone", "the spool folder %s is gone, and its rows", writer.folder)
         return gone

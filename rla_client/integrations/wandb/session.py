@@ -21,7 +21,7 @@ from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
 from rla_client.integrations.wandb.showing import row_value, show, watcher
 from rla_client.manager import exp_manager
-from rla_client.run.current import warn
+from rla_client.run.current import get_current, warn
 from rla_client.run.run import MODE_VARIABLE, ending
 from rla_client.run.tensorboard import scalar_rows
 from rla_client.shortcuts import opened_here, to_parameters
@@ -215,9 +215,12 @@ class Run(Lenient):
             return
         from rla_client.database.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
 
-        plain = ["-".join(str(tag).replace(",", " ").split())[:80] for tag in self.tags]
+        hidden = get_current().secrets
+        shown = str if hidden is None else hidden.text
+        plain = ["-".join(shown(str(tag)).replace(",", " ").split())[:80] for tag in self.tags]
+        note = None if self.notes is None else shown(str(self.notes))
         root = Path(str(exp_manager.data_root))
-        change_note(root, self.path, add=[tag for tag in plain if tag], note=self.notes)
+        change_note(root, self.path, add=[tag for tag in plain if tag], note=note)
 
     @property
     def dir(self) -> str:

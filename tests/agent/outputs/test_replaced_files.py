@@ -70,6 +70,24 @@ def test_a_file_that_is_put_back_is_not_cut(lone: LoneStream, tmp_path: Path) ->
     assert csv.read_text().count("seq") == 1
 
 
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_file_that_is_emptied_in_place_gets_no_zeros(lone: LoneStream, left: int) -> None:
+    """As `> progress.csv` and logrotate's copytruncate do it; noticed before the next row."""
+    csv, events = lone.root / "progress.csv", lone.root / "tb" / "events"
+    with Side(lone) as side:
+        write(lone, side, 10)
+        (event_file,) = events.iterdir()
+        for file in (csv, event_file):
+            os.truncate(file, left)
+        kept = max(csv.read_text().count("\n") - 1, 0)
+        write(lone, side, 3)
+        os.truncate(csv, csv.stat().st_size - 1)  # but for its end, the row is there
+        write(lone, side, 1)
+    assert seqs(lone) == [*range(kept), 10, 11, 12, 13]
+    assert b"\0" not in csv.read_bytes()
+    assert event_records(event_file)
+
+
 def test_an_event_file_that_is_put_back_is_not_cut(lone: LoneStream, tmp_path: Path) -> None:
     with Side(lone) as side:
         write(lone, side, 10)

@@ -110,7 +110,8 @@ def test_trials_of_an_unchanged_script_are_runs(scripts: Scripts) -> None:
         if kind != "always":  # of a trial that is started again, Tune itself may lose the rows before
             own = {int(row["time-step"]): float(row["loss"]) for row in run.rows()}
             reported = {row["training_iteration"]: row["loss"] for row in theirs[kind]}
-            assert reported.items() <= own.items() and reported.keys() >= {4, 5, 6, 7}
+            assert reported.items() <= own.items()
+            assert reported.keys() >= {4, 5, 6, 7}
     assert runs["good"].state["state"] == runs["once"].state["state"] == "finished"
     assert runs["always"].state["state"] == "failed"
     assert runs["always"].state["reason"] == "ValueError: again and again"

@@ -536,7 +536,9 @@ assert copy.startswith(wandb.run.dir), copy
 wandb.finish()
 wandb.init(project="off", mode="disabled")
 wandb.finish()
-assert not wandb.init(project="on").disabled
+assert not wandb.init(project="on", config={"api_key": "s3cr3t-value"}).disabled
+wandb.run.tags = ["with s3cr3t-value"]
+wandb.run.notes = "s3cr3t-value, password=open-sesame"
 wandb.finish()
 os.environ["WANDB_DISABLED"] = "true"
 assert wandb.init(project="off").disabled
@@ -561,6 +563,8 @@ for error in (SystemExit(3), SystemExit(0), KeyboardInterrupt(), ValueError("wor
     note = json.loads((parent.log / "note.json").read_text())
     assert (note["tags"], note["note"]) == (["more"], "a note")
     assert on.state["state"] == "finished"
+    note = json.loads((on.log / "note.json").read_text())
+    assert (note["tags"], note["note"]) == (["with-<hidden>"], "<hidden>, password=<hidden>")
     assert [(run.state["state"], run.state["reason"]) for run in ends] == [
         ("failed", "exit code 3"),
         ("finished", ""),

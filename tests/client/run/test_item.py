@@ -28,6 +28,26 @@ def test_a_data_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         create_item(str(tmp_path / "file"), "t", "&", "noip")
 
 
+@pytest.mark.parametrize("place", ["code", "checkpoint/t", "archive_tester/t"])
+def test_nothing_is_made_where_a_link_of_somebody_else_leads(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    link = root / place
+    link.parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    create_item(str(root), "t", "&", "noip")  # of one's own link it is made
+    made = sorted(elsewhere.rglob("*"))
+    if os.geteuid() == 0:
+        os.lchown(link, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    with pytest.raises(ArgumentError, match=f"{link} is a link of uid"):
+        create_item(str(root), "t", "&", "noip")
+    assert sorted(elsewhere.rglob("*")) == made
+
+
 def test_address() -> None:
     assert local_address() == "noip" or local_address().count(".") == 3
 

@@ -322,6 +322,28 @@ def test_flush_is_not_true_for_rows_whose_spool_was_removed(
     assert str(folder) in caplog.text
 
 
+@pytest.mark.parametrize("autostart", [False, True])
+def test_flush_is_false_where_the_state_folder_is_closed_to_the_process(
+    autostart: bool, places: Places, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after setuid; that the spool cannot be looked at does not say that it is gone."""
+    stop_autostart(places)
+    outbox = Outbox(places, bare_opening(), AgentConfig(autostart=autostart))
+
+    def without_rights() -> bool:
+        put(outbox, 0)
+        places.state.chmod(0)
+        if os.geteuid() == 0:
+            os.setresuid(65534, 65534, 65534)
+        return outbox.flush(0.1) is False and "is gone" not in caplog.text
+
+    try:
+        assert in_forked_child(without_rights)
+    finally:
+        places.state.chmod(0o700)
+        outbox.release()
+
+
 LIMITED = """
 import resource, sys
 from rla_client import logger
