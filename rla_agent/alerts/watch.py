@@ -18,7 +18,7 @@ from rla_client.config.alerts import MESSAGE, AlertRule
 from rla_client.contract.protocol import ALERT_MARK
 
 MAX_NAMED = 5  # columns that one firing names
-MAX_COUNTED = 256  # columns of a rule that are beyond at the same time: stored at each commit
+MAX_COUNTED = 256  # columns of a rule that are beyond at the same time, the latest: stored at each commit
 MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
 MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
 _GLOB = frozenset("*?[")
@@ -60,7 +60,9 @@ class _Tracked:
         if rule.metric == "*":
             named: Mapping[str, Any] = values
         elif self._exact:
-            named = {rule.metric: values[rule.metric]} if rule.metric in values else {}
+            if rule.metric not in values:
+                return {}
+            named = {rule.metric: values[rule.metric]}
         else:
             named = {key: value for key, value in values.items() if self._matches(key)}
         event = rule.when[0]
@@ -82,13 +84,15 @@ class _Tracked:
     def fires(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take one row; the columns to tell of when the rule fires."""
         beyond, counts, rows = self.look(values), self.counts, self.rule.rows
+        if not beyond and not counts:
+            return None
         for key in [key for key in counts if key in values and key not in beyond]:
             del counts[key]
         due = []
         for key in beyond:
             count = counts.get(key, 0) + 1
             if count == 1 and len(counts) >= MAX_COUNTED:
-                continue
+                del counts[next(iter(counts))]
             counts[key] = min(count, rows)
             if count == rows:
                 due.append(key)

@@ -259,7 +259,7 @@ class Output:
         try:
             if data:
                 descriptor = files.descriptor(self, self.open_file)
-                if os.fstat(descriptor).st_size < self.size:  # emptied in place: else zeros up to `size`
+                if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place: else zeros to `size`
                     self.adopt_replacement(files)
                     return
                 self._write(descriptor, data)

@@ -121,7 +121,7 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
     """
     folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
     spool = folder / "spool" if (folder / "spool").is_dir() else folder
-    if not spool.is_dir() or not (stream_names(spool) or all(name[0] == "." for name in os.listdir(spool))):
+    if not spool.is_dir() or not _may_be_a_spool(spool):
         message = f"{folder} is not a folder with a spool"
         raise RlaError(message)
     beside = spool.parent
@@ -130,6 +130,12 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
         return Places(beside, Path(runtime) if isinstance(runtime, str) else beside), spool
     own = spool / OWN_FOLDER
     return Places(own, own), spool
+
+
+def _may_be_a_spool(folder: Path) -> bool:
+    if stream_names(folder) or (folder.name == "spool" and (folder.parent / "agent.lock").exists()):
+        return True
+    return all(name[0] == "." or name == "lost+found" for name in os.listdir(folder))
 
 
 def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:

@@ -221,7 +221,8 @@ def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
         if is_secret_value(secrecy(name), environment[name])
         else hide_in_text(environment[name])[:MAX_VALUE_CHARS]
         for name in sorted(environment)
-        if SHOWN_VARIABLES.fullmatch(name) and name != "RLA_RUN"  # our own note for workers
+        if SHOWN_VARIABLES.fullmatch(name)
+        and name not in {"RLA_RUN", "RLA_WRITER_FOLDER"}  # our own notes for workers
     }
 
 

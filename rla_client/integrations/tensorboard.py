@@ -25,7 +25,7 @@ from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
 from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run.recording import Logger
-from rla_client.run.run import Run
+from rla_client.run.run import WRITER_VARIABLE, Run
 from rla_client.run.tensorboard import writer_arguments
 from rla_client.shortcuts import ensure_run, opened_here, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
@@ -35,7 +35,6 @@ __all__ = ["SummaryWriter"]
 GENERAL_NAMES = frozenset(
     {"", ".", "..", "/", "runs", "run", "logs", "log", "tb", "tensorboard", "summaries"}
 )
-FOLDER_VARIABLE = "RLA_WRITER_FOLDER"  # of the run's first writer, for its workers
 _NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
 _TABLE = re.compile(
     r"\|\s*param\w*\s*\|\s*value\s*\|\s*\n\|[\s:-]+\|[\s:-]+\|\s*\n(.*)", re.IGNORECASE | re.DOTALL
@@ -178,10 +177,10 @@ def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger
         _own = _OwnRun(exp_manager.run)
     current = logger.get_current()
     if exp_manager.run is None or exp_manager.run.logger is not current or not opened_here():
-        first = _FOLDERS.setdefault(current, os.environ.get(FOLDER_VARIABLE, ""))
+        first = _FOLDERS.setdefault(current, os.environ.get(WRITER_VARIABLE, ""))
     else:
         first = _FOLDERS.setdefault(current, folder and os.path.realpath(folder))
-        os.environ[FOLDER_VARIABLE] = first
+        os.environ[WRITER_VARIABLE] = first
     known = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
     return current, "" if not folder or os.path.realpath(folder) in known else _difference(folder, first)
 

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.opening import stream_opening
 from rla_client.contract.paths import find_places
 from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
 from rla_client.database.live import log_folder
+from rla_client.resume.earlier_streams import start_for
 from rla_client.stream.messenger import Messenger
 
 POLL_S = 0.05
@@ -45,7 +46,7 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
                 message = f"{folder} is being written by a running process; it cannot be resumed now"
                 raise LaunchError(message)
         elif not agent_alive(places):
-            start_agent(places)
+            start_for(places, map(stream_opening, left))
         if time.monotonic() > deadline:
             message = (
                 f"rows of {folder} still wait in {places.spool}; "

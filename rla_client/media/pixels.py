@@ -122,7 +122,7 @@ def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
             except TypeError:  # bfloat16: numpy has no such type
                 return value.float().numpy()
         except (NotImplementedError, RuntimeError, TypeError) as error:  # sparse, meta, quantised
-            raise ArgumentError(f"this tensor is not an image: {error}") from error
+            raise ArgumentError(f"this tensor cannot be read as an image: {error}") from error
     if hasattr(value, "getbands"):
         modes = {"1": "L", "LA": "RGBA", "PA": "RGBA", "P": "RGBA" if "transparency" in value.info else "RGB"}
         own = {"L", "RGB", "RGBA", "F", "I"}  # whose numbers are taken as they are

@@ -85,6 +85,8 @@ class MatplotlibRecorder:
 
                 fig = plt.gcf()
             figure = getattr(fig, "figure", fig)
+            if not hasattr(figure, "savefig"):  # of axes in a SubFigure
+                figure = getattr(figure, "figure", figure)
             if not hasattr(figure, "savefig"):
                 raise ArgumentError(f"fig must be a figure of matplotlib, got {type(fig).__name__}")
             _record_figure(place, figure, savefig_options)

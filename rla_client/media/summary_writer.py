@@ -313,6 +313,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         """See `add_image`."""
         super().add_images(tag, _within(img_tensor), *args, **kwargs)
 
+    def add_image_with_boxes(
+        self, tag: str, img_tensor: object, box_tensor: object, *args: object, **kwargs: object
+    ) -> None:
+        """See `add_image`."""
+        super().add_image_with_boxes(tag, _within(img_tensor), box_tensor, *args, **kwargs)
+
     def add_video(
         self,
         tag: str,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import agent_alive, start_agent
 from rla_client.contract.errors import RlaError
 from rla_client.contract.opening import Opening, stream_opening
@@ -106,7 +107,7 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
     await_ended(streams, 0.0)
     if not any(map(os.path.isdir, waiting)):
         return ""
-    if not agent_alive(places) and not (autostart and start_agent(places)):
+    if not agent_alive(places) and not (autostart and start_for(places, [one.opening for one in streams])):
         return f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
     deadline = time.monotonic() + TAKEN_IN_S
     while any(map(os.path.isdir, waiting)):
@@ -114,6 +115,16 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
             return f"the agent has not stored what it left within {TAKEN_IN_S:g} s; see: rla-agent status"
         time.sleep(POLL_S)
     return ""
+
+
+def start_for(places: Places, openings: Iterable[Opening | None]) -> bool:
+    """Start an agent for streams of earlier runs, with the configuration and the secrets of theirs.
+
+    Returns:
+        See `start_agent`.
+    """
+    configs = [Path(one.config) for one in openings if one is not None and one.config is not None]
+    return start_agent(places, configs[0] if configs else None, password_variables(configs))
 
 
 def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:

@@ -16,14 +16,17 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.files import list_checkpoints
 from rla_client.config.schema import Config
+from rla_client.contract.agent_process import start_agent
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER, RunIndex
+from rla_client.contract.paths import find_places
 from rla_client.resume.find import read_run_file
 from rla_client.resume.resume import read_marks
 from rla_client.run.current import warn
@@ -85,7 +88,10 @@ def find_elsewhere(
     }
     what = f"whether the master has an unfinished run {run_key!r} of table {table!r} cannot be told"
     try:
-        answer = ask_agent({"resume": question}, what, fetch_timeout_s(), autostart=config.agent.autostart)
+        start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
+        answer = ask_agent(
+            {"resume": question}, what, fetch_timeout_s(), start=start if config.agent.autostart else None
+        )
     except StillWrittenError:
         raise  # also with `allow`: two processes would write one run
     except FetchError as error:

@@ -69,6 +69,7 @@ TRACEBACK_HEAD = "Traceback (most recent call last):"
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 RUN_VARIABLE = "RLA_RUN"
+WRITER_VARIABLE = "RLA_WRITER_FOLDER"  # log_dir of the run's first SummaryWriter, for its workers
 MODE_VARIABLE = "RLA_MODE"
 RUN_FILE_VARIABLE = "RLA_RUN_FILE"
 MODES = ("", "online", "offline", "disabled")
@@ -144,6 +145,7 @@ class Run:
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening.run in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
+            os.environ.pop(WRITER_VARIABLE, None)
         self.logger.finish_rows()
         try:
             details = details or (active_traceback() if state == "failed" else "")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.agent_process import agent_alive, start_agent
 from rla_client.contract.dealer import ask
 from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
-from rla_client.contract.paths import Places, find_places
+from rla_client.contract.paths import find_places
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
@@ -51,11 +53,11 @@ def bring_back(path: Path) -> None:
     absolute = Path(os.path.abspath(path))
     question = {"folder": str(absolute.parent), "name": absolute.name, "config": None}
     what = f"{path.name} was pruned here and must come from the master"
-    ask_agent(question, what, fetch_timeout_s())
+    ask_agent(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
 
 
 def ask_agent(
-    question: dict[str, Any], what: str, timeout_s: float, *, autostart: bool = True
+    question: dict[str, Any], what: str, timeout_s: float, *, start: Callable[[], bool] | None
 ) -> dict[str, Any]:
     """Have the agent fetch something.
 
@@ -63,7 +65,7 @@ def ask_agent(
         question: for the agent's fetching process.
         what: the beginning of an error's message.
         timeout_s: deadline.
-        autostart: start an agent where none runs.
+        start: starts an agent where none runs; None: none may be started.
 
     Returns:
         The process's answer.
@@ -73,7 +75,8 @@ def ask_agent(
         FetchError: see `bring_back`.
     """
     places = find_places()
-    _agent_for(places, what, autostart=autostart)
+    if not agent_alive(places) and not (start is not None and start()):
+        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")
     began = heard = time.monotonic()
     wait = FIRST_WAIT_S
     while True:
@@ -96,8 +99,3 @@ def ask_agent(
             )
         time.sleep(min(wait, max(0.0, left)))
         wait = min(2 * wait, LONGEST_WAIT_S)
-
-
-def _agent_for(places: Places, what: str, *, autostart: bool) -> None:
-    if not agent_alive(places) and not (autostart and start_agent(places)):
-        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")

@@ -38,7 +38,7 @@ def renew(lock: threading.Lock | threading.RLock) -> None:
 
 
 def at_exit(call: Callable[[], object]) -> None:
-    """Have it called at the end of this process, also of a `multiprocessing` child, which knows no atexit."""
+    """Have it called at the end of this process, also of a forked `multiprocessing` child; twice in some."""
     atexit.register(call)
     util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
     if util is not None and process is not None and process.parent_process() is not None:

@@ -35,14 +35,18 @@ def command(site: Site, asked: dict[str, Any]) -> str:
     places = list(dict.fromkeys(entry.place for entry in entries)) or [0]
     roots = [str(site.databases[place].data_root) for place in places]
     x, group, span = str(asked.get("x") or TIME_STEP), asked.get("group"), asked.get("range")
+    if group is not None and not isinstance(group, list):
+        message = "group must be a list of names"
+        raise ArgumentError(message)
     options: list[tuple[str, object]] = [("data-root", roots[0])]
     if not asked.get("whole"):
         own = [entry.record.index[:DATE_LENGTH] for entry in entries if entry.place == places[0]]
         options += [("run", date) for date in own]
     elif asked.get("where"):
         options.append(("where", asked["where"]))
-    options.append(("group", ",".join(map(str, group)) if group else "index"))
-    options.append(("band", asked.get("band") if group else "none"))
+    if group != []:  # all runs are one
+        options.append(("group", "index" if group is None else ",".join(map(str, group))))
+    options.append(("band", "none" if group is None else asked.get("band") or "ci"))
     if asked.get("smooth"):
         options.append(("smooth", asked["smooth"]))
     if x != TIME_STEP:

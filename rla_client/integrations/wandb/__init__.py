@@ -141,8 +141,8 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
     from rla_client.resume import earlier_streams, find  # noqa: PLC0415 - rarely needed
     from rla_client.resume.resume import find_unfinished  # noqa: PLC0415
 
-    root, autostart = default_data_root(), starts_agent() and not disabled()
-    if run_id is not None:
+    root, late = default_data_root(), ""
+    if run_id is not None and not disabled():
         places, where = find_places(), (os.path.realpath(root), table, run_id)
         waiting = [
             stream
@@ -150,11 +150,16 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
             if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
         ]
         with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
-            earlier_streams.await_taken_in(places, waiting, autostart=autostart)
-        if (item := find_unfinished(str(root), table, run_id, any_state=True)) is not None:
+            late = earlier_streams.await_taken_in(places, waiting, autostart=starts_agent())
+        item = find_unfinished(str(root), table, run_id, any_state=True)
+        if late and (item is not None or not must):
+            warn(f"run {run_id!r} does not continue behind all of its rows: {late}")
+        if item is not None:
             return find.read_run(item)
     if must:
-        raise UsageError(f"resume='must', but table {table!r} of {root} has no run {run_id!r}")
+        raise UsageError(
+            f"resume='must', but table {table!r} of {root} has no run {run_id!r}{late and f': {late}'}"
+        )
     return None
 
 

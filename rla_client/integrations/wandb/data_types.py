@@ -319,7 +319,7 @@ def pixels(data: Any) -> Any:
     if tensor and found.ndim == 3 and found.shape[0] in {1, 3, 4}:  # noqa: PLR2004 - (C, H, W)
         found = found.transpose(1, 2, 0)
     if found.dtype.kind in "iu" and found.size and found.min() >= 0 and found.max() <= 1:
-        found = found * 255  # a mask
+        found = found.astype(np.uint8) * 255  # a mask
     if found.dtype.kind == "f" and found.size:
         least, greatest = float(np.nanmin(found)), float(np.nanmax(found))
         if least < 0 or (tensor and greatest > 1):

@@ -104,13 +104,24 @@ def parameters_of(config: Any) -> dict[str, Any]:
 
 
 class _Below(dict[str, Any]):
-    """A dict in which `["acc"]["max"]` is `["acc.max"]`, as wandb nests them."""
+    """A dict in which `["acc"]["max"]` is `["acc.max"]`, as wandb nests them, also to set it."""
 
     def __missing__(self, key: str) -> Any:
         below = {name: value for name, value in self.items() if name.startswith(f"{key}.")}
         if not below:
             raise KeyError(key)
-        return _Below({name[len(key) + 1 :]: value for name, value in below.items()})
+        found = _Part({name[len(key) + 1 :]: value for name, value in below.items()})
+        found.above, found.name = self, key
+        return found
+
+
+class _Part(_Below):
+    above: _Below
+    name: str
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.above[f"{self.name}.{key}"] = value
 
 
 class Summary(_Items, _Below):

@@ -91,7 +91,7 @@ function runsTable(runs, databases) {
 
 function masterText({ targets: all, paused }) {
   if (!all?.length) return "none";
-  return paused ? "paused" : all.find((one) => one.health !== "ok")?.health ?? "ok";
+  return paused ? "paused" : (all.find((one) => one.health !== "ok") ?? all[0]).health;
 }
 
 function backlogText(targets) {

@@ -239,7 +239,7 @@ def test_an_answer_is_told_by_its_head(folder: Path) -> None:
             held.append(server.accept()[0])
             held[0].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")  # and never the rest
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         send(Route(Channel("c", "webhook", url=url, timeout_s=10.0), folder), ALERTS, "box")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.alerts.watch import MAX_NAMED, Watch
+from rla_agent.alerts.watch import MAX_COUNTED, MAX_NAMED, Watch
 from rla_agent.model.ingest import Batch, Mark, Record, Row, Text
 from rla_client.config.alerts import AlertRule
 
@@ -57,6 +57,14 @@ def test_when_it_fires(one: AlertRule, rows: list[dict[str, Any]], expected: lis
     found = watch(one)
     found.take(batch(*rows))
     assert fired(found) == expected
+
+
+def test_of_very_many_columns_beyond_the_latest_count() -> None:
+    found = watch(rule("nan"))
+    found.take(batch(*({f"ep{number}": NAN} for number in range(MAX_COUNTED + 3))))
+    assert len(found.firings) == MAX_COUNTED + 3
+    ((_, counts),) = found.state().values()
+    assert len(counts) == MAX_COUNTED
 
 
 def test_what_a_firing_says() -> None:

@@ -331,6 +331,12 @@ def test_roots_map_by_the_longest_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("places")
+def test_an_empty_spool_on_a_file_system_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "other" / "lost+found").mkdir(parents=True)
+    assert drain("--spool", str(tmp_path / "other")).returncode == 0
+
+
+@pytest.mark.usefixtures("places")
 def test_no_spool_there(tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "data").mkdir(parents=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.spooled import bare_opening
 
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
@@ -20,6 +21,7 @@ from rla_client.contract.agent_process import (
     start_agent,
 )
 from rla_client.contract.paths import Places
+from rla_client.resume.earlier_streams import start_for
 
 SCRIPT = """
 from rla_client import exp_manager, logger
@@ -67,6 +69,24 @@ def _serves(process: psutil.Process, places: Places) -> bool:
         return mine and "rla_agent.daemon" in process.cmdline()
     except psutil.Error:
         return False
+
+
+@pytest.mark.slow
+def test_one_that_is_started_for_an_earlier_run_has_its_configuration_and_password(
+    places: Places, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("REMOTE_SETTING:\n  password_env: MASTER_PASSWORD\n")
+    monkeypatch.setenv("MASTER_PASSWORD", "x")
+    opening = bare_opening()._replace(config=str(config))
+    assert start_for(places, [None, bare_opening(), opening])
+    wait_until(lambda: agent_alive(places))
+    process = next(p for p in psutil.process_iter() if _serves(p, places))
+    assert process.environ()["MASTER_PASSWORD"] == "x"
+    assert str(config) in process.cmdline()
+    process.terminate()
+    process.wait(60)
+    wait_until(lambda: not agent_alive(places))
 
 
 def test_a_stopped_agent_stays_stopped(places: Places) -> None:

@@ -456,6 +456,22 @@ except ValueError as error:
     assert "big" in tags["histograms"]
 
 
+def test_parts_of_the_summary_can_be_set() -> None:
+    from rla_client.integrations.wandb.session import Summary
+
+    class Told(Summary):
+        def changed(self, values: dict[str, Any]) -> None:
+            told.update(values)
+
+    told: dict[str, Any] = {}
+    summary = Told({"a.b.max": 1, "a.min": 2})
+    summary["a"]["b"]["max"] = 5
+    assert (summary["a.b.max"], summary["a"]["b"]["max"], summary["a"]["min"]) == (5, 5, 2)
+    assert told == {"a.b.max": 5}
+    with pytest.raises(KeyError):
+        summary["a"]["c"]
+
+
 def test_images_as_wandb_takes_them() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     import numpy as np
@@ -465,7 +481,8 @@ def test_images_as_wandb_takes_them() -> None:
     assert pixels(torch.zeros(3, 5, 4)).shape == (5, 4, 3)  # a tensor's channels come first, also beside 4
     assert pixels(torch.zeros(2, 3, 5, 4)).shape == (5, 8, 3)
     assert pixels(np.zeros((3, 5, 4))).shape == (3, 5, 4)
-    assert pixels(np.array([[0, 1]])).tolist() == [[0, 255]]  # a mask
+    for kind in (np.int64, np.int8, np.uint16):
+        assert pixels(np.array([[0, 1]], kind)).tolist() == [[0, 255]]  # a mask
     assert pixels(np.array([[0, 2]])).tolist() == [[0, 2]]
 
 

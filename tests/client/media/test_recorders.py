@@ -351,6 +351,13 @@ def test_wrong_savefig_options_raise_at_the_call(run: Any) -> None:
     assert run.files == []
 
 
+def test_axes_of_a_part_of_a_figure_stand_for_the_figure(run: Any) -> None:
+    del run
+    figure = Figure()
+    axes: Any = figure.add_subfigure(figure.add_gridspec(1, 2)[0]).subplots()
+    assert MatplotlibRecorder.save("part", axes).endswith("part.png")
+
+
 @pytest.mark.parametrize("figure", [3, "text", [1, 2]])
 def test_what_is_no_figure_raises_at_the_call(run: Any, figure: Any) -> None:
     with pytest.raises(ArgumentError, match="figure of matplotlib"):

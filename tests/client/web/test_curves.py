@@ -310,6 +310,8 @@ def told_csv(site: Site) -> str:
     ("further", "words"),
     [
         ({"whole": True}, ["--group=index", "--band=none"]),
+        ({"whole": True, "group": []}, ["--band=ci"]),
+        ({"where": "lr == '1'", "log": True}, ["--run={}", "--group=index", "--band=none"]),
         ({"whole": True, "where": "lr == '1'"}, ["--where=lr == '1'", "--group=index", "--band=none"]),
         (
             {"group": ["lr", "-x"], "band": "iqm", "smooth": 3},
@@ -328,7 +330,7 @@ def test_the_command_of_a_panel(root: Path, further: dict[str, Any], words: list
     line = export.command(site, {"runs": [0], "metric": "--return", **further})
     own = [word.format(index[:26]) for word in words]
     assert shlex.split(line, comments=True) == ["rla", "plot", f"--data-root={root}", *own, "--", "--return"]
-    assert ("lower end" in line) == ("range" in further)
+    assert ("lower end" in line, "logarithmic" in line) == ("range" in further, "log" in further)
 
 
 def test_more_points_than_a_csv_holds_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
