@@ -248,8 +248,7 @@ def bench_table(browser: Browser, base: Path, scale: float) -> None:
                 page,
                 "scrolling to the last row",
                 lambda: page.evaluate(
-                    "() => { Object.assign(window.rla, {groupText: '', where: '', fits: null}); "
-                    "window.rla.update(); "
+                    "async () => { await window.rla.set({group: '', where: ''}); "
                     "const box = document.getElementById('runs-table'); box.scrollTop = box.scrollHeight; }"
                 ),
                 "document.querySelector(`#runs-table [aria-rowindex='${window.rla.rows().length + 1}']`)",

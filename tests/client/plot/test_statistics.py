@@ -158,3 +158,16 @@ def test_bands_hold_their_centre(band: str) -> None:
         assert centre[15] == pytest.approx(statistics.interquartile_mean(values[:, 15]))
     if band == "stderr":
         assert high[15] - centre[15] == pytest.approx(np.nanstd(values[:, 15]) / np.sqrt(6))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+@pytest.mark.parametrize("runs", [1, 2, 7, 500])
+def test_percentiles_are_those_of_numpy_to_the_bit(runs: int) -> None:
+    random = np.random.default_rng(runs)
+    values = random.normal(size=(runs, 300))
+    values[random.random(values.shape) < np.linspace(0, 1, 300)] = np.nan
+    values[:, :20] = random.choice([np.inf, -np.inf, 1.0, 2.0], (runs, 20))
+    wanted = [2.5, 25, 50, 97.5, 100]
+    with np.errstate(invalid="ignore"):  # of infinite values
+        found = statistics._percentiles(values, wanted)
+        np.testing.assert_array_equal(found, np.nanpercentile(values, wanted, axis=0))
