@@ -155,6 +155,8 @@ def look(browser: Browser, server: PageServer, query: str, name: str) -> float |
         )
         first = seen(page, COLOURED, 50)
         whole = seen(page, when(f"{SOME_PANEL} && {PANELS_DRAWN}"))
+        paint = page.evaluate("() => performance.getEntriesByType('paint')[0]?.startTime ?? NaN")
+        line(f"{name}: first paint, as the browser tells it", paint / 1000)
         line(f"{name}: rows of the list", rows)
         line(f"{name}: first curve", first)
         line(f"{name}: all panels in sight", whole)
