@@ -61,7 +61,7 @@ def _with_hint(message: str, options: Sequence[str], path: str) -> str:
     problem, meant, names = message.partition(_MEANT)
     if options:
         problem = problem.partition(" (")[0]
-        names = f" {' or '.join(options)}?"
+        names = f" {' or '.join(one if one.startswith('-') else repr(one) for one in options)}?"
     if meant or options:
-        return f"{problem.strip().rstrip('.')}\nhint: did you mean{names}"
+        return f"{problem.strip().rstrip('.')}\nhint: did you mean{names.replace(', ', ' or ')}"
     return f"{problem}\nhint: {path} --help" if path else problem
