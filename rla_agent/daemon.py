@@ -146,6 +146,7 @@ class Daemon:
             if now >= self._next_sample:
                 self._sample(now)
             self._replication.poll(now)
+            self._alerting.poll(now)
             self._notifier.beat(now)
         self.idled = not (self._signals or self._failed)
         self._shut_down()

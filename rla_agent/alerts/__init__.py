@@ -14,11 +14,12 @@ batch. Nothing here waits for a server or a disk on behalf of ingest, commit, st
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.rules import RuleSet
+from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet
 from rla_agent.alerts.watch import Watch
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.config_reader import ConfigReader
@@ -27,6 +28,8 @@ from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
 __all__ = ["Alerting"]
+
+POLL_WAIT_S = 0.1  # that the main thread waits for files, each LOOK_AGAIN_S
 
 
 class Alerting:
@@ -124,6 +127,15 @@ class Alerting:
             stream.watch_state = None
 
     # -- for the main thread --------------------------------------------------------------------
+
+    def poll(self, now: float) -> None:
+        """While there is no dispatcher to do it: see whether a file that had no rules has some now."""
+        if self._dispatcher is not None:
+            return
+        self._rule_set.look(now, POLL_WAIT_S)
+        if self._rule_set.any_rules:
+            self._since = max(self._since, time.time() - 2 * LOOK_AGAIN_S)  # what ended before is old news
+            self._start_dispatcher()
 
     @property
     def waiting(self) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rla_agent.alerts.alert import rule_id
 from rla_agent.alerts.watch import Watch
-from rla_agent.store.config_reader import Changed, ConfigReader, Reading
+from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
 from rla_client.contract.opening import Opening
 
@@ -80,13 +80,13 @@ class RuleSet:
         """Whether nobody knows yet what a configuration says."""
         return config is not None and self.rule_file(config).unread
 
-    def look(self, now: float) -> None:
-        """Read again what changed; at most each LOOK_AGAIN_S of a steady clock."""
+    def look(self, now: float, wait_s: float = WAIT_S) -> None:
+        """Read again what changed; at most each LOOK_AGAIN_S of a steady clock, waiting `wait_s` at most."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_AGAIN_S
         rule_files = self._all_rule_files()
-        self._reader.look([config for config, _ in rule_files])
+        self._reader.look([config for config, _ in rule_files], wait_s)
         for config, rule_file in rule_files:
             self._take_new(config, rule_file)
 

@@ -155,6 +155,18 @@ def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> No
 
 
 @pytest.mark.slow
+def test_the_first_rules_of_a_file_count_without_a_new_run(agent: Any, scene: Scene) -> None:
+    training, other = (scene.train_with("") for _ in range(2))
+    for one in (training, other):
+        one.say(1.0)
+    scene.wait_until(lambda: sorted(run["state"] for run in agent.status()["runs"]) == ["running"] * 2)
+    scene.configure("- {when: killed, send: chat}")
+    scene.wait_until(lambda: agent.status()["alerts"]["rules"] == 1, what="the rule")
+    training.kill()
+    scene.arrive("killed")
+
+
+@pytest.mark.slow
 def test_a_disk_that_is_low(scene: Scene, places: Places) -> None:
     """Once, although it stays low and the agent is restarted."""
     config = scene.configure(f"- {{when: disk_low, free_bytes: {1 << 60}, send: chat}}")
