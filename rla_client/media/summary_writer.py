@@ -92,14 +92,15 @@ class ScalarRows:
         self._values: dict[str, Any] = {}
         self._step, self._wall_time, self._begun = 0.0, 0.0, 0.0
         self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
-        self._waiting = threading.Event()
-        self._writer_pid = 0  # in which the thread runs that writes rows that wait
+        self._waiting, self._awaited = threading.Event(), False  # that there is a row, and that it was told
+        self._watched = False  # the thread that writes rows that wait runs in this process
         self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
         forks.register(self)
 
     def after_fork_in_child(self) -> None:
         """What waits belongs to the parent."""
         self._values, self._waiting = {}, threading.Event()
+        self._awaited = self._watched = False
 
     def add(
         self,
@@ -119,28 +120,51 @@ class ScalarRows:
             self._values[tag], self._wall_time = value, wall_time
 
     def add_all(
-        self, values: Mapping[str, Any], step: float, wall_time: float, exclude: tuple[str, ...]
+        self,
+        values: dict[str, Any],
+        step: float,
+        wall_time: float,
+        exclude: tuple[str, ...],
+        *,
+        complete: bool = False,
     ) -> None:
-        """Take several values of one step."""
+        """Take several values of one step; nothing more comes to a row that is `complete`."""
         with self._logger.lock:
             held = self._values
-            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
+            if (
+                held
+                and values
+                and (step != self._step or exclude != self._exclude or held.keys() & values.keys())
+            ):
                 self.write()
-            if not self._values:
-                self._exclude = exclude
-                self._begin(step)
-            self._values.update(values)
-            self._wall_time = wall_time
+            if complete and not self._values:
+                if values:
+                    self._follow(step)
+                    self._logger.write_row(values, step, wall_time, exclude)
+                return
+            if values:
+                if not self._values:
+                    self._exclude = exclude
+                    self._begin(step)
+                self._values.update(values)
+                self._wall_time = wall_time
+            if complete:
+                self.write()
 
     def _begin(self, step: float) -> None:
         self._step, self._begun = step, time.monotonic()
-        if self.sets_clock and step > time_step_holder.get_time():
-            time_step_holder.set_time(step)
-        if self._writer_pid != os.getpid():
-            self._writer_pid = os.getpid()
+        self._follow(step)
+        if not self._watched:
+            self._watched = True
             forks.at_exit(self.write)  # a worker's run has no close of its own
             threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
-        self._waiting.set()
+        if not self._awaited:
+            self._awaited = True
+            self._waiting.set()
+
+    def _follow(self, step: float) -> None:
+        if self.sets_clock and step > time_step_holder.get_time():
+            time_step_holder.set_time(step)
 
     def write(self) -> None:
         """Write the row that waits for more, if there is one."""
@@ -156,6 +180,7 @@ class ScalarRows:
             with self._logger.lock:
                 if not self._values:
                     self._waiting.clear()
+                    self._awaited = False
                 elif time.monotonic() - self._begun >= ROW_WAIT_S:
                     self.write()
 
@@ -429,6 +454,8 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
         """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
+        if type(step) is int and 0 <= step < -_INT64_MIN and walltime is None and not self._default_metadata:
+            return step, time.time()
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
         if step is None:

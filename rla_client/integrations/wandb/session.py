@@ -10,7 +10,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,7 +19,7 @@ from rla_client.contract.bounded import check_yaml, parse_json
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
-from rla_client.integrations.wandb.showing import row_value, show, watcher
+from rla_client.integrations.wandb.showing import PLAIN_TYPES, row_value, show, watcher
 from rla_client.manager import exp_manager
 from rla_client.run.current import get_current, warn
 from rla_client.run.run import MODE_VARIABLE, ending
@@ -273,24 +273,22 @@ class Run(Lenient):
         """
         if not isinstance(data, Mapping):
             raise TypeError("wandb.log must be passed a dictionary")
-        if any(not isinstance(key, str) for key in data):
-            raise TypeError("Key values passed to `wandb.log` must be strings.")
+        values: dict[str, Any] = {}  # for the row
+        others: dict[str, Any] = {}
+        _sort(data, "", values, others)
         if self._finished:
             raise UsageError("the run is finished: call wandb.init() again")
         following = max(self.step, int(time_step_holder.get_time())) if self._synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
-        flat = dict(_flat(data, ""))
-        values = {key: plain for key, value in flat.items() if (plain := row_value(value)) is not None}
         self._last.update(values)
         x = self._time_step(values, at)
         self._write(values, x, commit=commit)
-        for key, value in flat.items():
-            if key not in values and value is not None:
-                try:
-                    show(key, value, x)
-                except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
-                    warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
+        for key, value in others.items():
+            try:
+                show(key, value, x)
+            except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
+                warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
         self.step = max(self.step, at) + commit
 
     def _write(self, values: dict[str, Any], x: float, *, commit: bool) -> None:
@@ -303,10 +301,7 @@ class Run(Lenient):
             dict.update(self.summary, values)
         rows = scalar_rows(logger.get_current())
         if rows is not None:
-            if values:
-                rows.add_all(values, x, time.time(), ())
-            if commit:
-                rows.write()
+            rows.add_all(values, x, time.time(), (), complete=commit)
 
     def _time_step(self, values: Mapping[str, Any], at: int) -> float:
         """The step metric's value, where all metrics have the same one and it is known."""
@@ -475,10 +470,21 @@ class Run(Lenient):
             self._end(*ending(error))
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
+def _sort(data: Mapping[str, Any], prefix: str, values: dict[str, Any], others: dict[str, Any]) -> None:
+    """Put what a row takes into `values`, the rest into `others`; the later of two with one name counts."""
+    for key, value in data.items():
+        if not (prefix or isinstance(key, str)):
+            raise TypeError("Key values passed to `wandb.log` must be strings.")
+        name = f"{prefix}{key}" if prefix else key
+        if type(value) in PLAIN_TYPES:
+            values[f"_{name}" if name in RESERVED else name] = value
+        elif isinstance(value, Mapping):
+            _sort(value, f"{name}.", values, others)
         else:
-            yield f"_{name}" if name in RESERVED else name, value
+            name = f"_{name}" if name in RESERVED else name
+            values.pop(name, None)
+            plain = row_value(value)
+            if plain is not None:
+                values[name] = plain
+            elif value is not None:
+                others[name] = value

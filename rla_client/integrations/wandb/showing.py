@@ -23,12 +23,12 @@ from rla_client.stream.values import to_plain
 
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
 MAX_FRAME_FILE = 1 << 20  # larger files are written here, smaller ones by the agent
-_PLAIN_TYPES = frozenset({float, int, bool, str})
+PLAIN_TYPES = frozenset({float, int, bool, str})
 
 
 def row_value(value: Any) -> Any:
     """A value as a row takes it, small arrays as lists; None for what does not go into a row."""
-    if type(value) in _PLAIN_TYPES:
+    if type(value) in PLAIN_TYPES:
         return value
     if isinstance(value, bool | int | float | str | bytes | dt.date | dt.timedelta):
         return to_plain(value)

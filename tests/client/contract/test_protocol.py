@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +83,30 @@ def test_messages() -> None:
             p.decode_message(wrong)
     with pytest.raises(UnknownVersionError):
         p.decode_message(message[:2] + b"\x63" + message[3:])
+
+
+def test_packing_goes_on_after_what_cannot_be_packed_and_beside_other_packing() -> None:
+    class Nested(int):
+        """Packs while it is packed, as a signal handler may."""
+
+    def nested(value: object) -> object:
+        packed.append(p.pack([1, {"a": 2.5}]))
+        return msgpack.ExtType(p.BIG_INT_EXT, str(value).encode())
+
+    packed: list[bytes] = []
+    with pytest.raises(TypeError):
+        p.pack(["begun", object()])
+    assert p.unpack(p.pack({"next": [1, None]})) == {"next": [1, None]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(p, "_packers", [msgpack.Packer(default=nested, strict_types=True)])
+        assert p.unpack(p.pack(["outer", Nested(7), "end"])) == ["outer", 7, "end"]
+    assert [p.unpack(one) for one in packed] == [[1, {"a": 2.5}]]
+
+
+def test_no_large_buffer_is_kept() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(p, "_packers", [])
+        p.pack(b"x" * (p.MAX_KEPT_BUFFER + 1))
+        assert p._packers == []
+        p.pack(b"x")
+        assert len(p._packers) == 1
