@@ -1,6 +1,6 @@
 """`rla web` in a browser: time to the first curve, bands, ten thousand runs, live rows; beside other pages.
 
-    python tests/bench/bench_web.py [--part paint bands table live peers] [--scale 0.1] [--peers VENV]
+    python tests/bench/bench_web.py [--part paint bands table live training peers] [--scale 0.1]
 
 Everything is made in a temp folder and looked at in a headless Chromium. A curve counts as seen when a canvas
 of the page holds coloured pixels, for each page alike; times run from the navigation's start. `cold`: the
@@ -32,6 +32,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import numpy as np
 import psutil
+from stage import Stage
 from support.page_lab import PageServer, chromium, find_chromium
 from support.page_runs import LiveRun, write_many_runs
 from support.ports import free_port
@@ -143,6 +144,7 @@ def when(condition: str) -> str:
 PANELS_DRAWN = (
     "[...document.querySelectorAll('section.panel')].filter((p) => p.panel.seen).every((p) => p.chart)"
 )
+PANEL_OF_RETURN = "document.querySelector('section.panel[data-metric=return]')?.chart"
 SOME_PANEL = "document.querySelector('section.panel')"
 
 
@@ -271,7 +273,7 @@ def bench_live(browser: Browser, base: Path, scale: float) -> None:
     print(f"\n{count} live runs", flush=True)
     with served([base / "data"], base / "web") as server, fresh(browser) as page:
         page.goto(f"{server.url}#/runs", wait_until="commit")
-        panel = "document.querySelector('section.panel[data-metric=return]')?.chart"
+        panel = PANEL_OF_RETURN
         page.wait_for_function(f"() => {panel}?.data.length > {count}", polling="raf")
         delays = []
         for value in range(10):
@@ -309,6 +311,83 @@ def append_all(runs: Sequence[LiveRun], every_s: float, stop: threading.Event) -
     while not stop.wait(every_s):
         for run in runs:
             run.append()
+
+
+# What training pays --------------------------------------------------------------------------------
+
+TRAINING = """
+import sys, time
+import numpy as np
+import rla_client
+rla_client.init("watched")
+end, times, step, clock = time.monotonic() + float(sys.argv[1]), [], 0, time.perf_counter_ns
+while time.monotonic() < end:
+    begun = clock()
+    for number in range(20_000):  # the training: a millisecond of one core
+        step += number & 1
+    worked = clock()
+    rla_client.log({"return": step / 7, "loss": 1 / step, "kl": 0.5}, step=len(times))
+    times.append((time.monotonic(), worked - begun, clock() - worked))
+np.save(sys.argv[2], np.array(times))
+"""
+
+
+def bench_training(browser: Browser, base: Path, scale: float) -> None:
+    """A training with the page open on its live curves, and closed, in turns.
+
+    The training has a core of its own, as on a machine that has one to spare; agent, server and browser
+    share another.
+    """
+    turns, turn_s = 5, max(8.0 * scale, 2.0)
+    cores = sorted(os.sched_getaffinity(0))
+    print("\na training that logs each millisecond, its page open and closed in turns", flush=True)
+    with Stage("LOG_USED: [csv, tensorboard]\nAGENT: {autostart: false}\n") as stage:
+        os.environ.update({name: stage.environment[name] for name in ("RLA_STATE_DIR", "RLA_RUNTIME_DIR")})
+        agent = stage.agent()
+        command = [sys.executable, "-c", TRAINING, str(2 * turns * turn_s + 6), str(base / "times.npy")]
+        environment = stage.environment | {"RLA_DATA_ROOT": str(stage.data)}
+        base.mkdir(parents=True, exist_ok=True)
+        (base / "rla_config.yaml").write_bytes(stage.config.read_bytes())
+        training = subprocess.Popen(command, cwd=base, env=environment)
+        os.sched_setaffinity(training.pid, cores[:1])
+        time.sleep(2)
+        open_s: list[tuple[float, float]] = []
+        with served([stage.data], base / "web") as server:
+            os.environ["RLA_STATE_DIR"] = str(base / "web" / "state")
+            for pid in (
+                agent,
+                server.pid,
+                *(child.pid for child in psutil.Process().children(recursive=True)),
+            ):
+                if pid != training.pid and cores[1:]:
+                    os.sched_setaffinity(pid, cores[1:])
+            for _ in range(turns):
+                with fresh(browser) as page:
+                    page.goto(f"{server.url}#/runs", wait_until="commit")
+                    page.wait_for_function(f"() => {PANEL_OF_RETURN}?.data[0].length > 1", polling="raf")
+                    begun = time.monotonic()
+                    time.sleep(turn_s)
+                    open_s.append((begun, time.monotonic()))
+                time.sleep(turn_s)
+        assert training.wait(60) == 0
+    times = np.load(base / "times.npy")
+    inside = np.zeros(len(times), bool)
+    for begun, ended in open_s:
+        inside |= (times[:, 0] >= begun) & (times[:, 0] <= ended)
+    begun, ended = open_s[0][0], open_s[-1][1] + turn_s
+    among = (times[:, 0] >= begun) & (times[:, 0] <= ended)
+    found = {}
+    for name, which in (("closed", among & ~inside), ("open", inside)):
+        work, logging = times[which, 1] / 1e3, times[which, 2] / 1e3
+        found[name] = float(np.median(work)), float(np.median(logging)), float(np.mean(work + logging))
+        print(
+            f"  page {name:<6}: {which.sum():,} steps, work p50 {found[name][0]:.0f} us, logging p50 "
+            f"{found[name][1]:.1f} us, p99 {np.percentile(logging, 99):.1f} us, mean of both {found[name][2]:.0f} us",
+            flush=True,
+        )
+    print(
+        f"  a step with the page open takes {found['open'][2] / found['closed'][2]:.3f} x as long", flush=True
+    )
 
 
 # The other pages -----------------------------------------------------------------------------------
@@ -482,7 +561,7 @@ def first_curve(browser: Browser, address: str, each: str = "() => 0") -> float 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--part", nargs="*", default=["paint", "bands", "table", "live", "peers"])
+    parser.add_argument("--part", nargs="*", default=["paint", "bands", "table", "live", "training", "peers"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the amount of data")
     parser.add_argument("--peers", type=Path, default=None, help="a venv with trackio and tensorboard")
     chosen = parser.parse_args()
@@ -494,6 +573,7 @@ def main() -> None:
         "bands": bench_bands,
         "table": bench_table,
         "live": bench_live,
+        "training": bench_training,
         "peers": lambda browser, base, scale: bench_peers(browser, base, scale, chosen.peers),
     }
     for name in chosen.part:
