@@ -37,6 +37,7 @@ class RunRegistry:
         if opening.primary:
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
         elif stream.aside:
+            known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
             known = known.after(RunEvent.WRITER_GONE, now, GONE_ON)
         self.records[opening.run] = known
         self._unstored[opening.run] = None

@@ -161,6 +161,7 @@ class Opening(NamedTuple):
         segment: number of the segment that this frame begins.
         rows: of the stream before this segment.
         lost: records of the stream that could not be kept so far.
+        spool: folder that the stream was made in, which tells a copy of it; empty if it has no readable name.
     """
 
     run: str
@@ -195,6 +196,7 @@ class Opening(NamedTuple):
     segment: int = 1
     rows: int = 0
     lost: int = 0
+    spool: str = ""
 
     @property
     def log_folder(self) -> str:
@@ -227,6 +229,14 @@ class Opening(NamedTuple):
         """The frame that begins a segment."""
         content = {**self.to_fields(), "segment": segment, "rows": rows, "lost": lost}
         return encode_frame(FrameKind.OPEN, pack(content))
+
+    def of_spool(self, spool: Path) -> Opening:
+        """The opening of a stream that is made in this folder."""
+        path = os.path.realpath(spool)
+        with suppress(UnicodeEncodeError):
+            path.encode()
+            return self._replace(spool=path)
+        return self
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data, for a frame or JSON; what is not set is left out."""
@@ -279,6 +289,7 @@ class Opening(NamedTuple):
                 segment=whole(raw.get("segment", 1)),
                 rows=whole(raw.get("rows", 0)),
                 lost=whole(raw.get("lost", 0)),
+                spool=_config(raw.get("spool")) or "",
             )
         except _FAULTS as error:
             message = f"opening frame is not what a client writes: {error!r}"

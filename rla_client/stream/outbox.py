@@ -394,7 +394,8 @@ class Outbox:
         return True
 
     def _opening_frames(self, opening: Opening) -> OpeningFrame:
-        return lambda number, rows: opening.frame(number, rows, self.lost)
+        told = opening.of_spool(self._places.spool)
+        return lambda number, rows: told.frame(number, rows, self.lost)
 
     def go_on(self, continues: Callable[[str], Continuation]) -> bool:
         """Go on in a new stream of the run: the new one is there first, then the old one ends.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import pytest
 from rla_agent.model.run_states import RunRecord
 from rla_agent.pipeline.commit import write_run_file
 from rla_agent.pipeline.fencing import newer_than, read_run_file
-from rla_client.contract.paths import Places
+from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAINING = """
 import sys
@@ -91,3 +94,70 @@ def test_it_is_taken_in_beside_and_survives_kills(
     assert {path: path.read_bytes() for path in log.iterdir() if path.is_file()} == before
     (beside,) = log.glob("abandoned-*/progress.csv")
     assert beside.read_text().count("\n") == 51
+
+
+LIVE_TRAINING = """
+import sys, time
+from pathlib import Path
+from rla_client import exp_manager, logger
+data, go_on, end = Path(sys.argv[1]), Path(sys.argv[2]), time.monotonic() + 120
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=data, code_root=data)
+exp_manager.log_files_gen()
+for number in range(100):
+    logger.record_tabular("number", number)
+    logger.dump_tabular()
+    if number == 49:
+        assert logger.flush(60)
+        (data / "half").touch()
+    while number >= 49 and not go_on.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+exp_manager.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["lives", "has ended", "has ended, and agent.db is lost"])
+def test_a_copied_state_leaves_the_files_of_its_runs_alone(
+    when: str,
+    places: Places,
+    tmp_path: Path,
+    new_agent: Callable[..., Any],
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody copies the state folder and starts an agent on the copy, while the run lives or later."""
+    data, go_on, copy = tmp_path / "data", tmp_path / "go-on", tmp_path / "copy"
+    data.mkdir()
+    first, second = new_agent().start(), new_agent()
+    training = subprocess.Popen([sys.executable, "-c", LIVE_TRAINING, str(data), str(go_on)])
+    wait_until((data / "half").exists)
+    subprocess.run(["cp", "-a", str(places.state), str(copy)], check=True)
+
+    def go_to_the_end() -> None:
+        go_on.touch()
+        assert training.wait(60) == 0
+        wait_until(lambda: not list(places.spool.glob("*-*")))
+
+    if when != "lives":
+        go_to_the_end()
+    if when == "has ended, and agent.db is lost":
+        for path in copy.glob("agent.db*"):
+            path.unlink()
+    second.places = Places(copy, Path(tempfile.mkdtemp(prefix="rla-", dir="/tmp")))
+    with monkeypatch.context() as there:
+        there.setenv(STATE_VARIABLE, str(copy))
+        there.setenv(RUNTIME_VARIABLE, str(second.places.runtime))
+        second.start()
+        if when == "lives":
+            wait_until(lambda: list(data.glob("log/table/*/*/*/*/abandoned-*/progress.csv")))
+            second.restart()  # what it decided holds, also where the other stream is gone by then
+            go_to_the_end()
+            second.restart()
+        wait_until(lambda: not list(second.places.spool.glob("*-*")))
+        second.stop()
+    first.stop()
+    shutil.rmtree(second.places.runtime)
+    (log,) = data.glob("log/table/*/*/*/*")
+    with (log / "progress.csv").open(newline="") as file:
+        assert [row["number"] for row in csv.DictReader(file)] == [str(number) for number in range(100)]
+    assert json.loads((log / "run.json").read_text())["state"] == "finished"
