@@ -2,7 +2,7 @@
 
     python tests/bench/bench_hot_path.py [--steps 100000]
 
-The floor is msgpack.packb + os.write + a zmq NOBLOCK send of the same row, in a loop of its own,
+The floor is msgpack (a kept Packer) + os.write + a zmq NOBLOCK send of the same row, in a loop of its own,
 to a receiver that takes everything. Steps of both alternate in blocks within one process, so that
 both see the same machine. Times are microseconds of one step; the ratio is of medians.
 
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def floor_step(folder: Path, values: list[float]) -> Callable[[], None]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(f"ipc://{folder}/floor.sock")
     descriptor = os.open(folder / "floor.bin", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    packb, write, send, noblock, again = msgpack.packb, os.write, socket.send, zmq.NOBLOCK, zmq.Again
+    packb, write, send, noblock, again = msgpack.Packer().pack, os.write, socket.send, zmq.NOBLOCK, zmq.Again
     keys = KEYS
 
     def step() -> None:
@@ -142,7 +143,26 @@ def longest(step: Callable[[], None], count: int, pause_s: float) -> dict[str, f
     }
 
 
-def measure(steps: dict[str, tuple[Callable[[], None], int]], pause_s: float) -> dict[str, list[int]]:
+def training() -> Callable[[], object]:
+    """Some milliseconds of a training, after which no cache holds what a step of ours needs."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    inputs = torch.randn(256, 64)
+
+    def update() -> None:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(inputs).pow(2).mean().backward()
+            optimizer.step()
+
+    return update
+
+
+def measure(
+    steps: dict[str, tuple[Callable[[], None], int]], between: Callable[[], object] | None
+) -> dict[str, list[int]]:
     """Nanoseconds of each step; the kinds alternate in blocks."""
     taken: dict[str, list[int]] = {name: [] for name in steps}
     clock = time.perf_counter_ns
@@ -157,8 +177,8 @@ def measure(steps: dict[str, tuple[Callable[[], None], int]], pause_s: float) ->
                 before = clock()
                 step()
                 times.append(clock() - before)
-                if pause_s:
-                    time.sleep(pause_s)
+                if between is not None:
+                    between()
     return taken
 
 
@@ -193,7 +213,8 @@ def client(chosen: argparse.Namespace) -> None:
         apart = {name: longest(step, count, chosen.pause) for name, (step, count) in steps.items()}
         Path(chosen.result).write_text(json.dumps(apart))
         return
-    found = {name: quantiles(times) for name, times in measure(steps, chosen.pause).items()}
+    between = partial(time.sleep, chosen.pause) if chosen.pause else training() if chosen.training else None
+    found = {name: quantiles(times) for name, times in measure(steps, between).items()}
     Path(chosen.result).write_text(json.dumps(found))
 
 
@@ -234,7 +255,7 @@ def run_case(title: str, chosen: argparse.Namespace, *options: str, agent: str =
     if "--longest" in options:
         show_longest(title, found)
         return
-    show(title, found, limits="--values" not in options and "--sinks" not in options)
+    show(title, found, limits=not {"--values", "--sinks", "--training"} & set(options))
 
 
 def show(title: str, found: dict[str, list[float]], *, limits: bool) -> None:
@@ -279,7 +300,7 @@ def main() -> None:
     parser.add_argument("--sinks", default="csv,tensorboard", help=argparse.SUPPRESS)
     parser.add_argument("--values", default="float", help=argparse.SUPPRESS)
     parser.add_argument("--pause", type=float, default=0.0, help=argparse.SUPPRESS)
-    for name in ("--tensorboardx", "--master-down", "--longest"):
+    for name in ("--tensorboardx", "--master-down", "--longest", "--training"):
         parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.client:
@@ -289,6 +310,7 @@ def main() -> None:
     cases: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
         ("agent up", (), {}),
         ("agent up, 1 ms of work between steps", ("--pause", "0.001"), {"steps": min(chosen.steps, 5000)}),
+        ("agent up, updates of a small network between steps", ("--training",), {"steps": few // 10}),
         ("agent absent", (), {"agent": "absent"}),
         ("agent stopped (SIGSTOP)", (), {"agent": "stopped"}),
         ("agent up, master down", ("--master-down",), {}),
