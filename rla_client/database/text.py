@@ -23,6 +23,7 @@ from rla_client.contract.textformat import indented
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
 MIN_CELL = 6
+WHOLE = 1 << 20  # room for everything
 MAX_WHOLE = 2.0**53  # up to here each whole number is a float of its own
 _Value = TypeVar("_Value")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -95,11 +96,12 @@ def cut(text: str, room: int) -> str:
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None) -> str:
-    """An aligned table; numbers to the right, a note when columns had to go."""
-    room = width() if room is None else room
+    """An aligned table; numbers to the right, a note when columns had to go. A file or pipe gets all of it."""
+    whole = room is None and not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    room = WHOLE if whole else width() if room is None else room
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     texts = [[clean(name), *map(clean, column)] for name, column in zip(names, columns, strict=True)]
-    widths = [min(max(_widths(column)), MAX_CELL) for column in texts]
+    widths = [min(max(_widths(column)), WHOLE if whole else MAX_CELL) for column in texts]
     shown = _fitting(widths, room)
     if shown < len(names) and shown:
         left = room - sum(widths[:shown]) - 2 * shown

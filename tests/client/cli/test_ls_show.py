@@ -25,7 +25,9 @@ MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_ls_in_a_pipe_has_no_colours_and_fits(rla: Rla, root: Path, make_run: MakeRun) -> None:
+def test_ls_in_a_pipe_is_whole_without_colours_and_a_terminal_has_what_fits(
+    rla: Rla, root: Path, make_run: MakeRun
+) -> None:
     for number in range(3):
         make_run(number=number, info=f"&lr=0.1&env=a name that is long&seed={number}&more=1&and_more=2")
     done = rla("ls", "-d", str(root))
@@ -33,8 +35,11 @@ def test_ls_in_a_pipe_has_no_colours_and_fits(rla: Rla, root: Path, make_run: Ma
     lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["run", "state", "step", "took"]
     assert lines[1].split()[:4] == ["2026/11/21/09-30-00-123456", "finished", "9", "1m00s"]
-    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[-2:] == ["more", "and_more"]
+    assert "a name that is long" in lines[1]
     assert "\x1b" not in done.stdout
+    fitting = rla("ls", "-d", str(root), columns=80)
+    assert max(map(len, fitting.stdout.splitlines())) <= 80
     narrow = rla("ls", "-d", str(root), columns=40)
     assert max(map(len, narrow.stdout.splitlines())) <= 40
     assert "2026/11/21/09-30-00-123456" in narrow.stdout
