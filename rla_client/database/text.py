@@ -96,7 +96,7 @@ def cut(text: str, room: int) -> str:
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None) -> str:
-    """An aligned table; numbers to the right, a note when columns had to go. A file or pipe gets all of it."""
+    """An aligned table, numbers to the right; a note where a terminal has no room for all columns."""
     whole = room is None and not sys.stdout.isatty() and "COLUMNS" not in os.environ
     room = WHOLE if whole else width() if room is None else room
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
