@@ -7,6 +7,10 @@ when it was opened). A stream that is older is taken in beside the run, into `ab
 each of its folders: nothing returned is lost, and the files belong to the agent of the newer one.
 
 On one machine this never happens: a later stream waits until the earlier one is taken in.
+
+A spool may also be older than the files: a backup of a home, or of a machine, is restored, and the data root
+lies elsewhere. So run.json says how far each stream was taken in (`taken`). A stream that ends before that
+(here, and by agent.db) would cut the files back to what they were then; it is taken in beside the run, too.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from rla_agent.model.ingest import Position
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import open_folder, read_small
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 
 EPOCH = "epoch"  # field of run.json
+TAKEN = "taken"  # likewise
 GONE_ON = "the run went on elsewhere"
+_OLDER = "its files hold more than this spool, which is an older copy"
 
 _log = logging.getLogger("rla_agent.pipeline.fencing")
 
@@ -42,24 +50,57 @@ def newer_than(content: dict[str, Any], run: str, epoch: int) -> bool:
     return content.get("run_id") == run and isinstance(found, int) and found > epoch
 
 
-def step_aside(stream: Stream) -> bool:
+def further_than(content: dict[str, Any], run: str, reached: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a run.json is of a moment when more of the same run's streams was taken in.
+
+    Args:
+        content: of run.json.
+        run: id.
+        reached: stream → how far it is known here: a segment and an offset in it.
+    """
+    found = content.get(TAKEN)
+    if content.get("run_id") != run or not isinstance(found, dict):
+        return False
+    for stream, position in reached.items():
+        match found.get(stream):
+            case [int() as number, int() as offset] if (number, offset) > position:
+                return True
+    return False
+
+
+def _why_aside(stream: Stream, stored: Position) -> str:
+    """Why a stream must leave its run's files alone; empty when they are its own."""
+    opening = stream.opening
+    folder = open_folder(opening.root, opening.folders["log"])
+    try:
+        content = read_run_file(folder)
+    finally:
+        os.close(folder)
+    if newer_than(content, opening.run, opening.epoch):
+        return GONE_ON
+    known = max(stored, stream.durable, stream.end())
+    return _OLDER if further_than(content, opening.run, {stream.name: known}) else ""
+
+
+def step_aside(stream: Stream, stored: Position) -> bool:
     """Whether a stream's run went on elsewhere; it then gets folders and outputs of its own.
+
+    Args:
+        stream: with all that is there of it.
+        stored: how far agent.db says that it was taken in.
 
     Raises:
         OSError: the item cannot be read, or the folders not be made.
     """
     opening = stream.opening
     if not stream.aside:
-        folder = open_folder(opening.root, opening.folders["log"])
-        try:
-            if not newer_than(read_run_file(folder), opening.run, opening.epoch):
-                return False
-        finally:
-            os.close(folder)
+        why = _why_aside(stream, stored)
+        if not why:
+            return False
         below = f"abandoned-{stream.name[-8:]}"
         folders = {kind: os.path.normpath(f"{path}/{below}") for kind, path in opening.folders.items()}
         stream.step_aside(opening._replace(folders=folders, primary=False))
-        _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, GONE_ON, below)
+        _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, why, below)
     for path in stream.opening.folders.values():
         os.close(open_folder(opening.root, path, create=True))
     return True

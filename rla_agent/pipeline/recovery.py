@@ -68,7 +68,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
         _check_item(stream)
-        aside = step_aside(stream)
+        aside = step_aside(stream, rows[CONTROL].position if CONTROL in rows else stream.durable)
         if live == (True, aside):
             _go_back(stream, rows)
         elif aside:
@@ -193,6 +193,7 @@ def _from_base(stream: Stream) -> None:
     if base is None:
         _begin_new(stream, stream.first_segment)
         return
+    stream.replayed = True
     stream.position = Position(number, 0)
     stream.rows = int(base["control"].get("rows", 0))
     for output in stream.outputs:
