@@ -23,7 +23,7 @@ from typing import Any
 
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import held_folder
+from rla_client.contract.files import held_folder, is_there
 from rla_client.contract.layout import component_problem
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
@@ -49,11 +49,17 @@ class JobContext:
         opening: of the stream that asked.
         blobs: folder of the stream's payloads.
         removed: the item counts as removed, and is not only away with its data root.
+        replayed: agent.db was lost, so jobs that were done are asked for once more.
     """
 
     opening: Opening
     blobs: Path
     removed: bool = False
+    replayed: bool = False
+
+    def done_before(self, blob: str | None) -> bool:
+        """Whether a job was done, or dropped, by an earlier agent: only after that its payload goes."""
+        return self.replayed and blob is not None and not is_there(self.blobs / blob)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,8 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
 def _media(kind: str) -> JobKind:
     def run(fields: dict[str, Any], context: JobContext) -> None:
         job = parse_figure(kind, fields)
+        if context.done_before(job.blob):
+            return
         with _item_folder(context, OTHER_RESULTS) as folder:
             result = run_figure(job, context.blobs, folder, context.opening.python)
         if result.outcome is Outcome.LATER:
@@ -165,6 +167,8 @@ def _media(kind: str) -> JobKind:
 def code(fields: dict[str, Any], context: JobContext) -> None:
     """Unpack a code capture into the item, its contents shared over all runs of the database."""
     job = parse_code(fields)
+    if context.done_before(job.blob):
+        return
     with _item_folder(context, CODE) as folder:
         result = run_code(job, context.blobs, folder, context.opening.root)
     if result.outcome is Outcome.REMOVED:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 RUN_FILE_FORMAT = 1
+MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
 
 
 class RunState(str, Enum):
@@ -102,6 +103,7 @@ class RunRecord:
     ran_before_s: float = 0.0
     damaged: int = 0  # bytes of the spool that held no record
     streams: tuple[str, ...] = ()
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)  # stream → taken in up to here
     parent: dict[str, Any] | None = None
     launch: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +160,13 @@ class RunRecord:
         """One more writer process."""
         return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
 
+    def taken_in(self, stream: str, position: tuple[int, int]) -> RunRecord:
+        """A stream was taken in up to here: a segment and an offset in it."""
+        if self.taken.get(stream) == position:
+            return self
+        others = [one for one in self.taken.items() if one[0] != stream]
+        return replace(self, taken=dict([*others[1 - MAX_TAKEN :], (stream, position)]))
+
     def to_plain(self, now: float) -> dict[str, Any]:
         """Content of run.json."""
         return {
@@ -182,6 +191,7 @@ class RunRecord:
             "lost": self.lost,
             "damaged_bytes": self.damaged,
             "streams": list(self.streams),
+            "taken": {stream: list(position) for stream, position in self.taken.items()},
             "config": self.config,
             "parent": self.parent,
             "launch": self.launch,
@@ -219,6 +229,7 @@ class RunRecord:
             ran_before_s=plain.get("ran_before_s", 0.0),
             damaged=plain.get("damaged_bytes", 0),
             streams=tuple(plain["streams"]),
+            taken={stream: (number, offset) for stream, (number, offset) in plain.get("taken", {}).items()},
             config=plain.get("config"),
             parent=plain["parent"],
             extra={

@@ -22,7 +22,7 @@ from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root, temp_name
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
-from rla_agent.pipeline.fencing import EPOCH, newer_than, read_run_file
+from rla_agent.pipeline.fencing import EPOCH, further_than, newer_than, read_run_file
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
@@ -229,7 +229,8 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
             return True
         return os.path.isdir(record.root) if opening is None else same_root(opening)
     try:
-        if newer_than(read_run_file(folder), record.run, int(record.extra.get(EPOCH, 0))):
+        found, epoch = read_run_file(folder), int(record.extra.get(EPOCH, 0))
+        if newer_than(found, record.run, epoch) or further_than(found, record.run, record.taken):
             return True  # another agent's by now
         write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
     except OSError as error:

@@ -8,9 +8,12 @@ each of its folders: nothing returned is lost, and the files belong to the agent
 
 On one machine this never happens: a later stream waits until the earlier one is taken in.
 
-A copy of a spool (a backup, a state folder that was copied to try something) is such an earlier stream, too:
-where the stream that it was copied from is still there, or its run has ended, the copy is taken in beside
-the run. A mark in the copy's folder keeps that, whatever becomes of the other.
+A spool may also be older than the files: a backup of a home, or of a machine, is restored, and the data root
+lies elsewhere. So run.json says how far each stream was taken in (`taken`). A stream that ends before that
+(here, and by agent.db) would cut the files back to what they were then; it is taken in beside the run, too.
+
+So is a copy whose original is in use: it has a writer, or an agent (a state folder was copied to try
+something). A mark in the copy's folder keeps that, whatever becomes of the original.
 """
 
 from __future__ import annotations
@@ -18,19 +21,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rla_agent.model.ingest import Position
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import FOLDER_FLAGS, is_there, open_folder, read_small, write_atomic
 from rla_client.contract.locks import holder_pid
-from rla_client.contract.run_file import LIVE_STATES, MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 from rla_client.contract.segments import writer_alive
 
 EPOCH = "epoch"  # field of run.json
+TAKEN = "taken"  # likewise
 GONE_ON = "the run went on elsewhere"
-COPY = "this is a copy of the stream in {}"
+_OLDER = "its files hold more than this spool, which is an older copy"
+_COPY = "its stream here is a copy of one that is in use"
 COPY_NAME = "copy"  # the mark in a stream's folder
 
 _log = logging.getLogger("rla_agent.pipeline.fencing")
@@ -51,40 +58,67 @@ def newer_than(content: dict[str, Any], run: str, epoch: int) -> bool:
     return content.get("run_id") == run and isinstance(found, int) and found > epoch
 
 
-def step_aside(stream: Stream, *, lived: bool) -> bool:
+def further_than(content: dict[str, Any], run: str, reached: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a run.json is of a moment when more of the same run's streams was taken in.
+
+    Args:
+        content: of run.json.
+        run: id.
+        reached: stream → how far it is known here: a segment and an offset in it.
+    """
+    found = content.get(TAKEN)
+    if content.get("run_id") != run or not isinstance(found, dict):
+        return False
+    for stream, position in reached.items():
+        match found.get(stream):
+            case [int() as number, int() as offset] if (number, offset) > position:
+                return True
+    return False
+
+
+def _why_aside(stream: Stream, stored: Position) -> str:
+    """Why a stream must leave its run's files alone; empty when they are its own."""
+    opening = stream.opening
+    folder = open_folder(opening.root, opening.folders["log"])
+    try:
+        content = read_run_file(folder)
+    finally:
+        os.close(folder)
+    if newer_than(content, opening.run, opening.epoch):
+        return GONE_ON
+    known = max(stored, stream.durable, stream.end())
+    if further_than(content, opening.run, {stream.name: known}):
+        return _OLDER
+    return _COPY if _is_copy(stream) else ""
+
+
+def step_aside(stream: Stream, stored: Position) -> bool:
     """Whether a stream's run went on elsewhere; it then gets folders and outputs of its own.
 
     Args:
-        stream: that is taken up.
-        lived: agent.db knows of no end of its run.
+        stream: with all that is there of it.
+        stored: how far agent.db says that it was taken in.
 
     Raises:
         OSError: the item cannot be read, or the folders not be made.
     """
     opening = stream.opening
     if not stream.aside:
-        folder = open_folder(opening.root, opening.folders["log"])
-        try:
-            content = read_run_file(folder)
-        finally:
-            os.close(folder)
-        why, epoch = GONE_ON, opening.epoch
-        if not newer_than(content, opening.run, epoch):
-            ended = content.get("run_id") == opening.run and content.get("state") not in LIVE_STATES
-            if not _is_copy(stream, ended=lived and ended):
-                return False
-            why, epoch = COPY.format(opening.spool), epoch - 1
+        why = _why_aside(stream, stored)
+        if not why:
+            return False
         below = f"abandoned-{stream.name[-8:]}"
         folders = {kind: os.path.normpath(f"{path}/{below}") for kind, path in opening.folders.items()}
-        stream.step_aside(opening._replace(folders=folders, primary=False, epoch=epoch))
+        # one less than its own: whatever it says of the run, it is not the last word
+        stream.step_aside(opening._replace(folders=folders, primary=False, epoch=opening.epoch - 1))
         _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, why, below)
     for path in stream.opening.folders.values():
         os.close(open_folder(opening.root, path, create=True))
     return True
 
 
-def _is_copy(stream: Stream, *, ended: bool) -> bool:
-    """Whether a stream's folder was copied from one that is in use, or whose run has `ended` since.
+def _is_copy(stream: Stream) -> bool:
+    """Whether a stream's folder was copied from one that is in use.
 
     Raises:
         OSError: that cannot be found out, or not be marked.
@@ -96,12 +130,9 @@ def _is_copy(stream: Stream, *, ended: bool) -> bool:
         return False
     original = Path(stream.opening.spool, stream.name)
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        if os.path.samefile(original, stream.folder):
-            return False
-        ended = ended or _in_use(original)
-    if ended and os.path.realpath(stream.folder) != str(original):
-        write_atomic(mark, b"", mode=0o600)
-        return True
+        if not os.path.samefile(original, stream.folder) and _in_use(original):
+            write_atomic(mark, b"", mode=0o600)
+            return True
     return False
 
 

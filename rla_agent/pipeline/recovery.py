@@ -5,7 +5,7 @@ One path for a new stream, a restart and a lost agent.db:
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
   sizes in the newest, and replay the segments from there on; without base files agent.db counts;
-* the run went on elsewhere, or the stream is a copy: files of its own beside it (fencing.py);
+* the run went on elsewhere, or the spool is a copy: files of its own beside it (fencing.py);
 * the data root was away under a live stream: what is not durable in the outputs is replayed, all else stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.
@@ -33,7 +33,6 @@ from typing import Any
 
 from rla_agent.model.ingest import Close, Position
 from rla_agent.model.output_states import OutputEvent
-from rla_agent.model.run_states import RunRecord
 from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there, sweep_temp_files
 from rla_agent.outputs.open_files import OpenFiles
@@ -69,8 +68,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
         _check_item(stream)
-        saved = database.run(stream.opening.run)
-        aside = step_aside(stream, lived=not saved or RunRecord.from_plain(saved).live)
+        aside = step_aside(stream, rows[CONTROL].position if CONTROL in rows else stream.durable)
         if live == (True, aside):
             _go_back(stream, rows)
         elif aside:
@@ -195,6 +193,7 @@ def _from_base(stream: Stream) -> None:
     if base is None:
         _begin_new(stream, stream.first_segment)
         return
+    stream.replayed = True
     stream.position = Position(number, 0)
     stream.rows = int(base["control"].get("rows", 0))
     for output in stream.outputs:

@@ -67,7 +67,7 @@ def job_context(stream: Stream | None) -> JobContext | None:
     if stream.outputs and root_is_away(stream.opening):
         stream.handle(StreamEvent.MISSED)
         return None
-    return JobContext(stream.opening, stream.folder / BLOBS_NAME, stream.removed)
+    return JobContext(stream.opening, stream.folder / BLOBS_NAME, stream.removed, stream.replayed)
 
 
 def _deleted(stream: Stream, files: OpenFiles) -> bool:

@@ -141,6 +141,7 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
     """
     if stream.new_files or stream.root_away or stream.broken:
         return record
+    record = record.taken_in(stream.name, (stream.position.number, stream.position.offset))
     if stream.new_rows and stream.last is not None:
         if stream.opening.primary:
             record = record.rows_seen(stream.new_rows, stream.last.step, stream.last.timestamp)

@@ -58,6 +58,7 @@ class Stream:
         state: see `stream_states`; changed by `handle` alone.
         parked: why nothing is taken in, empty when it is.
         aside: the run went on elsewhere, so this is kept beside it.
+        replayed: agent.db does not know the stream, but it was taken in before.
         writer_gone: the lock is free: no bytes will follow those that are there.
         closed: the writer's last word, if it said one.
     """
@@ -85,6 +86,7 @@ class Stream:
         self.state = StreamState.TAKING_IN
         self.parked = ""
         self.aside = False  # the run went on elsewhere: see fencing.py
+        self.replayed = False
         self.writer_gone = False
         self.closed: Close | None = None
         self.away_since: float | None = None  # its folder is gone from the spool; monotonic
@@ -169,7 +171,7 @@ class Stream:
         """The run went on elsewhere: from now on the stream has outputs of its own, beside the run's."""
         self.opening = opening
         self.outputs = make_outputs(opening, self.name)
-        self.aside = True
+        self.aside = self.replayed = True
 
     def validate(self) -> None:
         """Check what always holds between two events.

@@ -97,7 +97,7 @@ class AgentLock:
     def keep(self, path: Path) -> None:
         """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
         with suppress(FileNotFoundError):
-            self._kept[path] = _identity(os.stat(path, follow_symlinks=False))
+            self._kept[path] = _identity(os.stat(path))
 
     def lost(self) -> str:
         """Why this process must write nothing any more; empty while its paths lead to what it holds."""

@@ -12,7 +12,7 @@ from rla_client.contract.layout import LOG
 
 RUN_FILE = "run.json"
 MAX_RUN_FILE_BYTES = 1 << 20
-LIVE_STATES = frozenset({"running", "stalled"})
+LIVE_STATES = ("running", "stalled")  # no set: what a file has for a state may be a list
 CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end the program itself told
 
 

@@ -337,12 +337,18 @@ class Catalogue:
 def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
     """A run as the catalogue keeps it, in the order of `COLUMNS`, read from its files."""
     record = read_record(root, table, index, kinds)
-    return (
+    row = (
         table, index, " ".join(kinds), record.opened, record.host, record.state, record.updated,
         record.time_step, record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags),
         record.note, to_json(record.problems), record.parent, record.tracked_json, record.told_json,
         record.likely, record.likely_text,
     )  # fmt: skip
+    return tuple(_storable(value) if isinstance(value, str) else value for value in row)
+
+
+def _storable(text: str) -> str:
+    """A text as SQLite takes it: JSON may hold half a character of UTF-16."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class Signatures:

@@ -232,7 +232,7 @@ def _csv_faults(
             text = f"{short} row(s) with too few cells, {long} with too many"
             yield Fault("short-rows", where, text, *run, repairable=not long)
     step, noted = tail.last.get(TIME_STEP), about.get("time_step")
-    finished = about.get("state") not in {None, *LIVE_STATES}
+    finished = about.get("state") not in (None, *LIVE_STATES)
     if finished and isinstance(step, int | float) and isinstance(noted, int | float) and step != noted:
         text = f"run.json says time-step {noted}, the table {step}"
         yield Fault(

@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from rla_agent.store.sqlite import database_files
 from rla_client.contract.paths import Places
 
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
+from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from rla_client import ImgRecorder, MatplotlibRecorder, VideoRecorder, exp_manager, time_step_holder
@@ -38,7 +41,12 @@ with VideoRecorder("one_by_one.gif") as video:
 print(exp_manager.results_dir, flush=True)
 if end == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
-if end == "flush":
+if end in ("flush", "lose"):
+    assert exp_manager.flush(150)
+if end == "lose":
+    Path(root, "flushed").touch()
+    while Path(root, "flushed").exists():
+        time.sleep(0.01)
     assert exp_manager.flush(150)
 """
 EXPECTED = {
@@ -127,6 +135,28 @@ def test_an_agent_killed_in_between_and_started_again_finishes_all(
         if path.name.startswith("."):
             path.unlink(missing_ok=True)  # a temp file of a killed agent
     check_all(results)
+
+
+@pytest.mark.slow
+def test_what_was_made_before_agent_db_was_lost_did_not_fail(
+    train: Callable[[str], Path],
+    new_agent: Callable[..., Any],
+    wait_until: Callable[..., Any],
+    places: Places,
+) -> None:
+    """The next agent meets the jobs again, whose payloads are gone: they were done."""
+    agent = new_agent().start()
+    flushed = places.state.parent / "data" / "flushed"
+    with ThreadPoolExecutor(1) as pool:
+        trained = pool.submit(train, "lose")
+        wait_until(lambda: flushed.exists() or trained.done(), 60)
+        agent.kill()
+        for path in database_files(places.database):
+            path.unlink(missing_ok=True)
+        agent.start()
+        flushed.unlink()
+        check_all(trained.result())
+    assert "dropped" not in (places.state / "agent.log").read_text()
 
 
 @pytest.mark.slow

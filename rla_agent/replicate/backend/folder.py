@@ -1,7 +1,8 @@
 """The folder target: a master that is mounted here (NFS), or a disk; tests use it too.
 
 The same rules as over SFTP. Temp files are fsynced before their rename. A root that is not there is
-`NoRootError`, never created: an unmounted NFS share must not be filled underneath its mount point.
+`NoRootError`, never created, and one that becomes another folder breaks the session: an unmounted NFS share
+must not be filled underneath its mount point.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rla_agent.replicate.backend.target import (
     DeniedError,
     FullError,
     Kind,
+    LinkError,
     MissingError,
     NoRootError,
     OneByOne,
@@ -51,6 +53,7 @@ class FolderSession(OneByOne):
             raise NoRootError(
                 "look at", b"", f"{root} is not a folder", "mount it, or correct remote_data_root"
             )
+        self._found = os.stat(self._root)
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
@@ -226,6 +229,11 @@ class FolderSession(OneByOne):
         """See `Session`."""
 
     def _full(self, path: bytes) -> bytes:
+        try:
+            if not os.path.samestat(os.stat(self._root), self._found):
+                raise LinkError("look at", b"", "it is another folder by now: mounted, or unmounted")
+        except OSError as error:
+            raise LinkError("look at", b"", error.strerror or str(error)) from error
         return os.path.join(self._root, check_remote(path)) if path else self._root
 
 

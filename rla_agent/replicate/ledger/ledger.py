@@ -346,6 +346,10 @@ class Ledger:
         with self._change() as connection:
             connection.execute("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", (db, path))
 
+    def made_any(self, db: int) -> bool:
+        """Whether an item folder was made on the master."""
+        return self._db.execute("SELECT 1 FROM items WHERE db = ? LIMIT 1", (db,)).fetchone() is not None
+
     def park_item(self, db: int, item: bytes, reason: str, fix: str) -> None:
         """Park everything of an item folder that waits."""
         with self._change() as connection:

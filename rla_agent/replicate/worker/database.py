@@ -97,7 +97,16 @@ class Database(Looking):
         self._going.update((drop.key, drop) for drop in drops)
         removed = tuple(temp.temp for temp in remove)
         sent = tuple(job for job, _ in jobs)
-        batch = Batch(self.number, self.descriptor, sent, removed, status, modes, tuple(drops))
+        batch = Batch(
+            self.number,
+            self.descriptor,
+            sent,
+            removed,
+            status,
+            modes,
+            tuple(drops),
+            used=self.ledger.made_any(self.number),
+        )
         self.link.give(number, batch)
 
     def _jobs(self, due: list[Due], now: float) -> list[tuple[Job, Local]]:

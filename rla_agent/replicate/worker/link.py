@@ -50,6 +50,7 @@ log = logging.getLogger("rla_agent.replicate")
 IDLE_CLOSE_S: Final = 60.0
 JOIN_S: Final = 5.0
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
+_UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 OpenSession: TypeAlias = "Callable[[], Session]"
 
 
@@ -58,7 +59,7 @@ class Batch:
     """Jobs of one database.
 
     `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
-    file; `modes`: of folders; `drops`: files to delete.
+    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database.
     """
 
     db: int
@@ -68,6 +69,7 @@ class Batch:
     fleet: bytes = b""
     modes: tuple[FolderMode, ...] = ()
     drops: tuple[Drop, ...] = ()
+    used: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class Link:
         dropped: list[Drop] = []
         before = 0
         try:
-            session = self._session(number)
+            session = self._session(number, used=batch.used)
             before = session.written_bytes
             removed = tuple(temp for temp in batch.remove if _remove(session, temp))
             dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
@@ -210,9 +212,11 @@ class Link:
             self._drop(number)
         return Outcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
 
-    def _session(self, number: int) -> Session:
+    def _session(self, number: int, *, used: bool) -> Session:
         if number not in self._sessions:
-            self._sessions[number] = self.open_session()
+            session = self._sessions[number] = self.open_session()
+            if used and not session.listing(b""):
+                raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)
         return self._sessions[number]
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:

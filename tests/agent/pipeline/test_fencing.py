@@ -17,7 +17,8 @@ import pytest
 
 from rla_agent.model.run_states import RunRecord
 from rla_agent.pipeline.commit import write_run_file
-from rla_agent.pipeline.fencing import newer_than, read_run_file
+from rla_agent.pipeline.fencing import further_than, newer_than, read_run_file
+from rla_agent.store.sqlite import database_files
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAINING = """
@@ -28,6 +29,9 @@ exp_manager.log_files_gen()
 for number in range(50):
     logger.record_tabular("number", number)
     logger.dump_tabular()
+    if number == int(sys.argv[2]):
+        print(flush=True)
+        input()
 """
 
 
@@ -44,6 +48,25 @@ for number in range(50):
 )
 def test_which_run_file_is_that_of_a_later_stream(content: dict[str, Any], newer: bool) -> None:
     assert newer_than(content, "r", 5) is newer
+
+
+@pytest.mark.parametrize(
+    ("taken", "further"),
+    [
+        ({"s": [2, 9]}, True),
+        ({"s": [3, 0]}, True),
+        ({"s": [2, 8]}, False),
+        ({"s": [1, 99]}, False),
+        ({"other": [9, 9]}, False),
+        ({"s": ["9", 9]}, False),
+        ({"s": 9}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_which_run_file_is_of_more_than_a_spool_holds(taken: Any, further: bool) -> None:
+    assert further_than({"run_id": "r", "taken": taken}, "r", {"s": (2, 8)}) is further
+    assert not further_than({"run_id": "q", "taken": taken}, "r", {"s": (2, 8)})
 
 
 def test_a_run_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -79,7 +102,9 @@ def test_it_is_taken_in_beside_and_survives_kills(
     """The files of the later stream stay byte for byte, also when the agent is killed in between."""
     places.stopped_marker.touch()
     (tmp_path / "data").mkdir()
-    subprocess.run([sys.executable, "-c", TRAINING, str(tmp_path / "data")], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", TRAINING, str(tmp_path / "data"), "-1"], check=True, capture_output=True
+    )
     (log,) = tmp_path.glob("data/log/table/*/*/*/*")
     (stream,) = places.spool.iterdir()
     opening = (stream / "000001.seg").read_bytes()
@@ -94,6 +119,41 @@ def test_it_is_taken_in_beside_and_survives_kills(
     assert {path: path.read_bytes() for path in log.iterdir() if path.is_file()} == before
     (beside,) = log.glob("abandoned-*/progress.csv")
     assert beside.read_text().count("\n") == 51
+
+
+@pytest.mark.parametrize("database", ["kept", "gone"])
+def test_a_spool_that_a_backup_brought_back(
+    places: Places,
+    tmp_path: Path,
+    new_agent: Callable[..., Any],
+    wait_until: Callable[..., Any],
+    database: str,
+) -> None:
+    """It ends before what was taken in of it since: the files of the run stay as they are."""
+    places.stopped_marker.touch()
+    (tmp_path / "data").mkdir()
+    command = [sys.executable, "-c", TRAINING, str(tmp_path / "data"), "20"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+        assert training.stdin is not None
+        assert training.stdout is not None
+        training.stdout.readline()
+        shutil.copytree(places.spool, tmp_path / "backup")
+        training.communicate(b"\n")
+    agent = new_agent().start()
+    wait_until(lambda: not list(places.spool.glob("*-*")))
+    agent.stop()
+    (log,) = tmp_path.glob("data/log/table/*/*/*/*")
+    before = {path: path.read_bytes() for path in log.iterdir() if path.is_file()}
+    assert before[log / "progress.csv"].count(b"\n") == 51
+    shutil.copytree(tmp_path / "backup", places.spool, dirs_exist_ok=True)
+    if database == "gone":
+        for path in database_files(places.database):
+            path.unlink(missing_ok=True)
+    agent = new_agent().start()
+    wait_until(lambda: not list(places.spool.glob("*-*")))
+    agent.stop()
+    assert {path: path.read_bytes() for path in log.iterdir() if path.is_file()} == before
+    assert json.loads((log / "run.json").read_text())["state"] == "finished"
 
 
 LIVE_TRAINING = """

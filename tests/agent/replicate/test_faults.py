@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 from support.faulty_link import Proxy, cut_the_link
 from support.replication_lab import (
+    ITEM,
     Node,
     Sshd,
     finished_item,
@@ -173,3 +175,32 @@ def test_a_slow_link(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     (log / "progress.csv").write_text("a\n" + "1\n" * 20_000)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
+
+
+@pytest.mark.parametrize("target", ["folder", pytest.param("sftp", marks=pytest.mark.slow)])
+def test_a_master_whose_disk_is_not_mounted_gets_nothing(
+    target: str, tmp_path: Path, request: pytest.FixtureRequest, make_node: MakeNode
+) -> None:
+    """Its mount point is an empty folder: what went there would count as sent, and be hidden later."""
+    if target == "folder":
+        root = tmp_path / "mounted"
+        root.mkdir()
+        node = make_node({"file_transfer_protocol": "folder", "remote_data_root": str(root)})
+    else:
+        master: Sshd = request.getfixturevalue("master")
+        root, node = master.root, make_node(master.remote())
+    node.run()
+    node.start()
+    wait_until(lambda: same_trees(node, root), 30)
+    if target == "sftp":
+        node.stop()  # a session that is open goes on
+    root.rename(tmp_path / "away")
+    root.mkdir()
+    node.run(ITEM.replace("000001", "000002"))
+    if target == "sftp":
+        node.start()
+    wait_until(lambda: "it is empty" in str(replication_status(node.state)["targets"]), 30)
+    assert not list(root.iterdir())
+    root.rmdir()
+    (tmp_path / "away").rename(root)
+    wait_until(lambda: same_trees(node, root), 60)

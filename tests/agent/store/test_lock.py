@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,18 @@ def test_a_lock_file_of_nonsense_is_no_reason_to_fail(places: Places) -> None:
     assert read_holder(places) == {}
     assert "unknown process" in describe_holder(places)
     AgentLock(places).release()
+
+
+def test_a_file_that_is_reached_through_a_link_may_be_kept(places: Places, tmp_path: Path) -> None:
+    """agent.db on another disk: the link leads to the same file, until it leads elsewhere."""
+    places.create()
+    (tmp_path / "agent.db").touch()
+    (tmp_path / "other.db").touch()
+    places.database.symlink_to(tmp_path / "agent.db")
+    lock = AgentLock(places)
+    lock.keep(places.database)
+    assert lock.lost() == ""
+    places.database.unlink()
+    places.database.symlink_to(tmp_path / "other.db")
+    assert "is another one now" in lock.lost()
+    lock.release()

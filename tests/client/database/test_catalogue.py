@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ import pytest
 
 from rla_client.database import open as open_database
 from rla_client.database.catalogue import RACY_NS, Catalogue, Signatures, state_folder
+from rla_client.database.fsck import find_faults
 
 
 @pytest.fixture
@@ -130,6 +132,17 @@ def test_broken_files_are_problems_of_their_run_only(root: Path, make_run: Calla
     assert good.problems == ()
     assert len(bad.problems) == 2
     assert all(index in problem for problem in bad.problems)
+
+
+def test_a_state_or_a_host_that_is_no_text(root: Path, make_run: Callable[..., str]) -> None:
+    for number, state in enumerate(([["running"]], {"a": 1}, 1, "\ud800", None)):
+        index = make_run(number=number)
+        content = {"format": 1, "state": state, "host": "\udfff", "reason": "\ud800"}
+        (root / "log" / "task" / index / "run.json").write_text(json.dumps(content))
+    records = open_database(root).records()
+    assert [record.state for record in records] == [None, None, None, "?", None]
+    assert {record.host for record in records} == {"?"}
+    assert "stale-state" not in {fault.kind for fault in find_faults(root, time.time())}
 
 
 def test_a_catalogue_that_cannot_be_written_is_kept_in_memory(
