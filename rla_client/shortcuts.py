@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
+    from rla_client.run.run import Run
 
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
 
@@ -193,6 +195,24 @@ def starts_agent() -> bool:
 
 
 _own_config: Config | None = None  # what `ensure_run` configured last
+_left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
+
+
+def leave_run(run: Run | None, state: str = "finished") -> None:
+    """Say that what opened a run is done. The run stays open for what follows, until `renew_run`.
+
+    Args:
+        run: what was open after `ensure_run` gave True; None: nothing is left.
+        state: in which the run ends.
+    """
+    if run is not None:
+        _left[run] = state
+
+
+def renew_run() -> None:
+    """End the open run if what opened it is done: what comes now has a run of its own."""
+    if exp_manager.run is not None and exp_manager.run in _left:
+        exp_manager.close(_left[exp_manager.run])
 
 
 def script_name() -> str:

@@ -14,9 +14,10 @@ import dowel
 import numpy as np
 
 from rla_client import logger
+from rla_client.manager import exp_manager
 from rla_client.run.recording import INFO
 from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import ensure_run, write_row
+from rla_client.shortcuts import ensure_run, leave_run, renew_run, write_row
 
 __all__ = ["RLAOutput"]
 
@@ -30,7 +31,8 @@ class RLAOutput(dowel.LogOutput):
     """
 
     def __init__(self, task_table_name: str = "dowel", parameters: Mapping[str, Any] | None = None) -> None:
-        ensure_run(task_table_name, parameters or {})
+        renew_run()
+        self._run = exp_manager.run if ensure_run(task_table_name, parameters or {}) else None
         self._row: dict[str, Any] = {}
         self._histograms: dict[str, Any] = {}
         self._next = 0
@@ -68,6 +70,7 @@ class RLAOutput(dowel.LogOutput):
         self._row, self._histograms = {}, {}
 
     def close(self) -> None:
-        """Write what waits. The run continues."""
+        """Write what waits. The run ends with the process, or where a later output begins one."""
         if hasattr(self, "_row"):  # dowel closes what could not be made, too
             self.dump()
+            leave_run(self._run)

@@ -15,13 +15,16 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.shortcuts import ensure_run, to_parameters, write_row
+from rla_client.run.run import Run
+from rla_client.shortcuts import ensure_run, leave_run, renew_run, to_parameters, write_row
 
 __all__ = ["RLALogger"]
 
 
 class RLALogger(Logger):
-    """Writes on rank 0 alone; the run begins with the Trainer's work and ends with the process.
+    """Writes on rank 0 alone; the run begins with the Trainer's work.
+
+    It ends with the process, or where a later logger begins one after this one's Trainer is done.
 
     Args:
         task_table_name: table of a run that is opened here.
@@ -38,11 +41,14 @@ class RLALogger(Logger):
         super().__init__()
         self._table, self._config, self._track = task_table_name, to_parameters(config), track
         self._opened, self._next = False, 0
+        self._run: Run | None = None  # that was opened here
 
     @rank_zero_only
     def _open(self) -> None:
         if not self._opened:
-            ensure_run(self._table, self._config, self._track)
+            renew_run()
+            if ensure_run(self._table, self._config, self._track):
+                self._run = exp_manager.run
             self._opened = True
 
     @property
@@ -73,3 +79,8 @@ class RLALogger(Logger):
         at = self._next if step is None else step
         self._next = at + 1
         write_row(metrics, at)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """A Trainer is done."""
+        leave_run(self._run, "failed" if status == "failed" else "finished")

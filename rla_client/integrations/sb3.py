@@ -20,8 +20,6 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
@@ -40,6 +38,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.utils import configure_logger
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+    from rla_client.checkpoint.pickling import capture
     from rla_client.media.recorders import VideoRecorder
     from rla_client.run.tensorboard import tbx_writer
 
@@ -115,7 +114,7 @@ def _show(current: Any, key: str, value: Any, step: int) -> None:
     elif isinstance(value, Image):
         writer.add_image(key, value.image, step, dataformats=value.dataformats)
     elif isinstance(value, HParam):
-        writer.add_hparams(value.hparam_dict, value.metric_dict, global_step=step)
+        writer.name_hparams(value.hparam_dict, value.metric_dict, step)
     elif isinstance(value, (np.ndarray, torch.Tensor)):
         writer.add_histogram(key, value, step)
 
@@ -406,11 +405,11 @@ def _environment_state(layer: VecEnv) -> dict[str, Any] | None:
 
 
 def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that can be pickled."""
+    """Those that a checkpoint takes: no lambdas, no classes made within functions, no open files."""
     found = {}
     for name, value in values.items():
         try:
-            cloudpickle.dumps(value)
+            capture(value)
         except Exception as error:  # noqa: BLE001 - environments and subclasses hold whatever: windows, sockets
             _LOG.debug("%s is not part of the checkpoint: %s", name, error)
         else:

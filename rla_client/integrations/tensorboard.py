@@ -90,6 +90,8 @@ class SummaryWriter(AgentSummaryWriter):
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
+        if folder:  # scripts write files of their own there; where it cannot be made, no run begins
+            os.makedirs(folder, exist_ok=True)
         current, prefix = _join(folder, comment, parameters)
         super().__init__(**writer_arguments(current), prefix=prefix)
         if _own is not None:
@@ -98,7 +100,7 @@ class SummaryWriter(AgentSummaryWriter):
             if self._rows is not None:
                 self._rows.sets_clock = True
         self.log_dir = folder or self.logdir  # of the run's event files
-        os.makedirs(self.log_dir, exist_ok=True)  # scripts write files of their own there
+        os.makedirs(self.log_dir, exist_ok=True)
 
     def get_logdir(self) -> str:
         """The folder that the writer was given; without one, that of the run's event files."""

@@ -16,7 +16,7 @@ from rla_client import logger
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import VideoRecorder
 from rla_client.run.tensorboard import scalar_rows, tbx_writer
-from rla_client.shortcuts import ensure_run, to_parameters
+from rla_client.shortcuts import ensure_run, leave_run, renew_run, to_parameters
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
 
@@ -37,20 +37,22 @@ class RLALogger(Logger):
         self, exp_name: str, log_dir: str | None = None, *, config: Any = None, track: Sequence[str] = ()
     ) -> None:
         del log_dir
-        ensure_run(exp_name, to_parameters(config), track)
+        renew_run()
+        self._run = exp_manager.run if ensure_run(exp_name, to_parameters(config), track) else None
         super().__init__(exp_name, str(exp_manager.log_dir or ""))
 
     def _create_experiment(self) -> ExpManager:
         return exp_manager
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Write the last row. The run continues until the process ends."""
-        del timeout
-        logger.get_current().write_scalars()
+        """Write the last row. The run ends with the process, or where a later logger begins one."""
+        self.flush(timeout)
+        leave_run(self._run)
 
     def flush(self, timeout: float | None = None) -> None:
         """Write the row that waits for more."""
-        self.shutdown(timeout)
+        del timeout
+        logger.get_current().write_scalars()
 
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Add a value to the row of a step; without one, of the clock's."""

@@ -16,7 +16,8 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.manager import exp_manager
-from rla_client.shortcuts import ensure_run, write_row
+from rla_client.run.run import Run
+from rla_client.shortcuts import ensure_run, leave_run, renew_run, write_row
 
 __all__ = ["RLACallback"]
 CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
@@ -34,13 +35,16 @@ class RLACallback(TrainerCallback):
     """
 
     def __init__(self, task_table_name: str | None = None, track: Sequence[str] = ()) -> None:
-        self._table, self._track, self._owns = task_table_name, track, False
+        self._table, self._track = task_table_name, track
+        self._run: Run | None = None  # that was opened here
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open a run unless one is open."""
+        """Open a run unless one is open; that of a `train` before has ended, unless this one resumes."""
         del control
         if not state.is_world_process_zero:
             return
+        if not state.global_step:
+            renew_run()
         parameters = args.to_sanitized_dict()
         config = getattr(kwargs.get("model"), "config", None)
         if config is not None:
@@ -48,7 +52,8 @@ class RLACallback(TrainerCallback):
         if state.trial_params is not None:
             parameters["trial"] = dict(state.trial_params)
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
-        self._owns = ensure_run(table, parameters, self._track) or self._owns
+        if ensure_run(table, parameters, self._track):
+            self._run = exp_manager.run
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write a row."""
@@ -65,4 +70,6 @@ class RLACallback(TrainerCallback):
             exp_manager.save_archive()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Nothing: `evaluate` may follow. The run ends with the process, or where the next `train` begins."""
+        """`evaluate` may follow: the run ends with the process, or where the next `train` begins."""
+        del args, state, control, kwargs
+        leave_run(self._run)

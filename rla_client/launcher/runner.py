@@ -92,6 +92,13 @@ class LocalRunner:
         self.step_itr = 0
         self.step_episode: Any = None
 
+    def __enter__(self) -> LocalRunner:  # noqa: PYI034 - Self is of Python 3.11
+        """Nothing: as a context manager for scripts of garage's LocalTFRunner."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing: sampling has ended with `train`."""
+
     @property
     def step_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm put there
         """Older name of step_episode."""

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import wave
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
@@ -318,13 +318,19 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         if global_step is None and names and isinstance(names[-1], int):
             global_step = names[-1]
         del names, further
+        self.name_hparams(hparam_dict, metric_dict, global_step)
+        for key, value in metric_dict.items():
+            self.add_scalar(key, value, global_step)
+
+    def name_hparams(
+        self, hparam_dict: Mapping[str, Any], metrics: Iterable[str], global_step: int | None = None
+    ) -> None:
+        """`add_hparams` of metrics whose scalars the script writes itself: of them the names alone."""
         if self._parameters is not None:
             self._parameters(hparam_dict)
         plain = {key: _param(value) for key, value in self._shown(hparam_dict).items()}
-        for summary in hparams(plain, dict(metric_dict)):
+        for summary in hparams(plain, dict.fromkeys(metrics, 0.0)):
             self._writer.add_summary(summary, global_step)
-        for key, value in metric_dict.items():
-            self.add_scalar(key, value, global_step)
 
     def add_histogram(self, tag: str, values: object, *args: object, **kwargs: object) -> None:
         """See tensorboardX; takes bfloat16 and sparse tensors too."""
@@ -558,8 +564,8 @@ def _summary(summary: object) -> Summary:
 
 
 def _number(value: object) -> Any:  # noqa: ANN401
-    """A Python number where there is one; else the value, for tensorboardX to judge."""
-    plain = to_plain(value)
+    """A Python number where there is one, also of text; else the value, for tensorboardX to judge."""
+    plain = float(value) if isinstance(value, str) else to_plain(value)
     return plain if isinstance(plain, int | float) else value
 
 

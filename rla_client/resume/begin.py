@@ -51,6 +51,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     clear_time()
     secrets = setup.secrets()
     setup.info = make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
+    setup.named = len(setup.tracked)
     if runs.disabled() or runs.rank() > 0:
         disabled.begin(data, all_ranks=all_ranks)
         return

@@ -65,6 +65,7 @@ class RunSetup:
         self.dl_framework: str | None = None
         self.log_callback_fn: Callable[[Row], object] | None = None
         self.tracked: list[tuple[str, object]] = []
+        self.named = 0  # so many of them are in the index of the newest run
         self.loaded_record: list[str] = []  # of a loaded run: what it tracked, as `key=value`
         self.address: str | None = None
         self.run_id: str | None = None
@@ -255,6 +256,8 @@ class RunSetup:
     def add_record_param(self, keys: Iterable[str]) -> None:
         """Track hyper-parameters: they become part of the run's index.
 
+        Adding one twice repeats it; what an earlier run of this process tracked is replaced.
+
         Args:
             keys: names; a dotted one reaches into nested dicts.
 
@@ -277,11 +280,13 @@ class RunSetup:
                     warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
             else:
                 raise UnknownParameterError(_unknown(key, self.hyper_param))
-        self.tracked += found
+        renewed = {key for key, _value in found}
+        earlier = [pair for pair in self.tracked[: self.named] if pair[0] not in renewed]
+        self.tracked, self.named = [*earlier, *self.tracked[self.named :], *found], len(earlier)
 
     def clear_record_param(self) -> None:
         """Track nothing."""
-        self.tracked = []
+        self.tracked, self.named = [], 0
 
     @property
     def hyper_param_record(self) -> list[str]:
@@ -294,7 +299,8 @@ class RunSetup:
     def hyper_param_record(self, record: Iterable[str]) -> None:
         """Track these `key=value` texts, of a loaded run for instance, instead."""
         pairs = [text.partition("=") for text in record]
-        self.loaded_record, self.tracked = [], [(name, value) for name, _, value in pairs]
+        self.loaded_record, self.named = [], 0
+        self.tracked = [(name, value) for name, _, value in pairs]
 
     def auto_parse_info(self) -> str:
         """The tracked hyper-parameters, `key=value&key=value`."""

@@ -72,8 +72,9 @@ def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainPa
 
     Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
     text keys (`key_names`), lists, tuples, deques and sets lists (sets sorted), numpy and torch values
-    numbers or lists, paths text, enums their number or text if they are one and else their name, other
-    objects their repr. An object that contains itself is shown as `<cycle>`.
+    numbers or lists, paths text, enums their number or text if they are one and else their name,
+    functions their name, other objects their repr without addresses, as runs are grouped by it. An object
+    that contains itself is shown as `<cycle>`.
 
     Args:
         value: a parameter, or a mapping of them.
@@ -280,7 +281,7 @@ def _param_leaf(value: object) -> PlainParam:
         return _plain(value, ())
     if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
         return _number(value)
-    return text_of(value, repr)
+    return name_of(value, repr)
 
 
 def _sort_key(pair: tuple[object, PlainParam]) -> tuple[str, float, str]:

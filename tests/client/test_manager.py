@@ -248,6 +248,18 @@ def test_the_clock_may_be_set_before_the_run(tmp_path: Path, places: Places) -> 
     assert [row.step for row in rows(places)] == [5]
 
 
+def test_a_loop_over_seeds_that_tracks_in_each_turn(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        configure(tmp_path)
+        exp_manager.set_hyper_param(seed=seed, lr=0.5)
+        exp_manager.add_record_param(["seed"])
+        if seed == 1:
+            exp_manager.add_record_param(["lr"])
+        exp_manager.log_files_gen()
+        wanted = "&seed=1&lr=0.5" if seed == 1 else "&lr=0.5&seed=2"
+        assert str(exp_manager.log_dir).rstrip("/").endswith(wanted)
+
+
 def test_a_second_experiment_starts_afresh(tmp_path: Path, places: Places) -> None:
     configure(tmp_path)
     folders = []

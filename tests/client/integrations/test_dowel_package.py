@@ -34,9 +34,14 @@ for epoch in range(3):
 tabular.record("steps", 1)
 logger.log(tabular)
 logger.remove_all()
+logger.add_output(RLAOutput("second"))
+tabular.record("steps", 2)
+logger.log(tabular)
+logger.dump_all(7)
 """
     )
-    (run,) = scripts.runs()
+    run, second = scripts.runs(2)
+    assert [(second.table, row["time-step"], row["steps"]) for row in second.rows()] == [("second", "7", "2")]
     with (scripts.folder / "theirs.csv").open(newline="") as file:
         theirs = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
     rows = run.rows()

@@ -44,9 +44,15 @@ trainer = lightning.Trainer(
 module = Module(lr=0.1, layers=[4, 2])
 trainer.fit(module, data, data)
 trainer.test(module, data)
+second = lightning.Trainer(
+    logger=RLALogger("linear"), max_epochs=1, accelerator="cpu", enable_progress_bar=False,
+    enable_model_summary=False, enable_checkpointing=False, log_every_n_steps=1,
+)
+second.fit(Module(lr=0.1, layers=[]), data)
 """
     )
-    (run,) = scripts.runs()
+    run, second = scripts.runs(2)
+    assert [row["time-step"] for row in second.rows()] == ["0", "1", "2", "3"]
     (theirs,) = (scripts.folder / "theirs").rglob("metrics.csv")
     with theirs.open(newline="") as file:
         rows = [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]

@@ -165,20 +165,24 @@ log.record("a/none", None)
 log.record("film", Video(torch.zeros(1, 3, 3, 8, 8, dtype=torch.uint8), fps=4), exclude="csv")
 log.record("figure", Figure(MplFigure(), close=True))
 log.record("image", Image(np.zeros((4, 4, 3), dtype=np.uint8), "HWC"))
-log.record("hparams", HParam({"gamma": 0.5}, {"a/number": 0.0}))
+log.record("hparams", HParam({"gamma": 0.5}, {"a/number": 0.0}))  # names a metric, and is no value of it
 log.dump(70)
 """)
     (run,) = scripts.runs()
-    (row,) = [row for row in run.rows() if "a/one" in row]
+    (row,) = run.rows()
     assert (row["a/number"], row["a/one"], row["time-step"]) == ("0.1", "2.5", "70")
     assert "a/text" not in row
     assert run.parameters["gamma"] == 0.5
     assert run.parameters["algo"] == "A2C"
+    import numpy as np
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
+    events = EventAccumulator(str(run.log / "tb" / "events")).Reload()
+    tags = events.Tags()
     assert {"film", "figure", "image"} <= set(tags["images"])
     assert "a/array" in tags["histograms"]
+    assert events.SummaryMetadata("_hparams_/experiment").plugin_data.plugin_name == "hparams"
+    assert [event.value for event in events.Scalars("a/number")] == [float(np.float32(0.1))]
     assert "a/text/text_summary" in tags["tensors"]
 
 
@@ -208,6 +212,28 @@ if __name__ == "__main__":
     assert run.table == "environment-PPO"
     checkpoint = torch.load(run.folder("checkpoint") / "checkpoint_192.pt", weights_only=False)
     assert checkpoint["environments"] == [None]
+
+
+@pytest.mark.slow
+def test_environments_with_functions_of_the_script_do_not_stop_the_training(scripts: Scripts) -> None:
+    import torch
+
+    done = scripts.run(f"""{COUNTER_ENV}
+import gymnasium
+from stable_baselines3 import A2C
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from rla_client.integrations.sb3 import RLACallback
+envs = DummyVecEnv([lambda: gymnasium.wrappers.TransformReward(Counter(), lambda reward: 2 * reward)])
+envs = VecMonitor(envs)
+envs.trigger = lambda step: False  # as VecVideoRecorder has it
+A2C("MlpPolicy", envs, device="cpu").learn(20, callback=RLACallback(10))
+""")
+    assert "the environments cannot be part of checkpoints" in done.stdout
+    (run,) = scripts.runs()
+    kept = torch.load(run.folder("checkpoint") / "checkpoint_20.pt", weights_only=False)["environments"]
+    assert kept[1] is None
+    assert "episode_count" in kept[0]
+    assert "trigger" not in kept[0]
 
 
 def test_a_video_env_that_does_not_render_is_refused() -> None:

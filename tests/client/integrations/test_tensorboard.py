@@ -68,7 +68,7 @@ with rla_client.SummaryWriter(comment="_walker_7", config=vars(args)) as writer:
         writer.add_scalar("a b/c", step / 4, step)
         writer.add_scalars("both", {"x": step, "y": -step}, step)
     writer.add_scalar("late", 1, 0, None, True, True)
-    writer.add_scalar("again", 5.0, 2)
+    writer.add_scalar("again", "5.0", 2)
     writer.add_scalar("again", 6.0, 2)
     from torch.utils.tensorboard.summary import scalar
     writer.file_writer.add_summary(scalar("of/torch", 2.0), 2)
@@ -101,6 +101,10 @@ writer.add_scalar("after/close", 1.0, 9)
 def test_writers_beside_each_other_share_a_run_and_one_after_another_do_not(scripts: Scripts) -> None:
     scripts.run("""
 from rla_client.integrations.tensorboard import SummaryWriter
+try:
+    failed = SummaryWriter("runs/" + 300 * "x")
+except OSError as error:  # which holds the writer: no run began with it
+    failed = error
 for seed in (1, 2):
     train, test = SummaryWriter(f"runs/hopper_{seed}"), SummaryWriter(f"runs/hopper_{seed}/test")
     same = SummaryWriter(f"./runs/hopper_{seed}/")

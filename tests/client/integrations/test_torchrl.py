@@ -50,9 +50,11 @@ logger.log_histogram("weights", torch.arange(9.0), step=20)
 logger.log_str("note", "words", step=20)
 theirs.experiment.close()
 logger.close()
+RLALogger("second").log_scalar("loss", 1.0, step=1)
 """
     )
-    (run,) = scripts.runs()
+    run, second = scripts.runs(2)
+    assert (second.table, second.scalars()["loss"]) == ("second", [(1, 1.0)])
     (folder,) = {path.parent for path in (scripts.folder / "tb").rglob("events*")}
     ours = {tag: values for tag, values in run.scalars().items() if tag not in {"time-step", "timestamp"}}
     assert ours == read_scalars(folder)

@@ -34,9 +34,14 @@ trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data, callb
 trainer.train()
 trainer.evaluate()
 json.dump(trainer.state.log_history, open("history.json", "w"))
+trainer.train(resume_from_checkpoint="out/tiny-bert/checkpoint-6")  # goes on in the run
+arguments.max_steps = 2
+Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=[ours]).train()  # has its own
 """
     )
-    (run,) = scripts.runs()
+    run, second = scripts.runs(2)
+    assert {row["time-step"] for row in second.rows()} == {"2"}
+    assert (second.table, second.state["state"]) == ("tiny-bert", "finished")
     history = json.loads((scripts.folder / "history.json").read_text())
     logged: list[tuple[int, dict[str, float]]] = []
     for entry in history:
@@ -47,7 +52,8 @@ json.dump(trainer.state.log_history, open("history.json", "w"))
         (int(row["time-step"]), {key: float(cell) for key, cell in row.items() if "/" in key})
         for row in run.rows()
     ]
-    assert ours == logged
+    assert ours[: len(logged)] == logged
+    assert {step for step, _ in ours[len(logged) :]} == {7}  # of the resumed one
     assert {"train/loss", "train/grad_norm", "eval/loss"} <= {key for _, row in ours for key in row}
     assert (run.table, run.state["state"]) == ("tiny-bert", "finished")
     assert "&seed=42" in run.log.name
@@ -55,5 +61,5 @@ json.dump(trainer.state.log_history, open("history.json", "w"))
     index = run.log.relative_to(run.data / "log")
     archive = json.loads((run.data / "archive_tester" / f"{index}.json").read_text())
     folders = archive["custom_data"]["hf_checkpoints"]
-    assert [folder.rpartition("/")[2] for folder in folders] == ["checkpoint-3", "checkpoint-6"]
+    assert [folder.rpartition("/")[2] for folder in folders[:2]] == ["checkpoint-3", "checkpoint-6"]
     assert (scripts.folder / "out" / "tiny-bert" / "checkpoint-6").is_dir()

@@ -83,7 +83,8 @@ def test_before_setup(tmp_path: Path) -> None:
         runner.setup(object(), Counting())
     with pytest.raises(ArgumentError, match="n_workers"):
         runner.setup(Algo(), Counting(), n_workers=0)
-    runner.setup(Algo(), Counting())
+    with runner as entered:  # as garage's LocalTFRunner
+        entered.setup(Algo(), Counting())
     with pytest.raises(ArgumentError, match="batch_size"):
         runner.train(1)
 

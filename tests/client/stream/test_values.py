@@ -4,6 +4,7 @@ import argparse
 import collections
 import datetime as dt
 import enum
+import functools
 import json
 import math
 from dataclasses import dataclass, field
@@ -226,6 +227,10 @@ def test_keys_stay_apart_and_have_no_addresses() -> None:
         "1": "a", "1 #2": "b", "1 #2 #2": "c", "json.dumps": 0, here: 1, "<object object>": 2
     }  # fmt: skip
     assert plain_hyper_param({"at": {"x at 0x10": 1}}) == {"at": {"x at 0x10": 1}}
+    values = [np.mean, lambda: 0, object(), functools.partial(json.dumps, indent=1), "f at 0x10"]
+    assert plain_hyper_param({"values": values})["values"] == [  # type: ignore[index, call-overload]
+        "numpy.mean", here, "<object object>", "functools.partial(<function dumps>, indent=1)", "f at 0x10"
+    ]  # fmt: skip
 
 
 def test_parameters_in_omegaconf() -> None:
