@@ -209,6 +209,12 @@ def leave_run(run: Run | None, state: str = "finished") -> None:
         _left[run] = state
 
 
+def rejoin_run() -> None:
+    """Take back that what opened the open run is done: it continues."""
+    if exp_manager.run is not None:
+        _left.pop(exp_manager.run, None)
+
+
 def renew_run() -> None:
     """End the open run if what opened it is done: what comes now has a run of its own."""
     if exp_manager.run is not None and exp_manager.run in _left:

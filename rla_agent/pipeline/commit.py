@@ -230,7 +230,8 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
         return os.path.isdir(record.root) if opening is None else same_root(opening)
     try:
         found, epoch = read_run_file(folder), int(record.extra.get(EPOCH, 0))
-        if newer_than(found, record.run, epoch) or further_than(found, record.run, record.taken):
+        behind = found.get(EPOCH) == epoch and further_than(found, record.run, record.taken)
+        if behind or newer_than(found, record.run, epoch):
             return True  # another agent's by now
         write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
     except OSError as error:

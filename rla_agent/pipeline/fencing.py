@@ -12,8 +12,8 @@ A spool may also be older than the files: a backup of a home, or of a machine, i
 lies elsewhere. So run.json says how far each stream was taken in (`taken`). A stream that ends before that
 (here, and by agent.db) would cut the files back to what they were then; it is taken in beside the run, too.
 
-So is a copy whose original is in use: it has a writer, or an agent (a state folder was copied to try
-something). A mark in the copy's folder keeps that, whatever becomes of the original.
+So is a copy whose original is in use (a state folder was copied to try something): it has a writer or an
+agent, or holds more. A mark in the stream's folder keeps that, whatever becomes of original and run.json.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from typing import Any
 from rla_agent.model.ingest import Position
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import FOLDER_FLAGS, is_there, open_folder, read_small, write_atomic
-from rla_client.contract.locks import holder_pid
+from rla_client.contract.locks import try_lock
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
-from rla_client.contract.segments import writer_alive
+from rla_client.contract.segments import segment_numbers, segment_size, writer_alive
 
 EPOCH = "epoch"  # field of run.json
 TAKEN = "taken"  # likewise
 GONE_ON = "the run went on elsewhere"
 _OLDER = "its files hold more than this spool, which is an older copy"
 _COPY = "its stream here is a copy of one that is in use"
-COPY_NAME = "copy"  # the mark in a stream's folder
+COPY_NAME = "copy"  # the mark in a stream's folder; both reasons leave it
 
 _log = logging.getLogger("rla_agent.pipeline.fencing")
 
@@ -86,10 +86,18 @@ def _why_aside(stream: Stream, stored: Position) -> str:
         os.close(folder)
     if newer_than(content, opening.run, opening.epoch):
         return GONE_ON
-    known = max(stored, stream.durable, stream.end())
-    if further_than(content, opening.run, {stream.name: known}):
-        return _OLDER
-    return _COPY if _is_copy(stream) else ""
+    mark = stream.folder / COPY_NAME
+    if is_there(mark):
+        return _COPY
+    end = _end_of(stream.folder)
+    if further_than(content, opening.run, {stream.name: max(stored, stream.durable, end)}):
+        why = _OLDER
+    elif _is_copy(stream, end):
+        why = _COPY
+    else:
+        return ""
+    write_atomic(mark, b"", mode=0o600)
+    return why
 
 
 def step_aside(stream: Stream, stored: Position) -> bool:
@@ -117,31 +125,38 @@ def step_aside(stream: Stream, stored: Position) -> bool:
     return True
 
 
-def _is_copy(stream: Stream) -> bool:
+def _end_of(folder: Path) -> Position:
+    """Where a stream ends.
+
+    Raises:
+        OSError: that cannot be found out.
+    """
+    number = max(segment_numbers(folder), default=0)
+    return Position(number, segment_size(folder, number) or 0)
+
+
+def _is_copy(stream: Stream, end: Position) -> bool:
     """Whether a stream's folder was copied from one that is in use.
 
     Raises:
-        OSError: that cannot be found out, or not be marked.
+        OSError: that cannot be found out.
     """
-    mark = stream.folder / COPY_NAME
-    if is_there(mark):
-        return True
     if not stream.opening.spool:  # of an earlier release
         return False
     original = Path(stream.opening.spool, stream.name)
+    if os.path.realpath(stream.folder) == os.path.realpath(original):
+        return False
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        if not os.path.samefile(original, stream.folder) and _in_use(original):
-            write_atomic(mark, b"", mode=0o600)
-            return True
+        return not os.path.samefile(original, stream.folder) and _in_use(original, end)
     return False
 
 
-def _in_use(folder: Path) -> bool:
-    """Whether a stream has a writer, or an agent that serves it."""
-    if writer_alive(folder):
+def _in_use(folder: Path, end: Position) -> bool:
+    """Whether a stream has a writer, an agent that serves it, or more than up to `end`."""
+    if writer_alive(folder) or _end_of(folder) > end:
         return True
     spool = os.open(folder.parent, FOLDER_FLAGS)
     try:
-        return holder_pid(spool) is not None
+        return not try_lock(spool, shared=True)
     finally:
         os.close(spool)

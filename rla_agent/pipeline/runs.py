@@ -36,7 +36,9 @@ class RunRegistry:
             known = replace(known.gone_on(opening.opened, now), pid=opening.pid, rows=stream.rows)
         if opening.primary:
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
-        elif stream.aside:
+        elif (
+            stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1
+        ):  # no later stream is served here
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
             known = known.after(RunEvent.WRITER_GONE, now, GONE_ON)
         self.records[opening.run] = known
@@ -139,7 +141,7 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
     Not while a file, a data root that is away or a fault of the agent holds the stream up: its position is
     not stored then, and a restart counts again.
     """
-    if stream.new_files or stream.root_away or stream.broken:
+    if stream.new_files or stream.root_away or stream.broken or stream.parked:
         return record
     record = record.taken_in(stream.name, (stream.position.number, stream.position.offset))
     if stream.new_rows and stream.last is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from rla_client.database.fsck import Fault
     from rla_client.database.runs import Database
-
-PIPE_WIDTH = 1000  # columns of a list that nobody looks at in a terminal: nothing is left out
 
 
 def register(app: typer.Typer) -> None:
@@ -82,8 +79,7 @@ def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = F
         names = ["run", "entry", "paths", "size", "kept until", "table", "first"]
         print_rows(names, rows, as_json=as_json, as_csv=as_csv)
     elif rows:
-        room = None if sys.stdout.isatty() else PIPE_WIDTH
-        say(table_text(["run", "entry", "size", "kept until", "what", "table"], rows, room))
+        say(table_text(["run", "entry", "size", "kept until", "what", "table"], rows))
     else:
         say("the trash is empty")
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -110,14 +110,7 @@ class Damage:
     end: int
 
 
-def encode_frame(
-    kind: int,
-    payload: bytes,
-    _crc: Callable[[bytes, int], int] = zlib.crc32,  # found faster as locals, where caches are cold
-    _pack: Callable[..., bytes] = FRAME_HEADER.pack,
-    _magic: bytes = FRAME_MAGIC,
-    _seed: int = _SEED,
-) -> bytes:
+def encode_frame(kind: int, payload: bytes) -> bytes:
     """Build one frame.
 
     Raises:
@@ -127,7 +120,8 @@ def encode_frame(
     if size > MAX_FRAME_BYTES:
         message = f"a record of {size} bytes is over the limit of {MAX_FRAME_BYTES} bytes"
         raise FrameTooLargeError(message)
-    return _pack(_magic, PROTOCOL_VERSION, kind, size, _crc(payload, (kind << 24) ^ _seed ^ size)) + payload
+    crc = zlib.crc32(payload, (kind << 24) ^ _SEED ^ size)
+    return FRAME_HEADER.pack(FRAME_MAGIC, PROTOCOL_VERSION, kind, size, crc) + payload
 
 
 def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:

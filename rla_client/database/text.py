@@ -101,7 +101,7 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int
     room = WHOLE if whole else width() if room is None else room
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     texts = [[clean(name), *map(clean, column)] for name, column in zip(names, columns, strict=True)]
-    widths = [min(max(_widths(column)), WHOLE if whole else MAX_CELL) for column in texts]
+    widths = [min(max(_widths(column)), MAX_CELL) for column in texts]
     shown = _fitting(widths, room)
     if shown < len(names) and shown:
         left = room - sum(widths[:shown]) - 2 * shown
@@ -109,7 +109,8 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int
             widths[shown] = left
             shown += 1
     aligned = [
-        _aligned(texts[place], widths[place], to_right=_all_numbers(columns[place])) for place in range(shown)
+        _aligned(texts[place], widths[place], to_right=_all_numbers(columns[place]), whole=whole)
+        for place in range(shown)
     ]
     lines = ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
     if shown < len(names):
@@ -123,10 +124,10 @@ def _widths(texts: Sequence[str]) -> list[int]:
     return list(map(len if "".join(texts).isascii() else text_width, texts))
 
 
-def _aligned(texts: list[str], wide: int, *, to_right: bool) -> list[str]:
-    """Texts cut and filled up to a width."""
+def _aligned(texts: list[str], wide: int, *, to_right: bool, whole: bool) -> list[str]:
+    """Texts filled up to a width, and cut to it unless they are to stay whole."""
     found = _widths(texts)
-    if max(found) > wide:
+    if max(found) > wide and not whole:
         texts = [cut(text, wide) for text in texts]
         found = _widths(texts)
     gaps = [" " * (wide - used) for used in found]

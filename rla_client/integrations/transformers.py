@@ -17,7 +17,7 @@ from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
-from rla_client.shortcuts import ensure_run, leave_run, renew_run, write_row
+from rla_client.shortcuts import ensure_run, leave_run, rejoin_run, renew_run, write_row
 
 __all__ = ["RLACallback"]
 CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
@@ -43,8 +43,7 @@ class RLACallback(TrainerCallback):
         del control
         if not state.is_world_process_zero:
             return
-        if not state.global_step:
-            renew_run()
+        (rejoin_run if state.global_step else renew_run)()
         parameters = args.to_sanitized_dict()
         config = getattr(kwargs.get("model"), "config", None)
         if config is not None:

@@ -27,6 +27,7 @@ import threading
 import time
 import wave
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
@@ -155,12 +156,13 @@ class ScalarRows:
         self._step, self._begun = step, time.monotonic()
         self._follow(step)
         if not self._watched:
-            self._watched = True
             forks.at_exit(self.write)  # a worker's run has no close of its own
-            threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
+            self._watched = True
+            with suppress(RuntimeError):  # no more threads: its rows wait for the next step
+                threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         if not self._awaited:
-            self._awaited = True
             self._waiting.set()
+            self._awaited = True  # after it: a signal handler that raises in between costs a second call
 
     def _follow(self, step: float) -> None:
         if self.sets_clock and step > time_step_holder.get_time():
@@ -565,7 +567,10 @@ def _summary(summary: object) -> Summary:
 
 def _number(value: object) -> Any:  # noqa: ANN401
     """A Python number where there is one, also of text; else the value, for tensorboardX to judge."""
-    plain = float(value) if isinstance(value, str) else to_plain(value)
+    plain: object = to_plain(value)
+    if isinstance(plain, str):
+        with suppress(ValueError):
+            plain = float(plain)
     return plain if isinstance(plain, int | float) else value
 
 

@@ -49,11 +49,11 @@ class FolderSession(OneByOne):
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)
         self.written_bytes = 0
-        if not os.path.isdir(self._root):
-            raise NoRootError(
-                "look at", b"", f"{root} is not a folder", "mount it, or correct remote_data_root"
-            )
-        self._found = os.stat(self._root)
+        try:
+            self._found = os.stat(os.path.join(self._root, b"."))
+        except OSError as error:
+            why = f"{root} is not a folder that can be used: {error.strerror}"
+            raise NoRootError("look at", b"", why, "mount it, or correct remote_data_root") from error
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""

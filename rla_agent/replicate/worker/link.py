@@ -214,9 +214,14 @@ class Link:
 
     def _session(self, number: int, *, used: bool) -> Session:
         if number not in self._sessions:
-            session = self._sessions[number] = self.open_session()
-            if used and not session.listing(b""):
-                raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)
+            session = self.open_session()
+            try:
+                if used:
+                    _check_mounted(session)
+            except BaseException:
+                session.close()
+                raise
+            self._sessions[number] = session
         return self._sessions[number]
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
@@ -244,6 +249,22 @@ class Link:
         session = self._sessions.pop(number, None)
         if session is not None:
             session.close()
+
+
+def _check_mounted(session: Session) -> None:
+    """See that there is something in a root to which files were sent; one that may not be listed says nothing.
+
+    Raises:
+        LinkError: it is empty, or that cannot be found out now.
+    """
+    try:
+        found = session.listing(b"")
+    except DeniedError:
+        return
+    except TransientError as error:
+        raise LinkError("look at", b"", str(error)) from error
+    if not found:
+        raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)
 
 
 class _Meter:

@@ -476,15 +476,14 @@ def _sort(data: Mapping[str, Any], prefix: str, values: dict[str, Any], others: 
         if not (prefix or isinstance(key, str)):
             raise TypeError("Key values passed to `wandb.log` must be strings.")
         name = f"{prefix}{key}" if prefix else key
-        if type(value) in PLAIN_TYPES:
-            values[f"_{name}" if name in RESERVED else name] = value
-        elif isinstance(value, Mapping):
+        if type(value) not in PLAIN_TYPES and isinstance(value, Mapping):
             _sort(value, f"{name}.", values, others)
-        else:
-            name = f"_{name}" if name in RESERVED else name
-            values.pop(name, None)
-            plain = row_value(value)
-            if plain is not None:
-                values[name] = plain
-            elif value is not None:
-                others[name] = value
+            continue
+        name = f"_{name}" if name in RESERVED else name
+        values.pop(name, None)
+        others.pop(name, None)
+        plain = value if type(value) in PLAIN_TYPES else row_value(value)
+        if plain is not None:
+            values[name] = plain
+        elif value is not None:
+            others[name] = value
