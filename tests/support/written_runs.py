@@ -116,7 +116,8 @@ def rla() -> Callable[..., subprocess.CompletedProcess[str]]:
 def run_rla(
     *words: str, cwd: Path | None = None, columns: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({"COLUMNS": str(columns)} if columns else {})}
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # xdist sets it
+    environment |= {"COLUMNS": str(columns)} if columns else {}
     environment.setdefault("PYTHONPATH", str(REPOSITORY))
     command = [sys.executable, "-m", "rla_client.cli.app", *words]
     return subprocess.run(

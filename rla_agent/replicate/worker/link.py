@@ -252,7 +252,7 @@ class Link:
 
 
 def _check_mounted(session: Session) -> None:
-    """See that there is something in a root to which files were sent; one that may not be listed says nothing.
+    """See that a root to which files were sent holds something; one that may not be listed says nothing.
 
     Raises:
         LinkError: it is empty, or that cannot be found out now.
