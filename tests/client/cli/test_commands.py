@@ -246,7 +246,7 @@ def test_names_that_are_not_easy_go_through_every_command(
     assert row["run"] == index
     words: tuple[str, ...]
     for words in (("ls",), ("show", index), ("fsck",)):
-        done = rla(*words, *where)
+        done = rla(*words, *where, columns=80)
         assert done.returncode == 0, done.stderr
         assert max(map(text_width, done.stdout.splitlines())) <= 80
     for words in (("archive", index, "-y"), ("migrate", "ünicode {table}", index, "-t", "a table/ü", "-y")):
