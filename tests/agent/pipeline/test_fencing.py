@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,21 @@ def test_the_run_file_of_a_later_stream_is_not_overwritten(tmp_path: Path) -> No
     (log / "run.json").write_text(json.dumps({"run_id": "r", "epoch": 6, "state": "finished"}))
     assert write_run_file(record, 2.0)
     assert json.loads((log / "run.json").read_text())["state"] == "finished"
+
+
+def test_an_older_copy_writes_no_run_file_and_a_resumed_run_does(tmp_path: Path) -> None:
+    """What was taken in of an earlier stream says nothing of a run that was resumed since."""
+    log = tmp_path / "log"
+    log.mkdir()
+    older = RunRecord("r", str(tmp_path), "", "", str(log), "h", "u", 1, 1.0, "0", extra={"epoch": 5})
+    older = older.taken_in("old", (1, 2000))
+    told = {"run_id": "r", "epoch": 5, "state": "finished", "taken": {"old": [1, 5000]}}
+    (log / "run.json").write_text(json.dumps(told))
+    assert write_run_file(older, 2.0)
+    assert json.loads((log / "run.json").read_text()) == told
+    assert write_run_file(replace(older, extra={"epoch": 9}), 3.0)
+    written = json.loads((log / "run.json").read_text())
+    assert (written["epoch"], written["state"]) == (9, "running")
 
 
 @pytest.mark.slow
