@@ -31,7 +31,7 @@ from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import FOLDER_FLAGS, is_there, open_folder, read_small, write_atomic
 from rla_client.contract.locks import try_lock
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
-from rla_client.contract.segments import segment_numbers, segment_size, writer_alive
+from rla_client.contract.segments import end_of, writer_alive
 
 EPOCH = "epoch"  # field of run.json
 TAKEN = "taken"  # likewise
@@ -89,7 +89,7 @@ def _why_aside(stream: Stream, stored: Position) -> str:
     mark = stream.folder / COPY_NAME
     if is_there(mark):
         return _COPY
-    end = _end_of(stream.folder)
+    end = Position(*end_of(stream.folder))
     if further_than(content, opening.run, {stream.name: max(stored, stream.durable, end)}):
         why = _OLDER
     elif _is_copy(stream, end):
@@ -125,16 +125,6 @@ def step_aside(stream: Stream, stored: Position) -> bool:
     return True
 
 
-def _end_of(folder: Path) -> Position:
-    """Where a stream ends.
-
-    Raises:
-        OSError: that cannot be found out.
-    """
-    number = max(segment_numbers(folder), default=0)
-    return Position(number, segment_size(folder, number) or 0)
-
-
 def _is_copy(stream: Stream, end: Position) -> bool:
     """Whether a stream's folder was copied from one that is in use.
 
@@ -153,10 +143,12 @@ def _is_copy(stream: Stream, end: Position) -> bool:
 
 def _in_use(folder: Path, end: Position) -> bool:
     """Whether a stream has a writer, an agent that serves it, or more than up to `end`."""
-    if writer_alive(folder) or _end_of(folder) > end:
+    if writer_alive(folder) or end_of(folder) > end:
         return True
     spool = os.open(folder.parent, FOLDER_FLAGS)
     try:
         return not try_lock(spool, shared=True)
+    except OSError:  # no such locks there: that says nothing
+        return False
     finally:
         os.close(spool)

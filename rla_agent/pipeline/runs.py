@@ -36,9 +36,7 @@ class RunRegistry:
             known = replace(known.gone_on(opening.opened, now), pid=opening.pid, rows=stream.rows)
         if opening.primary:
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
-        elif (
-            stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1
-        ):  # no later stream is served here
+        elif stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1:  # none that is newer is here
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
             known = known.after(RunEvent.WRITER_GONE, now, GONE_ON)
         self.records[opening.run] = known

@@ -41,7 +41,14 @@ from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.files import write_atomic
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import pack
-from rla_client.contract.segments import base_path, segment_numbers, segment_path, segment_size, writer_alive
+from rla_client.contract.segments import (
+    base_path,
+    end_of,
+    segment_numbers,
+    segment_path,
+    segment_size,
+    writer_alive,
+)
 
 CONTROL = ""  # name of the row that holds the stream's own position
 
@@ -394,9 +401,8 @@ class Stream:
 
     def end(self) -> Position:
         """Where the stream ends now: what is there at a stop and is taken in before it."""
-        with suppress(OSError, ValueError):
-            number = max(segment_numbers(self.folder))
-            return Position(number, segment_path(self.folder, number).stat().st_size)
+        with suppress(OSError):
+            return Position(*end_of(self.folder))
         return Position(0, 0)
 
     @property

@@ -33,7 +33,6 @@ _SHORT = struct.Struct(">BB")  # flags, length of the body
 _LONG = struct.Struct(">BQ")
 READY = _SHORT.pack(COMMAND, len(READY_BODY)) + READY_BODY
 RECEIVE_BYTES = 1 << 16
-MOST_UNREAD = 8  # to records there is no answer, and nothing to read takes a quarter of a send's time
 MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; beyond, the peer is not an agent
 
 
@@ -52,7 +51,6 @@ class Dealer:
         self._out = bytearray(GREETING)
         self._in = bytearray()
         self._greeted = self._ready = False
-        self._unread = 0  # messages that were sent since somebody looked for an answer
 
     def send(self, message: bytes) -> bool:
         """Hand a message over whole; False where the socket does not take it now.
@@ -60,14 +58,9 @@ class Dealer:
         Raises:
             OSError: the connection is gone.
         """
-        if self._out or not self._ready or self._unread >= MOST_UNREAD:
-            self._unread = 0
-            self._pump()
-            if self._out or not self._ready:
-                return False
-        elif not leads_to(self._socket.fileno(), self._identity):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        self._unread += 1
+        self._pump()
+        if self._out or not self._ready:
+            return False
         size = len(message)
         head = _SHORT.pack(0, size) if size <= SHORT_MOST else _LONG.pack(LONG, size)
         sent = self._push(head + message)

@@ -96,6 +96,16 @@ def segment_numbers(folder: str | os.PathLike[str] | int) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
+def end_of(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Newest segment of a stream and its bytes; zeros for one without segments.
+
+    Raises:
+        OSError: that cannot be found out, or the stream is gone.
+    """
+    number = max(segment_numbers(folder), default=0)
+    return number, segment_size(folder, number) or 0
+
+
 def stream_names(spool: Path, *, links: bool = False) -> list[str]:
     """Streams in a spool, oldest first; whatever else lies there is passed over.
 

@@ -93,7 +93,7 @@ class ScalarRows:
         self._values: dict[str, Any] = {}
         self._step, self._wall_time, self._begun = 0.0, 0.0, 0.0
         self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
-        self._waiting, self._awaited = threading.Event(), False  # that there is a row, and that it was told
+        self._waiting = threading.Event()
         self._watched = False  # the thread that writes rows that wait runs in this process
         self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
         forks.register(self)
@@ -101,7 +101,7 @@ class ScalarRows:
     def after_fork_in_child(self) -> None:
         """What waits belongs to the parent."""
         self._values, self._waiting = {}, threading.Event()
-        self._awaited = self._watched = False
+        self._watched = False
 
     def add(
         self,
@@ -132,23 +132,17 @@ class ScalarRows:
         """Take several values of one step; nothing more comes to a row that is `complete`."""
         with self._logger.lock:
             held = self._values
-            if (
-                held
-                and values
-                and (step != self._step or exclude != self._exclude or held.keys() & values.keys())
-            ):
+            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
                 self.write()
             if complete and not self._values:
-                if values:
-                    self._follow(step)
-                    self._logger.write_row(values, step, wall_time, exclude)
+                self._follow(step)
+                self._logger.write_row(values, step, wall_time, exclude)
                 return
-            if values:
-                if not self._values:
-                    self._exclude = exclude
-                    self._begin(step)
-                self._values.update(values)
-                self._wall_time = wall_time
+            if not self._values:
+                self._exclude = exclude
+                self._begin(step)
+            self._values.update(values)
+            self._wall_time = wall_time
             if complete:
                 self.write()
 
@@ -160,9 +154,8 @@ class ScalarRows:
             self._watched = True
             with suppress(RuntimeError):  # no more threads: its rows wait for the next step
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
-        if not self._awaited:
+        if not self._waiting.is_set():  # to set it takes five times as long
             self._waiting.set()
-            self._awaited = True  # after it: a signal handler that raises in between costs a second call
 
     def _follow(self, step: float) -> None:
         if self.sets_clock and step > time_step_holder.get_time():
@@ -182,7 +175,6 @@ class ScalarRows:
             with self._logger.lock:
                 if not self._values:
                     self._waiting.clear()
-                    self._awaited = False
                 elif time.monotonic() - self._begun >= ROW_WAIT_S:
                     self.write()
 

@@ -102,7 +102,6 @@ class SegmentWriter:
         self._kept: Mapping | None = None
         self._next: _NextSegment | None = None
         self._base, self._base_seen = b"", (0, 0, 0)
-        self._base_at = (0, "")
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
         try:
             self._make_folder(hidden)
@@ -212,9 +211,7 @@ class SegmentWriter:
 
     def _note_base(self) -> None:
         """Remember the agent's base of the current segment, for `write_anew`."""
-        if self._base_at[0] != self.number:
-            self._base_at = (self.number, os.fspath(base_path(self.folder, self.number)))
-        path = self._base_at[1]
+        path = base_path(self.folder, self.number)
         found = os.stat(path)
         seen = (self.number, found.st_ino, found.st_mtime_ns)
         if seen != self._base_seen and found.st_size <= MAX_SMALL_BYTES:

@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,6 +28,7 @@ from rla_agent.replicate.backend.target import (
     BlockedError,
     DeniedError,
     LinkError,
+    MissingError,
     RemoteStat,
     Session,
     TargetError,
@@ -214,13 +216,12 @@ class Link:
 
     def _session(self, number: int, *, used: bool) -> Session:
         if number not in self._sessions:
-            session = self.open_session()
-            try:
+            with ExitStack() as refused:
+                session = self.open_session()
+                refused.callback(session.close)
                 if used:
                     _check_mounted(session)
-            except BaseException:
-                session.close()
-                raise
+                refused.pop_all()
             self._sessions[number] = session
         return self._sessions[number]
 
@@ -261,7 +262,7 @@ def _check_mounted(session: Session) -> None:
         found = session.listing(b"")
     except DeniedError:
         return
-    except TransientError as error:
+    except (TransientError, MissingError) as error:
         raise LinkError("look at", b"", str(error)) from error
     if not found:
         raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)

@@ -301,7 +301,10 @@ class Run(Lenient):
             dict.update(self.summary, values)
         rows = scalar_rows(logger.get_current())
         if rows is not None:
-            rows.add_all(values, x, time.time(), (), complete=commit)
+            if values:
+                rows.add_all(values, x, time.time(), (), complete=commit)
+            elif commit:
+                rows.write()
 
     def _time_step(self, values: Mapping[str, Any], at: int) -> float:
         """The step metric's value, where all metrics have the same one and it is known."""

@@ -51,3 +51,12 @@ def test_no_line_is_wider_than_the_room(rows: list[tuple[object, object]], room:
 @pytest.mark.parametrize("room", [1, 2, 5])
 def test_cut_keeps_whole_wide_characters(room: int) -> None:
     assert text_width(cut("\u7535\u8def\u677f\u5b50", room)) <= room
+
+
+def test_a_long_cell_in_a_pipe_is_whole_and_does_not_widen_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = table_text(["name", "value"], [("long", "x" * 100_000), *[("short", "y")] * 1000])
+    assert "x" * 100_000 in text
+    assert len(text) < 200_000
