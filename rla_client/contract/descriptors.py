@@ -11,8 +11,10 @@ import errno
 import fcntl
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
@@ -24,6 +26,24 @@ def lowest_own() -> int:
     """The lowest number that our files get."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return FLOOR if soft == resource.RLIM_INFINITY else min(FLOOR, soft // 2)
+
+
+@cache  # once for a process
+def grow_soon() -> None:
+    """Have the kernel make room for high numbers meanwhile.
+
+    In a process with threads that takes some 17 ms, once; nothing else waits for it.
+    """
+    with suppress(OSError, RuntimeError):  # no /proc; no more threads
+        if len(os.listdir("/proc/self/task")) > 1:
+            threading.Thread(target=_grow, name="rla-descriptors", daemon=True).start()
+
+
+def _grow() -> None:
+    for descriptor in range(LEAST):
+        with suppress(OSError):
+            os.close(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest_own()))
+            return
 
 
 def lift(descriptor: int) -> int:

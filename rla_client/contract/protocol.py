@@ -53,6 +53,7 @@ MAX_HEADER_BYTES = 4096  # of a message
 MAX_KEPT_PACKERS, MAX_KEPT_BUFFER = 4, 1 << 20
 
 _SEED = (PROTOCOL_VERSION - 1 & 0xFF) << 16
+_SHORT_EVENT = tuple(bytes((0x91, 0xC4, size)) for size in range(256))  # msgpack: an array of one bin8
 _packers: list[msgpack.Packer] = []  # those that nobody uses at the moment
 BIG_INT_EXT = 1  # integers beyond 64 bit, as decimal text
 
@@ -191,6 +192,12 @@ def pack(value: object) -> bytes:
     if len(data) <= MAX_KEPT_BUFFER and len(_packers) < MAX_KEPT_PACKERS:
         _packers.append(packer)
     return data
+
+
+def event_payload(event: bytes) -> bytes:
+    """The payload of an EVENT frame: `pack([event])`."""
+    size = len(event)
+    return _SHORT_EVENT[size] + event if size < len(_SHORT_EVENT) else pack([event])
 
 
 def _pack_big(value: object) -> object:

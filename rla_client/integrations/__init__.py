@@ -1,1 +1,14 @@
-"""Other libraries' loggers, callbacks and wrappers: one module a library, imported by nobody else."""
+"""Adapters for other libraries, one file each, none imported by anything else.
+
+Who imports one is about to open a run: what that needs is loaded here, so that no call of the training waits.
+"""
+
+import yaml  # noqa: F401
+
+import rla_client.code.backup
+import rla_client.code.environment
+import rla_client.code.secret_values
+import rla_client.config.schema
+import rla_client.contract.dealer
+import rla_client.contract.mapping
+import rla_client.media.jobs  # noqa: F401

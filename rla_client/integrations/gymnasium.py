@@ -69,20 +69,21 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
         """Begin an episode."""
         found = super().reset(**kwargs)
         self._recorder.begin()
-        if self._recorder.films:
-            self._recorder.film(self.env.render())
+        if self._recorder.video is not None:
+            self._recorder.video.add(self.env.render())
         return found
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step; the last one of an episode writes its row."""
         found = super().step(action)
-        self._recorder.count(1)
-        if self._recorder.films:
-            self._recorder.film(self.env.render())
+        recorder = self._recorder
+        recorder.steps += 1
+        if recorder.video is not None:
+            recorder.video.add(self.env.render())
         if _KEY in found[4]:
             ended = found[4].pop(_KEY)
-            self._recorder.write(ended["r"], ended["l"], ended["t"])
-            self._recorder.end()
+            recorder.write(ended["r"], ended["l"], ended["t"])
+            recorder.end()
         return found
 
     def close(self) -> None:
@@ -114,14 +115,14 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in each environment; ended episodes write their rows."""
         found = super().step(actions)
-        self._recorder.count(self.num_envs)
+        self._recorder.steps += self.num_envs
         infos = found[4]
         ended, which = infos.pop(_KEY, None), infos.pop(f"_{_KEY}", None)
         same_step = self._autoreset_mode == AutoresetMode.SAME_STEP
         if self._begins:
             self._begin()
-        elif self._recorder.films and not (same_step and which is not None and which[0]):
-            self._recorder.film(self._frame())
+        elif self._recorder.video is not None and not (same_step and which is not None and which[0]):
+            self._recorder.video.add(self._frame())
         if which is not None:
             for at in np.flatnonzero(which):
                 self._recorder.write(*(ended[part][at] for part in ("r", "l", "t")))
@@ -135,8 +136,8 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
     def _begin(self) -> None:
         self._begins = False
         self._recorder.begin()
-        if self._recorder.films:
-            self._recorder.film(self._frame())
+        if self._recorder.video is not None:
+            self._recorder.video.add(self._frame())
 
     def _frame(self) -> Any:
         frames = self.env.render()
@@ -149,7 +150,12 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
 
 
 class _Recorder:
-    """Rows of episodes, and films of some."""
+    """Rows of episodes, and films of some.
+
+    Attributes:
+        steps: of all environments so far.
+        video: of the episode under way, if that is filmed.
+    """
 
     def __init__(self, env: Any, video_every: int, name: str) -> None:
         if video_every and env.render_mode != "rgb_array":
@@ -158,14 +164,9 @@ class _Recorder:
                 f"render_mode='rgb_array', not {env.render_mode!r}"
             )
         self._env, self._name, self._video_every = env, name, video_every
-        self._steps = 0
+        self.steps = 0
         self._episodes = 0  # of the environment that is filmed
-        self._video: VideoRecorder | None = None
-
-    @property
-    def films(self) -> bool:
-        """Whether the episode under way is filmed."""
-        return self._video is not None
+        self.video: VideoRecorder | None = None
 
     def begin(self) -> None:
         """An episode begins of the environment that may be filmed."""
@@ -174,27 +175,18 @@ class _Recorder:
         if self._video_every and self._episodes % self._video_every == 0:
             fps = float(self._env.metadata.get("render_fps") or DEFAULT_FPS)
             name = f"{self._step}-{self._name}-{self._episodes}"
-            self._video = VideoRecorder(name, fps=fps, add_timestamp=False)
+            self.video = VideoRecorder(name, fps=fps, add_timestamp=False)
 
     def end(self) -> None:
         """Its episode has ended."""
         self._episodes += 1
         self.cut()
 
-    def film(self, frame: Any) -> None:
-        """Add a frame."""
-        assert self._video is not None
-        self._video.add(frame)
-
     def cut(self) -> None:
         """Send what was filmed."""
-        if self._video is not None:
-            self._video.close()
-            self._video = None
-
-    def count(self, steps: int) -> None:
-        """Steps of environments were taken."""
-        self._steps += steps
+        if self.video is not None:
+            self.video.close()
+            self.video = None
 
     def write(self, total: float, length: int, seconds: float) -> None:
         """Write an episode's row."""
@@ -204,7 +196,7 @@ class _Recorder:
 
     @property
     def _step(self) -> float:
-        return time_step_holder.get_time() if time_step_holder.was_set else self._steps
+        return time_step_holder.get_time() if time_step_holder.was_set else self.steps
 
     def _ensure_run(self) -> None:
         spec = self._env.spec

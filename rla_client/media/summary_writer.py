@@ -54,6 +54,7 @@ with extra("tensorboard", "SummaryWriter"):
 
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
+WholeRow: TypeAlias = tuple[dict[str, Any], float, float, tuple[str, ...]]  # as `write_row` takes it
 
 MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
 EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own
@@ -62,6 +63,7 @@ ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
 _LOG = logging.getLogger("rla_client")
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 
+_NUMPY_NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64})
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _UINT64_MAX = (1 << 64) - 1
 _INT64_MIN = -(1 << 63)  # an event holds no further steps
@@ -78,6 +80,9 @@ class RowTarget(Protocol):
         self, values: dict[str, Any], step: float, wall_time: float, exclude: tuple[str, ...]
     ) -> None:
         """Write one row that lacks some outputs."""
+
+    def write_scalar(self, event: bytes, now: float, row: WholeRow | None) -> None:
+        """Write a scalar's event, with a row that is whole now."""
 
 
 class ScalarRows:
@@ -110,15 +115,25 @@ class ScalarRows:
         step: float,
         wall_time: float,
         exclude: tuple[str, ...] = EVENTS_HAVE_IT,
+        event: bytes = b"",
     ) -> None:
-        """Take a value; `exclude` names the outputs that do not get it by the row."""
+        """Take a value; `exclude` names the outputs that do not get it by the row.
+
+        Its event, if there is one, leaves at once, in one write with a row that is whole now.
+        """
         with self._logger.lock:
-            if self._values and (step != self._step or tag in self._values or exclude != self._exclude):
-                self.write()
-            if not self._values:
+            values, row = self._values, None
+            if values and (step != self._step or tag in values or exclude != self._exclude):
+                row = values, self._step, self._wall_time, self._exclude
+                values = self._values = {}
+            if event:
+                self._logger.write_scalar(event, wall_time, row)
+            elif row is not None:
+                self._logger.write_row(*row)
+            if not values:
                 self._exclude = exclude
                 self._begin(step)
-            self._values[tag], self._wall_time = value, wall_time
+            values[tag], self._wall_time = value, wall_time
 
     def add_all(
         self,
@@ -148,7 +163,8 @@ class ScalarRows:
 
     def _begin(self, step: float) -> None:
         self._step, self._begun = step, time.monotonic()
-        self._follow(step)
+        if self.sets_clock:
+            self._follow(step)
         if not self._watched:
             forks.at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
@@ -212,6 +228,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._rows = rows
         self._parameters = parameters
         self._tags: dict[str, tuple[str, bytes]] = {}
+        self._step_field = (0, b"\x10\x00")  # a step, and the part of an event that says it
         self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
@@ -254,22 +271,26 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         del further
         if display_name is True or summary_description is True:  # torch's `new_style` and `double_precision`
             display_name = summary_description = ""
-        number = scalar_value if type(scalar_value) is float else _number(scalar_value)
+        number: Any = scalar_value
+        if type(number) is not float and type(number) is not int:
+            number = number.item() if type(number) in _NUMPY_NUMBERS else _number(number)
+            number = int(number) if isinstance(number, bool) else number
         step, walltime = self._writer.time_of(global_step, walltime)
         if not isinstance(number, int | float):
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
             return
-        number = int(number) if isinstance(number, bool) else number
-        known = self._tags.get(tag)
-        if known is None:
-            known = self._know(tag)
-        shown, head = known
+        shown, head = self._tags.get(tag) or self._know(tag)
+        event, rows = b"", self._rows
         if display_name or summary_description:
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
         else:
-            self._writer.emit(scalar_event(head, number, step, walltime), walltime, step)
-        if self._rows is not None:
-            self._rows.add(shown, number, step, walltime)
+            if step != self._step_field[0]:
+                self._step_field = step, b"\x10" + _varint(step & _UINT64_MAX)
+            event = scalar_event(head, number, self._step_field[1], walltime)
+        if rows is not None:
+            rows.add(shown, number, step, walltime, EVENTS_HAVE_IT, event)
+        elif event:
+            self._writer.emit(event, walltime, step)
 
     def _know(self, tag: str) -> tuple[str, bytes]:
         """A tag as it is written, and the part of an event that names it."""
@@ -486,13 +507,13 @@ def scalar_head(tag: str) -> bytes:
     return b"\x2a" + _varint(len(inner) + _FLOAT.size) + inner
 
 
-def scalar_event(head: bytes, value: float, step: int, wall_time: float) -> bytes:
+def scalar_event(head: bytes, value: float, step_field: bytes, wall_time: float) -> bytes:
     """A serialised Event with one scalar, whose tag is in `head`."""
     try:
         packed = _FLOAT.pack(value)
     except OverflowError:  # beyond float32
         packed = _FLOAT.pack(math.inf if value > 0 else -math.inf)
-    return b"\x09" + _DOUBLE.pack(wall_time) + b"\x10" + _varint(step & _UINT64_MAX) + head + packed
+    return b"\x09" + _DOUBLE.pack(wall_time) + step_field + head + packed
 
 
 def _varint(number: int) -> bytes:

@@ -25,7 +25,14 @@ import msgpack
 
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
-from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
+from rla_client.contract.protocol import (
+    MAX_KEYS_PER_ROW,
+    FrameKind,
+    TextTarget,
+    encode_frame,
+    event_payload,
+    pack,
+)
 from rla_client.contract.textformat import format_table
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
@@ -44,7 +51,7 @@ CLOCK_NEVER_SET = (
     "or logger.dump_tabular(step=...)"
 )
 SET_THE_STEP = "set the step with time_step_holder.set_time(step)"
-_ROW = int(FrameKind.ROW)  # an enum member costs the hot path 0.1 us
+_ROW, _EVENT = int(FrameKind.ROW), int(FrameKind.EVENT)  # an enum member costs the hot path 0.1 us
 
 Exclude = str | Iterable[str] | None
 Row = dict[str, Any]
@@ -256,6 +263,32 @@ class Logger:
                 payload = self._pack_row(step, wall_time, values, excluded)
                 outbox.put(_ROW, payload, time.time(), 1)
 
+    def write_scalar(
+        self, event: bytes, now: float, row: tuple[Row, float, float, tuple[str, ...]] | None
+    ) -> None:
+        """Send a scalar's TensorBoard Event; with it, in the same write, a row that is whole.
+
+        Args:
+            event: serialised, of one scalar.
+            now: Unix seconds.
+            row: what `write_row` takes.
+        """
+        with self.lock:
+            outbox = self.outbox or self._joined()
+            if outbox is None:
+                return
+            frame, payload = b"", b""
+            if row is not None:
+                values, step, wall_time, exclude = row
+                payload = self._pack_row(step, wall_time, values, dict.fromkeys(values, exclude))
+            if "tensorboard" in self.sinks:
+                if not payload:
+                    outbox.put(_EVENT, event_payload(event), now)
+                    return
+                frame = encode_frame(_EVENT, event_payload(event))
+            if payload:
+                outbox.put(_ROW, payload, now, 1, frame)
+
     def _remind(self, *, stored: bool) -> None:
         """Say, once and from the second row on, what the user forgot."""
         if not self.last_row:
@@ -397,7 +430,7 @@ class Logger:
             outbox = self.outbox or self._joined()
             if outbox is not None and "tensorboard" in self.sinks:
                 try:
-                    outbox.put(FrameKind.EVENT, pack([event]), wall_time)
+                    outbox.put(_EVENT, event_payload(event), wall_time)
                 except FrameTooLargeError as error:
                     self.log(
                         f"[WARN] {time_step_holder.get_time()} : not sent to TensorBoard: {error}", level=WARN

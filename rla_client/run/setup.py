@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.descriptors import grow_soon
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
@@ -115,6 +116,7 @@ class RunSetup:
             ArgumentError: an argument is missing or wrong.
             ConfigError: the configuration has faults; all are listed.
         """
+        grow_soon()
         from rla_client.config.schema import load_config  # noqa: PLC0415 - not at import of the package
 
         given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}

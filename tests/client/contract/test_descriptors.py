@@ -171,7 +171,7 @@ frames.add(video[0])
 
 def end_of_threads(prefix):
     for thread in threading.enumerate():
-        if thread.name.startswith(prefix):
+        if thread.name.startswith(prefix) and thread.name != "rla-video":  # waits for frames
             thread.join(60)
 
 def save(step, count):
@@ -349,3 +349,23 @@ def test_an_own_file_is_asked_before_each_use(tmp_path: Path) -> None:
     assert leads_to(number, identity(other)), "somebody else's is not closed"
     os.close(number)
     os.close(other)
+
+
+def test_room_for_high_numbers_is_made_beside_the_training() -> None:
+    code = """
+import threading, time
+from rla_client.contract.descriptors import FLOOR, grow_soon
+
+def table():
+    return int(open("/proc/self/status").read().split("FDSize:")[1].split()[0])
+
+idle = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+idle.start()
+assert table() < FLOOR
+grow_soon()
+until = time.monotonic() + 30
+while table() < FLOOR and time.monotonic() < until:
+    time.sleep(0.01)
+assert table() >= FLOOR
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

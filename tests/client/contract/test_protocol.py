@@ -103,6 +103,11 @@ def test_packing_goes_on_after_what_cannot_be_packed_and_beside_other_packing() 
     assert [p.unpack(one) for one in packed] == [[1, {"a": 2.5}]]
 
 
+@pytest.mark.parametrize("size", [0, 1, 60, 255, 256, 70_000])
+def test_the_payload_of_an_event_is_what_msgpack_makes(size: int) -> None:
+    assert p.event_payload(b"e" * size) == msgpack.packb([b"e" * size])
+
+
 def test_no_large_buffer_is_kept() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(p, "_packers", [])
