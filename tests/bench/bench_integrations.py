@@ -48,7 +48,11 @@ class Clock:
         self._excluded = 0.0
         self._calls = 0
         self._thread = threading.get_ident()
-        self._nothing = self._timed(_nothing)
+        self._inside = _nothing  # which is excluded where anything is
+        self._nothing = self._timed(self._inner)
+
+    def _inner(self) -> None:
+        self._inside()
 
     def watch(self, *targets: Any, names: Sequence[str] = ()) -> None:
         """Time the methods `names` of classes or functions of modules; all public ones by default."""
@@ -103,10 +107,11 @@ class Clock:
 
         for name in names:
             setattr(target, name, without(getattr(target, name)))
+        self._inside = without(_nothing)
 
     def total(self) -> dict[str, float]:
         """Of all methods: seconds in first calls, in other calls, and the longest call."""
-        nothing = self.methods.pop(f"{__name__}._nothing")
+        nothing = self.methods.pop(f"{__name__}.Clock._inner")
         own = nothing[0] / nothing[2] if nothing[2] else 0.0
         found = [figures for figures in self.methods.values() if figures[2]]
         first = sum(one[1] for one in found)
