@@ -137,7 +137,7 @@ class RemoteSetting:
     password_env: str = _key("", Text())
     credentials_file: str = _key("", Text())
     connections: int = _key(2, Number(1, 16, whole=True))
-    append_every_s: float = _key(4.5, Number(0, 3600, unit="seconds"))
+    append_every_s: float = _key(4.6, Number(0, 3600, unit="seconds"))
     rate_limit_bytes_s: int = _key(0, Number(0, whole=True, unit="bytes per second"))
 
     @property

@@ -33,6 +33,7 @@ from rla_client.config.schema import RemoteSetting
 
 ROUNDS = 3
 AT_ONCE = 16
+COMMIT_S = 0.5  # AGENT.commit_interval_s
 
 
 def library(server: S3Server, bucket: str, files: list[Path]) -> float:
@@ -92,7 +93,7 @@ def bulk(base: Path, server: S3Server, title: str, sizes: list[int]) -> None:
 
 
 def rows(base: Path, server: S3Server, seconds: float) -> None:
-    """A run that writes a row into three logs five times a second: when it is there, and what that costs."""
+    """A run that writes a row into three logs at each commit: when it is there, and what that costs."""
     bucket, store = server.bucket(), FaultyStore(server.port)
     node = Node(base / "rows", remote(server, bucket, endpoint=store.endpoint))
     registry.add(node.state, node.root, node.config)
@@ -112,18 +113,19 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
     lags: list[float] = []
     dumped: dict[int, float] = {}
     while (now := time.monotonic()) - began < seconds:
-        written += 1
-        for one in paths:
-            with one.open("a") as file:
-                file.write(f"{written}\n")
-        dumped[written] = now
-        announcer.committed((str(one), 0, one.stat().st_size, False) for one in paths)
+        if now >= began + written * COMMIT_S:
+            written += 1
+            for one in paths:
+                with one.open("a") as file:
+                    file.write(f"{written}\n")
+            dumped[written] = now
+            announcer.committed((str(one), 0, one.stat().st_size, False) for one in paths)
         state = reader.stat(name)
         text = reader.read(name, 0, state.size if state else 0).decode()
         last = int(text.split("\n")[-2]) if text.count("\n") > 1 else 0
         lags.extend(time.monotonic() - dumped[number] for number in range(seen + 1, last + 1))
         seen = max(seen, last)
-        time.sleep(0.2)
+        time.sleep(0.05)
     took = time.monotonic() - began
     count = len(store.requests)
     appends = sum("/.rla-parts/" in path and method == "PUT" for _, method, path in store.requests)

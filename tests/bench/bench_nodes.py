@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--row-s", type=float, default=1.0)
     parser.add_argument("--connections", type=int, default=2)
     parser.add_argument("--max-startups", nargs="+", default=MAX_STARTUPS)
-    parser.add_argument("--append-every-s", type=float, default=4.5)
+    parser.add_argument("--append-every-s", type=float, default=4.6)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)

@@ -146,14 +146,11 @@ class Database(Looking):
         if reads and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
-        if isinstance(action, Append) and self.append_every_s > 0:
-            slot = self._slots.get(due.item, 0.0)
-            if now < slot < now + self.append_every_s:
-                self.ledger.retry_at(due.key, slot, failed=False)
+        if isinstance(action, Append):
+            at = self._appends.next(due.item, due.seen, now, self.append_every_s)
+            if at > now:
+                self.ledger.retry_at(due.key, at, failed=False)
                 return None
-            if len(self._slots) > MAX_PACED:
-                self._slots.clear()
-            self._slots[due.item] = now + self.append_every_s
         job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
         return job, local
 

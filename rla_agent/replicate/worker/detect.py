@@ -98,7 +98,7 @@ class Looking:
         self._again: set[Key] = set()
         self._ready: set[Key] = set()
         self._paced: dict[Key, float] = {}
-        self._slots: dict[bytes, float] = {}  # item: when what it got is sent, all of it together
+        self._appends = plan.Appends()
         self._live: dict[bytes, str] = {}
         self._progress: dict[Key, int] = {}
         self._ended: set[str] = set()

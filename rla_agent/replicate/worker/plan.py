@@ -25,6 +25,7 @@ MAX_BACKOFF_S: Final = 300.0
 MAX_LOGINS: Final = 3  # sshd's PerSourcePenalties ban after bad logins
 PACE_S: Final = 0.5  # between two looks at the content of one growing file,
 READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read what was sent before
+MAX_RUNS: Final = 20_000  # whose appends are remembered
 MAX_TRIES: Final = 12  # of one file whose trouble is not the link's
 
 URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; small; large; checkpoints
@@ -260,3 +261,36 @@ class Health:
     def stopped(self, reason: str, fix: str) -> Health:
         """Nothing more until somebody acts."""
         return replace(self, blocked=True, reason=reason, fix=fix)
+
+
+class Appends:
+    """When runs are appended to where each request costs: one takes what all files of a run got."""
+
+    def __init__(self) -> None:
+        self._runs: dict[bytes, tuple[float, float]] = {}  # when the last one was, and the next, 0: open
+
+    def next(self, item: bytes, seen: float, now: float, every_s: float) -> float:
+        """When the next append to a run is: at once after a pause, else `every_s` after what waits came.
+
+        Counted from the last append instead, what came just after that would wait as long, for more requests.
+
+        Args:
+            item: the run.
+            seen: when the first of what waits was seen.
+            now: on the same clock.
+            every_s: 0: at once.
+
+        Returns:
+            `now` if it is now: then it counts as made, and all files of the run go with it.
+        """
+        last, at = self._runs.get(item, (float("-inf"), 0.0))
+        if last == now or every_s <= 0:
+            return now
+        if at <= last and 0 <= now - last < every_s:
+            at = min(max(seen, last), now) + every_s
+        if not now < at <= now + every_s:
+            last, at = now, 0.0
+        if len(self._runs) > MAX_RUNS:
+            self._runs.clear()
+        self._runs[item] = last, at
+        return max(at, now)
