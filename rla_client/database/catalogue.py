@@ -300,6 +300,19 @@ class Catalogue:
             values.append(limit)
         return self._db.execute(sql, values).fetchall()[::-1]
 
+    def texts(self, table: str | None, *, since: float | None) -> list[tuple[str, str, str, str]]:
+        """Table, index, hyper-parameters and metrics (JSON) of what `rows` gives, in the same order."""
+        where, values = _condition(table, since)
+        sql = f"SELECT table_name, idx, hyper, metrics FROM runs {where} ORDER BY opened, idx"  # noqa: S608
+        return self._db.execute(sql, values).fetchall()
+
+    def chosen(self, keys: Sequence[tuple[str, str]]) -> list[Record]:
+        """The records of some runs, by table and index, in this order; one that is gone is left out."""
+        names = ", ".join(COLUMNS)
+        sql = f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?"  # noqa: S608 - constants only
+        rows = (self._db.execute(sql, key).fetchone() for key in keys)
+        return [record_of(row) for row in rows if row is not None]
+
     def count(self, table: str | None = None, *, since: float | None = None) -> int:
         """How many rows `records` would give without limit."""
         where, values = _condition(table, since)

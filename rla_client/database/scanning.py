@@ -1,19 +1,19 @@
 """A filter over all rows of the catalogue, without making a `Record` of each: of 100,000 few are wanted.
 
-A hyper-parameter or a metric is cut out of the JSON text that the catalogue keeps, where that is flat; fields
-of a run, nested parameters, and runs whose state this machine may know better go by `RowView`.
+A hyper-parameter or a metric is cut out of the JSON text that the catalogue keeps, where that is flat.
+Filters that ask for a field of the run, which this machine may know better, go by `RowView`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
 
 from rla_client.contract.run_file import LIVE_STATES
-from rla_client.database.catalogue import COLUMNS, record_of
+from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.choosing import spell
 from rla_client.database.live import with_live_states
 from rla_client.database.records import Record
@@ -22,40 +22,62 @@ from rla_client.database.where import Where
 from rla_client.run.hyper_params import HyperParams
 
 Row = tuple[Any, ...]
-_HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
+_STATE = COLUMNS.index("state")
+_UNREAD = (None,) * (len(COLUMNS) - 5)  # what `Catalogue.texts` leaves out, kinds aside
 _NOTHING = object()
 _FIELDS = frozenset((*FIELDS, *ALIASES))
 _decode = json.JSONDecoder(object_hook=HyperParams).raw_decode
 
 
-def fitting(data_root: Path, rows: Sequence[Row], test: Where, now: float) -> list[Record]:
-    """The runs that pass a filter, in the order of the rows.
+def fitting(
+    data_root: Path, catalogue: Catalogue, table: str | None, since: float | None, test: Where, now: float
+) -> list[Record]:
+    """The runs that pass a filter, oldest first.
 
     Args:
         data_root: of the database.
-        rows: of the catalogue, oldest first.
+        catalogue: as of the last refresh.
+        table: only this task table.
+        since: only runs that began at or after these Unix seconds.
         test: its names may be short ones.
         now: Unix seconds.
 
     Raises:
         UnknownNameError: no run has one of the names.
     """
-    spell(test, _Records(rows))
+    if _FIELDS.isdisjoint(test.names):
+        texts = catalogue.texts(table, since=since)
+        spell(test, _Records(texts, _record_of_texts))
+        if _FIELDS.isdisjoint(test.full.values()):
+            view = _Texts()
+            keys = []
+            for row in texts:
+                view.row = row
+                if test(view):
+                    keys.append(row[:2])
+            return with_live_states(data_root, catalogue.chosen(keys), now)
+    rows = catalogue.rows(table, since=since)
+    spell(test, _Records(rows, record_of))
     told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
     known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
     chosen = []
     for row in rows:
-        record = known.get(row[:2])
-        if test(RowView(record, now) if record is not None else _Scanned(row, now)):
-            chosen.append(record or record_of(row))
+        record = known.get(row[:2]) or record_of(row)
+        if test(RowView(record, now)):
+            chosen.append(record)
     return chosen
+
+
+def _record_of_texts(row: Row) -> Record:
+    return record_of((row[0], row[1], "", *_UNREAD[:6], *row[2:], *_UNREAD[6:]))
 
 
 class _Records(Sequence[Record]):
     """Rows as records, each made when it is looked at."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], record: Callable[[Row], Record]) -> None:
         self._rows = rows
+        self._record = record
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -67,30 +89,26 @@ class _Records(Sequence[Record]):
     def __getitem__(self, place: slice) -> list[Record]: ...
 
     def __getitem__(self, place: int | slice) -> Record | list[Record]:
-        rows = self._rows[place]
-        return list(map(record_of, rows)) if isinstance(place, slice) else record_of(self._rows[place])
+        if isinstance(place, slice):
+            return list(map(self._record, self._rows[place]))
+        return self._record(self._rows[place])
 
     def __iter__(self) -> Iterator[Record]:
-        return map(record_of, self._rows)
+        return map(self._record, self._rows)
 
     def __reversed__(self) -> Iterator[Record]:
-        return map(record_of, reversed(self._rows))
+        return map(self._record, reversed(self._rows))
 
 
-class _Scanned(dict[str, Any]):
-    """A row by name, as far as a filter asks: `get` alone."""
+class _Texts(dict[str, Any]):
+    """A row of `Catalogue.texts` by name, as far as a filter asks: `get` alone, of no field of a run."""
 
-    __slots__ = ("_now", "_row")
-
-    def __init__(self, row: Row, now: float) -> None:
-        self._row = row
-        self._now = now
+    row: Row
 
     def get(self, name: str, default: object = None) -> object:
         """As `RowView.get`."""
-        if name in _FIELDS:
-            return RowView(record_of(self._row), self._now).get(name, default)
-        return parameter_or_metric(self._row[_HYPER], self._row[_METRICS], name, default)
+        row = self.row
+        return parameter_or_metric(row[2], row[3], name, default)
 
 
 def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:
