@@ -76,6 +76,8 @@ def load_checkpoint(
         ArgumentError: the checkpoint has another structure, or a leaf another shape.
         NoCheckpointError: there is none.
     """
+    if isinstance(like, int):
+        raise ArgumentError(f"`like` is a pytree; a time-step is load_checkpoint(ckp_index={like})")
     step, content = exp_manager.load_checkpoint(ckp_index, checkpoint_name, **further)
     if like is None:
         return step, jax.tree.map(_from_torch, content)
