@@ -1,7 +1,7 @@
 """A filter over all rows of the catalogue, without making a `Record` of each: of 100,000 few are wanted.
 
-A hyper-parameter or a metric is cut out of the JSON text that the catalogue keeps, where that is flat.
-Filters that ask for a field of the run, which this machine may know better, go by `RowView`.
+A hyper-parameter or a metric is cut out of the JSON text that the catalogue keeps, where that is flat; fields
+of a run, nested parameters, and runs whose state this machine may know better go by `RowView`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rla_client.database.where import Where
 from rla_client.run.hyper_params import HyperParams
 
 Row = tuple[Any, ...]
-_STATE = COLUMNS.index("state")
+_HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
 _UNREAD = (None,) * (len(COLUMNS) - 5)  # what `Catalogue.texts` leaves out, kinds aside
 _NOTHING = object()
 _FIELDS = frozenset((*FIELDS, *ALIASES))
@@ -49,7 +49,7 @@ def fitting(
         texts = catalogue.texts(table, since=since)
         spell(test, _Records(texts, _record_of_texts))
         if _FIELDS.isdisjoint(test.full.values()):
-            view = _Texts()
+            view = _Scanned(2, 3, now)
             keys = []
             for row in texts:
                 view.row = row
@@ -60,11 +60,12 @@ def fitting(
     spell(test, _Records(rows, record_of))
     told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
     known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
-    chosen = []
+    view, chosen = _Scanned(_HYPER, _METRICS, now), []
     for row in rows:
-        record = known.get(row[:2]) or record_of(row)
-        if test(RowView(record, now)):
-            chosen.append(record)
+        view.row = row
+        record = known.get(row[:2])
+        if test(view if record is None else RowView(record, now)):
+            chosen.append(record or record_of(row))
     return chosen
 
 
@@ -100,15 +101,26 @@ class _Records(Sequence[Record]):
         return map(self._record, reversed(self._rows))
 
 
-class _Texts(dict[str, Any]):
-    """A row of `Catalogue.texts` by name, as far as a filter asks: `get` alone, of no field of a run."""
+class _Scanned(dict[str, Any]):
+    """A row by name, as far as a filter asks: `get` alone.
+
+    Args:
+        hyper: where in a row the hyper-parameters are.
+        metrics: likewise; a field of the run asks for a row in the order of `COLUMNS`.
+        now: Unix seconds.
+    """
 
     row: Row
+
+    def __init__(self, hyper: int, metrics: int, now: float) -> None:
+        self._hyper, self._metrics, self._now = hyper, metrics, now
 
     def get(self, name: str, default: object = None) -> object:
         """As `RowView.get`."""
         row = self.row
-        return parameter_or_metric(row[2], row[3], name, default)
+        if name in _FIELDS:
+            return RowView(record_of(row), self._now).get(name, default)
+        return parameter_or_metric(row[self._hyper], row[self._metrics], name, default)
 
 
 def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:

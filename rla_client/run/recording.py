@@ -277,17 +277,21 @@ class Logger:
             outbox = self.outbox or self._joined()
             if outbox is None:
                 return
-            frame, payload = b"", b""
+            shown = "tensorboard" in self.sinks
+            payload = b""
             if row is not None:
-                values, step, wall_time, exclude = row
-                payload = self._pack_row(step, wall_time, values, dict.fromkeys(values, exclude))
-            if "tensorboard" in self.sinks:
-                if not payload:
-                    outbox.put(_EVENT, event_payload(event), now)
-                    return
-                frame = encode_frame(_EVENT, event_payload(event))
+                values, at, wall_time, exclude = row
+                try:
+                    payload = self._pack_row(at, wall_time, values, dict.fromkeys(values, exclude))
+                except ArgumentError:  # too many names
+                    if shown:
+                        outbox.put(_EVENT, event_payload(event), now)
+                    raise
             if payload:
+                frame = encode_frame(_EVENT, event_payload(event)) if shown else b""
                 outbox.put(_ROW, payload, now, 1, frame)
+            elif shown:
+                outbox.put(_EVENT, event_payload(event), now)
 
     def _remind(self, *, stored: bool) -> None:
         """Say, once and from the second row on, what the user forgot."""
