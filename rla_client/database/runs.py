@@ -124,8 +124,9 @@ class Database:
                 if test is not None:
                     from rla_client.database.scanning import fitting
 
-                    chosen = fitting(self.data_root, catalogue, table, start, test, clock())
-                    return chosen[-limit:] if limit is not None else chosen
+                    return fitting(
+                        self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
+                    )
                 found = catalogue.records(table, since=start, light=light)
         return with_live_states(self.data_root, found, clock())
 

@@ -24,23 +24,32 @@ from rla_client.run.hyper_params import HyperParams
 Row = tuple[Any, ...]
 _HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
 _UNREAD = (None,) * (len(COLUMNS) - 5)  # what `Catalogue.texts` leaves out, kinds aside
+FEW = 10  # runs are read one by one where no more than one in so many passes
 _NOTHING = object()
 _FIELDS = frozenset((*FIELDS, *ALIASES))
 _decode = json.JSONDecoder(object_hook=HyperParams).raw_decode
 
 
-def fitting(
-    data_root: Path, catalogue: Catalogue, table: str | None, since: float | None, test: Where, now: float
+def fitting(  # noqa: PLR0913 - what `Database.records` takes
+    data_root: Path,
+    catalogue: Catalogue,
+    test: Where,
+    now: float,
+    *,
+    table: str | None,
+    since: float | None,
+    limit: int | None,
 ) -> list[Record]:
     """The runs that pass a filter, oldest first.
 
     Args:
         data_root: of the database.
         catalogue: as of the last refresh.
-        table: only this task table.
-        since: only runs that began at or after these Unix seconds.
         test: its names may be short ones.
         now: Unix seconds.
+        table: only this task table.
+        since: only runs that began at or after these Unix seconds.
+        limit: only the newest so many.
 
     Raises:
         UnknownNameError: no run has one of the names.
@@ -55,7 +64,13 @@ def fitting(
                 view.row = row
                 if test(view):
                     keys.append(row[:2])
-            return with_live_states(data_root, catalogue.chosen(keys), now)
+            keys = keys if limit is None else keys[-limit:]
+            if len(keys) * FEW > len(texts):
+                wanted = set(keys)
+                found = [record_of(row) for row in catalogue.rows(table, since=since) if row[:2] in wanted]
+            else:
+                found = catalogue.chosen(keys)
+            return with_live_states(data_root, found, now)
     rows = catalogue.rows(table, since=since)
     spell(test, _Records(rows, record_of))
     told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
@@ -66,7 +81,7 @@ def fitting(
         record = known.get(row[:2])
         if test(view if record is None else RowView(record, now)):
             chosen.append(record or record_of(row))
-    return chosen
+    return chosen if limit is None else chosen[-limit:]
 
 
 def _record_of_texts(row: Row) -> Record:

@@ -118,7 +118,7 @@ class Where:
             join = all if isinstance(node.op, ast.And) else any
             if len(tests) == 2 and join is all:  # noqa: PLR2004 - 100,000 rows are looked at, mostly so
                 first, second = tests
-                return lambda row: first(row) and second(row)
+                return lambda row: bool(first(row) and second(row))
             return lambda row: join(test(row) for test in tests)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self._compile(node.operand)

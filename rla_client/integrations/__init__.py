@@ -1,4 +1,4 @@
-"""Adapters for other libraries, one file each, none imported by anything else.
+"""Adapters for other libraries, one file each.
 
 Who imports one is about to open a run: what that needs is loaded here, so that no call of the training waits.
 """

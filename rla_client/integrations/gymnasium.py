@@ -31,7 +31,6 @@ __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
 DEFAULT_FPS = 30.0
 _COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # by gymnasium
-_count_step = RecordEpisodeStatistics.step  # without `super()`: it is called at each step
 _KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
 
 
@@ -76,7 +75,7 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step; the last one of an episode writes its row."""
-        found = _count_step(self, action)
+        found = super().step(action)
         recorder = self._recorder
         recorder.steps += 1
         if recorder.video is not None:

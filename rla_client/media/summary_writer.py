@@ -54,7 +54,6 @@ with extra("tensorboard", "SummaryWriter"):
 
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
-WholeRow: TypeAlias = tuple[dict[str, Any], float, float, tuple[str, ...]]  # as `write_row` takes it
 
 MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
 EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own
@@ -80,9 +79,6 @@ class RowTarget(Protocol):
         self, values: dict[str, Any], step: float, wall_time: float, exclude: tuple[str, ...]
     ) -> None:
         """Write one row that lacks some outputs."""
-
-    def write_scalar(self, event: bytes, now: float, row: WholeRow | None) -> None:
-        """Write a scalar's event, with a row that is whole now."""
 
 
 class ScalarRows:
@@ -115,25 +111,15 @@ class ScalarRows:
         step: float,
         wall_time: float,
         exclude: tuple[str, ...] = EVENTS_HAVE_IT,
-        event: bytes = b"",
     ) -> None:
-        """Take a value; `exclude` names the outputs that do not get it by the row.
-
-        Its event, if there is one, leaves at once, in one write with a row that is whole now.
-        """
+        """Take a value; `exclude` names the outputs that do not get it by the row."""
         with self._logger.lock:
-            values, row = self._values, None
-            if values and (step != self._step or tag in values or exclude != self._exclude):
-                row = values, self._step, self._wall_time, self._exclude
-                values = self._values = {}
-            if event:
-                self._logger.write_scalar(event, wall_time, row)
-            elif row is not None:
-                self._logger.write_row(*row)
-            if not values:
+            if self._values and (step != self._step or tag in self._values or exclude != self._exclude):
+                self.write()
+            if not self._values:
                 self._exclude = exclude
                 self._begin(step)
-            values[tag], self._wall_time = value, wall_time
+            self._values[tag], self._wall_time = value, wall_time
 
     def add_all(
         self,
@@ -280,17 +266,16 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
             return
         shown, head = self._tags.get(tag) or self._know(tag)
-        event, rows = b"", self._rows
         if display_name or summary_description:
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
         else:
-            if step != self._step_field[0]:
-                self._step_field = step, b"\x10" + _varint(step & _UINT64_MAX)
-            event = scalar_event(head, number, self._step_field[1], walltime)
-        if rows is not None:
-            rows.add(shown, number, step, walltime, EVENTS_HAVE_IT, event)
-        elif event:
-            self._writer.emit(event, walltime, step)
+            known, field = self._step_field
+            if step != known:
+                field = b"\x10" + _varint(step & _UINT64_MAX)
+                self._step_field = step, field
+            self._writer.emit(scalar_event(head, number, field, walltime), walltime, step)
+        if self._rows is not None:
+            self._rows.add(shown, number, step, walltime)
 
     def _know(self, tag: str) -> tuple[str, bytes]:
         """A tag as it is written, and the part of an event that names it."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import queue
 import secrets
 import shutil
 import tempfile
-import threading
-import weakref
 from contextlib import suppress
 from functools import cache
 from numbers import Real
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rla_client.contract.descriptors import OwnFile, open_high
 from rla_client.contract.errors import ArgumentError
@@ -26,18 +21,14 @@ from rla_client.media.pixels import image_pixels, video_pixels
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from numpy.typing import NDArray
-
-FRAMES_HELD = 4  # that wait to be written; then the loop waits
-HELD_BYTES = 16 << 20
 _BLOB_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 class VideoRecorder:
     """Saves videos as mp4 (default) or gif.
 
-    All at once: `VideoRecorder.save("rollout", frames, fps=30)`. Frame by frame, with at most
-    FRAMES_HELD of them in memory, until a thread has written them::
+    All at once: `VideoRecorder.save("rollout", frames, fps=30)`. Frame by frame, with nothing
+    kept in memory::
 
         with VideoRecorder("rollout", fps=30) as video:
             video.add(env.render())
@@ -67,12 +58,14 @@ class VideoRecorder:
     ) -> None:
         self._place = _video_place(name, cover, add_timestamp, results_dir)
         self._fps = _check_fps(fps)
-        self._shape: tuple[int, ...] | None = None
-        self._dtype: np.dtype[Any] | None = None
+        self._shape: tuple[int, int, int] | None = None
+        self._dtype = ""
         self._count = 0
-        self._frames = _Frames(self._place)
+        self._room = 0  # bytes that the spool takes of the rest, as last heard
+        self._file: OwnFile | None = None
+        self._blob: str | None = None
+        self._broken = self._place.stays
         self._closed = False
-        weakref.finalize(self, self._frames.forget)
 
     @property
     def path(self) -> str:
@@ -143,100 +136,40 @@ class VideoRecorder:
             raise ArgumentError("this video is closed")
         if self._place.unmade:
             return
-        if type(frame) is np.ndarray and frame.shape == self._shape and frame.dtype == self._dtype:
-            pixels = frame
-        else:
-            pixels = image_pixels(frame).parts[0][0]
+        pixels = image_pixels(frame)
         if self._shape is None:
-            self._shape, self._dtype = pixels.shape, pixels.dtype
-        elif (self._shape, self._dtype) != (pixels.shape, pixels.dtype):
+            self._shape, self._dtype = pixels.shape[1:], pixels.dtype
+        elif (self._shape, self._dtype) != (pixels.shape[1:], pixels.dtype):
             raise ArgumentError(
-                f"frame {self._count} is {pixels.shape} {pixels.dtype}, "
+                f"frame {self._count} is {pixels.shape[1:]} {pixels.dtype}, "
                 f"the first one {self._shape} {self._dtype}"
             )
-        self._frames.add(pixels)
-        self._count += 1
-
-    def close(self) -> str:
-        """Finish the video; nothing is written when it has no frame. Returns the path."""
-        if not self._closed:
-            self._closed = True
-            shape = [self._count, *(self._shape or ())]
-            self._frames.finish({"shape": shape, "dtype": str(self._dtype), "fps": self._fps})
-        return self.path
-
-    def __enter__(self) -> VideoRecorder:  # noqa: PYI034 - Self is of Python 3.11
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _Frames:
-    """The frames of one video on their way to the agent: a blob in the spool, written by a thread.
-
-    Where the caller will encode, it is an unnamed temp file. A forked child has no part in it.
-    """
-
-    def __init__(self, place: jobs.Place) -> None:
-        self._place = place
-        self._room = 0  # bytes that the spool takes of the rest, as last heard
-        self._file: OwnFile | None = None
-        self._blob: str | None = None
-        self._broken = place.stays
-        self._process = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._waiting: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
-        self._free: queue.SimpleQueue[NDArray[Any]] = queue.SimpleQueue()
-
-    def add(self, frame: NDArray[Any]) -> None:
-        """Take a frame, all are alike; it may change afterwards. Waits while too many are not written."""
-        if self._broken:
-            return
-        thread = self._thread or self._start(frame)
-        if thread.is_alive():
-            held = self._free.get()
-            np.copyto(held, frame)
-            self._waiting.put(held)
-        elif os.getpid() == self._process:
-            self._write(np.ascontiguousarray(frame))
-
-    def _start(self, frame: NDArray[Any]) -> threading.Thread:
-        self._thread = threading.Thread(target=self._write_waiting, name="rla-video", daemon=True)
-        for _ in range(min(FRAMES_HELD, HELD_BYTES // frame.nbytes)):
-            self._free.put(np.empty(frame.shape, frame.dtype))
-        if not self._free.empty():
-            with suppress(RuntimeError):  # no more threads: the loop writes
-                self._thread.start()
-        return self._thread
-
-    def _write_waiting(self) -> None:
-        while (frame := self._waiting.get()) is not None:
-            try:
-                self._write(frame)
-            finally:
-                self._free.put(frame)
-        if self._broken:
-            self._drop()
-
-    def _write(self, frame: NDArray[Any]) -> None:
         if self._broken:
             return
         try:
             if self._file is None:
                 self._file = self._open()
             number = self._own_number(self._file)
-            self._room -= frame.nbytes
+            self._room -= pixels.total_bytes
             if self._blob is not None and self._room < 0 and self._place.outbox is not None:
-                self._room = self._place.outbox.blob_room - frame.nbytes
-            content = frame.reshape(-1).view(np.uint8).data
-            jobs.write_within(0 if self._blob is None else self._room, number, content)
+                self._room = self._place.outbox.blob_room - pixels.total_bytes
+            for chunk in pixels.chunks():
+                jobs.write_within(0 if self._blob is None else self._room, number, chunk)
         except OSError as error:
             self._broken = True
             jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
             self._drop()
+            return
+        self._count += 1
+
+    def close(self) -> str:
+        """Finish the video; nothing is written when it has no frame. Returns the path."""
+        if not self._closed:
+            self._closed = True
+            if self._file is not None and not self._broken:
+                self._finish(self._file)
+            self._drop()
+        return self.path
 
     def _open(self) -> OwnFile:
         """Open a blob in the spool, or an unnamed temp file where the caller will encode."""
@@ -264,23 +197,9 @@ class _Frames:
             self._file = OwnFile(os.open(self._blob, _BLOB_FLAGS))
             return self._file.number
 
-    def forget(self) -> None:
-        """Nothing more comes, not even the end."""
-        self._broken = True
-        self._waiting.put(None)
-
-    def finish(self, fields: dict[str, object]) -> None:
-        """Write what waits and have the video made of all frames; `fields` say what they are."""
-        if os.getpid() != self._process:
-            return
-        if self._thread is not None and self._thread.is_alive():
-            self._waiting.put(None)
-            self._thread.join()
-        if self._file is not None and not self._broken:
-            self._hand_over(self._file, fields)
-        self._drop()
-
-    def _hand_over(self, file: OwnFile, fields: dict[str, object]) -> None:
+    def _finish(self, file: OwnFile) -> None:
+        assert self._shape is not None
+        fields = {"shape": [self._count, *self._shape], "dtype": self._dtype, "fps": self._fps}
         outbox = self._place.outbox
         if self._blob is not None and outbox is not None:
             job = jobs.job_fields(self._place) | fields | {"blob": os.path.basename(self._blob)}
@@ -305,6 +224,14 @@ class _Frames:
             with suppress(OSError):
                 os.unlink(self._blob)
             self._blob = None
+
+    def __enter__(self) -> VideoRecorder:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _video_place(

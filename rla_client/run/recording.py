@@ -25,14 +25,7 @@ import msgpack
 
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
-from rla_client.contract.protocol import (
-    MAX_KEYS_PER_ROW,
-    FrameKind,
-    TextTarget,
-    encode_frame,
-    event_payload,
-    pack,
-)
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.textformat import format_table
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
@@ -262,36 +255,6 @@ class Logger:
                 excluded = dict.fromkeys(values, exclude) if exclude else {}
                 payload = self._pack_row(step, wall_time, values, excluded)
                 outbox.put(_ROW, payload, time.time(), 1)
-
-    def write_scalar(
-        self, event: bytes, now: float, row: tuple[Row, float, float, tuple[str, ...]] | None
-    ) -> None:
-        """Send a scalar's TensorBoard Event; with it, in the same write, a row that is whole.
-
-        Args:
-            event: serialised, of one scalar.
-            now: Unix seconds.
-            row: what `write_row` takes.
-        """
-        with self.lock:
-            outbox = self.outbox or self._joined()
-            if outbox is None:
-                return
-            shown = "tensorboard" in self.sinks
-            payload = b""
-            if row is not None:
-                values, at, wall_time, exclude = row
-                try:
-                    payload = self._pack_row(at, wall_time, values, dict.fromkeys(values, exclude))
-                except ArgumentError:  # too many names
-                    if shown:
-                        outbox.put(_EVENT, event_payload(event), now)
-                    raise
-            if payload:
-                frame = encode_frame(_EVENT, event_payload(event)) if shown else b""
-                outbox.put(_ROW, payload, now, 1, frame)
-            elif shown:
-                outbox.put(_EVENT, event_payload(event), now)
 
     def _remind(self, *, stored: bool) -> None:
         """Say, once and from the second row on, what the user forgot."""

@@ -133,7 +133,7 @@ class Outbox:
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
         self._closed = False
 
-    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0, event: bytes = b"") -> bool:
+    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
         """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
 
         Args:
@@ -141,7 +141,6 @@ class Outbox:
             payload: msgpack.
             now: Unix seconds, only compared with earlier calls.
             is_row: 1 for a row.
-            event: a whole frame of kind EVENT, which goes before a row in the same write.
 
         Returns:
             False when it was dropped: the spool is full, or the stream closed.
@@ -155,9 +154,6 @@ class Outbox:
                 if self._short and self._refuses(kind, len(frame)):
                     return False
                 self._no_rows += len(frame)
-            elif event and not (self._short and self._refuses(FrameKind.EVENT, len(event))):
-                self._no_rows += len(event)
-                frame = event + frame
             if self._blocked:
                 return self._put_slowly(frame, is_row)
             writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked

@@ -240,27 +240,6 @@ def test_the_writer_is_one_and_uses_the_clock(places: Places) -> None:
     assert [e.step for e in sent if e.summary.value and e.summary.value[0].tag == "by/hand"] == [12]
 
 
-@pytest.mark.usefixtures("log_folder")
-def test_a_row_of_too_many_scalars_takes_no_event_with_it(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tensorboardX.proto.event_pb2 import Event
-
-    from rla_client.run import recording
-
-    monkeypatch.setattr(recording, "MAX_KEYS_PER_ROW", 2)
-    writer = logger.get_tbx_writer()
-    for name in "abc":
-        writer.add_scalar(name, 1.5, 1)
-    with pytest.raises(ArgumentError, match="3 keys"):
-        writer.add_scalar("a", 2.5, 2)
-    writer.add_scalar("b", 3.5, 3)
-    writer.flush()
-    sent = [Event.FromString(data) for data in events(places)]
-    assert [e.step for e in sent if e.summary.value] == [1, 1, 1, 2, 3]
-    assert values(places) == [{"b": 3.5}]
-
-
 # -- names -------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,7 @@ class Bucket:
         self._copy_bytes = copy_bytes
         self._md5_etags = True
         self._bare_etags = False
+        self._by_generation = type(store).__name__ == "GCSStore"
         self._counting = threading.Lock()
         self.written_bytes = 0
 
@@ -121,6 +122,8 @@ class Bucket:
             RefusedError: the condition `mode` does not hold, or the server knows none.
         """
         etag = (mode.get("e_tag") or "") if isinstance(mode, dict) else ""
+        if etag and self._by_generation:
+            return self._put(key, path, data, attributes, self._generation(key, path, etag))
         bare = self._bare_etags
         first: PutMode | None = {"e_tag": etag.strip('"')} if etag and bare else mode
         try:
@@ -132,6 +135,17 @@ class Bucket:
         made = self._put(key, path, data, attributes, mode)
         self._bare_etags = not bare  # so this store wants them
         return made
+
+    def _generation(self, key: str, path: bytes, etag: str) -> PutMode:
+        """The condition as GCS knows it: the generation that has this etag.
+
+        Raises:
+            RefusedError: none has it any more.
+        """
+        found = self.head(key, path)
+        if found is None or found[0]["e_tag"] != etag:
+            raise RefusedError("send", path, "it was replaced", changed=True)
+        return {"e_tag": etag, "version": found[0]["version"]}
 
     def _put(
         self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None

@@ -171,7 +171,7 @@ frames.add(video[0])
 
 def end_of_threads(prefix):
     for thread in threading.enumerate():
-        if thread.name.startswith(prefix) and thread.name != "rla-video":  # waits for frames
+        if thread.name.startswith(prefix):
             thread.join(60)
 
 def save(step, count):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -88,43 +87,6 @@ def test_frame_by_frame(run: Any) -> None:
     run.work()
 
     assert levels_of(frames_of(Path(recorder.path), 32, 32)) == levels_of(moving(8, 32, 32))
-
-
-@pytest.mark.parametrize("where", ["thread", "no thread", "forked child"])
-def test_frames_are_written_in_order_whoever_writes_them(
-    where: str, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if where == "no thread":
-        monkeypatch.setattr(video_module, "HELD_BYTES", 0)
-    video = moving(40, 32, 32)
-    recorder = VideoRecorder("v", fps=8)
-    for frame in video[:20]:
-        recorder.add(np.asfortranarray(frame))
-    if where == "forked child":  # has no part in it
-        child = os.fork()
-        if child == 0:
-            recorder.add(video[0])
-            recorder.close()
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    for frame in video[20:]:
-        recorder.add(frame)
-    recorder.close()
-    run.work()
-
-    assert levels_of(frames_of(Path(recorder.path), 32, 32)) == levels_of(video)
-
-
-def test_a_recorder_that_is_forgotten_leaves_no_thread_and_no_file(run: Any) -> None:
-    recorder = VideoRecorder("v")
-    recorder.add(np.zeros((8, 8, 3), np.uint8))
-    before = {thread for thread in threading.enumerate() if thread.name == "rla-video"}
-    assert before
-    del recorder
-    for thread in before:
-        thread.join(20)
-    assert not any(thread.is_alive() for thread in before)
-    assert run.jobs == []
 
 
 def test_without_ffmpeg_a_gif_is_written(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, event_payload, pack
+from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.segments import segment_numbers, segment_path, spool_bytes, stream_names
 from rla_client.stream.outbox import Outbox
 
@@ -218,37 +218,6 @@ def test_a_run_that_floods_takes_no_rows_from_another_one(
     assert calm.lost == 0
     assert rows(calm) == list(range(300))
     assert caplog.text.count("records are being lost") == 2, "once a minute from each"
-
-
-@pytest.mark.parametrize("trouble", ["none", "refused at first", "short of room"])
-def test_an_event_goes_before_its_row_in_one_write(
-    trouble: str, new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outbox = new_outbox()
-    events = [encode_frame(FrameKind.EVENT, event_payload(bytes((seq,)) * 9)) for seq in range(3)]
-    writes: list[int] = []
-    with monkeypatch.context() as patch:
-        if trouble == "refused at first":
-            refusing(patch, outbox)
-        elif trouble == "short of room":
-            outbox._short = True
-            patch.setattr(outbox._quota, "room", lambda _: 0)
-            patch.setattr(outbox._quota, "why_full", lambda share, _=0: "full" if share < 2 else None)
-        else:
-            write = os.write
-            patch.setattr(os, "write", lambda fd, data: (writes.append(fd), write(fd, data))[1])
-        for seq, event in enumerate(events):
-            outbox.put(FrameKind.ROW, pack([seq, 1.0, {}]), float(seq), 1, event)
-    outbox._next_try = 0.0
-    outbox.put(FrameKind.MARK, pack(["end", None]), 9.0)
-    kinds = [name for one in contents(outbox) if (name := type(one).__name__) in {"Event", "Row"}]
-    if trouble == "short of room":
-        assert kinds == ["Row"] * 3
-        assert outbox.lost == 3, "events are media"
-    else:
-        assert kinds == ["Event", "Row"] * 3
-    assert len(writes) == (3 if trouble == "none" else 0)
-    assert rows(outbox) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("end", ["close", "release"])

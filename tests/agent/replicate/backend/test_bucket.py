@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.bucket_lab import KEYS, OTHER, BucketPath, S3Server, opened, remote
 from support.faulty_store import FAULTS, FaultyStore
+from support.gcs_front import GcsFront, gcs_remote
 from support.replication_lab import ITEM, random_bytes
 
 from rla_agent.replicate.backend import bucket as bucket_module
@@ -348,6 +349,39 @@ def test_errors_say_what_to_do(server: S3Server, bucket: str, monkeypatch: pytes
     with pytest.raises(BlockedError, match="obstore") as caught:
         opened(server, bucket)
     assert "pip install 'rla-agent[bucket]'" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_bucket_of_google_s_is_written_by_generations(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path
+) -> None:
+    front = GcsFront(server.port)
+    session = open_bucket(RemoteSetting(**gcs_remote(front, bucket, tmp_path)))  # type: ignore[arg-type]
+    path = RUN + b"/run.json"
+    first = put(session, path, b"one")
+    with pytest.raises(AssertionError, match="ConflictError"):
+        put(session, path, b"again")
+    second = put(session, path, b"other", first)
+    assert session.read(path, 0, 5) == b"other"
+    (root / path.decode()).write_bytes(b"by somebody")
+    session._files.clear()
+    with pytest.raises(AssertionError, match="ConflictError"):
+        put(session, path, b"late", second)
+    log, content = RUN + b"/progress.csv", b"0\n"
+    left = put(session, log, content)
+    for turn in range(40):
+        left = session.append(log, len(content), [b"%d\n" % turn], left)
+        content += b"%d\n" % turn
+    assert session.read(log, 0, len(content)) == (root / log.decode()).read_bytes() == content
+    data = random_bytes(2 * WHOLE_BYTES + 5)
+    there = session.upload(large(RUN + b"/large.bin", data))
+    assert session.stat(RUN + b"/large.bin") == there
+    put(session, RUN + b"/large.bin", b"small now", there)
+    assert (root / (RUN + b"/large.bin").decode()).read_bytes() == b"small now"
+    generations = [wanted for wanted, held in front.conditions if held and wanted != "0"]
+    assert len(generations) == 2, front.conditions
+    session.close()
+    front.close()
 
 
 @pytest.mark.parametrize("protocol", ["gcs", "azure"])
