@@ -23,7 +23,7 @@ from rla_client.run.hyper_params import HyperParams
 
 Row = tuple[Any, ...]
 _HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
-_UNREAD = (None,) * (len(COLUMNS) - 5)  # what `Catalogue.texts` leaves out, kinds aside
+_TEXTS = ("table_name", "idx", "hyper", "metrics")  # what `Catalogue.texts` gives
 FEW = 10  # runs are read one by one where no more than one in so many passes
 _NOTHING = object()
 _FIELDS = frozenset((*FIELDS, *ALIASES))
@@ -58,7 +58,7 @@ def fitting(  # noqa: PLR0913 - what `Database.records` takes
         texts = catalogue.texts(table, since=since)
         spell(test, _Records(texts, _record_of_texts))
         if _FIELDS.isdisjoint(test.full.values()):
-            view = _Scanned(2, 3, now)
+            view = _Scanned(_TEXTS.index("hyper"), _TEXTS.index("metrics"), now)
             keys = []
             for row in texts:
                 view.row = row
@@ -85,7 +85,8 @@ def fitting(  # noqa: PLR0913 - what `Database.records` takes
 
 
 def _record_of_texts(row: Row) -> Record:
-    return record_of((row[0], row[1], "", *_UNREAD[:6], *row[2:], *_UNREAD[6:]))
+    known = dict(zip(_TEXTS, row, strict=True))
+    return record_of(tuple("" if name == "kinds" else known.get(name) for name in COLUMNS))
 
 
 class _Records(Sequence[Record]):
