@@ -55,6 +55,7 @@ class Database(Looking):
         """Open the data root."""
         super().__post_init__()
         self._batch_bytes = BATCH_BYTES
+        self._left_behind: set[Key] = set()  # appends that were due and found no room in their batch
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -120,6 +121,8 @@ class Database(Looking):
                 continue
             size = _size(planned[0])
             if jobs and (total + size > self._batch_bytes or len(jobs) >= BATCH_FILES):
+                if isinstance(planned[0].action, Append):
+                    self._left_behind.add(row.key)
                 break
             job, local = planned
             jobs.append((self._resumed(job, local), local))  # not before it is sure to go
@@ -146,11 +149,12 @@ class Database(Looking):
         if reads and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
-        if isinstance(action, Append):
+        if isinstance(action, Append) and due.key not in self._left_behind:
             at = self._appends.next(due.item, due.seen, now, self.append_every_s)
             if at > now:
                 self.ledger.retry_at(due.key, at, failed=False)
                 return None
+        self._left_behind.discard(due.key)
         job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
         return job, local
 

@@ -267,7 +267,8 @@ class Appends:
     """When runs are appended to where each request costs: one takes what all files of a run got."""
 
     def __init__(self) -> None:
-        self._runs: dict[bytes, tuple[float, float]] = {}  # when the last one was, and the next, 0: open
+        # by run: when the last append was made, and when the next one goes; 0: nothing waits for it yet
+        self._runs: dict[bytes, tuple[float, float]] = {}
 
     def next(self, item: bytes, seen: float, now: float, every_s: float) -> float:
         """When the next append to a run is: at once after a pause, else `every_s` after what waits came.

@@ -159,6 +159,41 @@ def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
 
 
 @pytest.mark.slow
+def test_a_file_too_large_for_a_batch_is_not_kept_waiting_by_one_that_grows_all_the_time(
+    server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    node = Node(tmp_path / "node", remote(server, bucket, append_every_s=2.0, connections=1))
+    registry.add(node.state, node.root, node.config)
+    log = node.run(ITEM.replace("000001", "000002"))
+    small, large = log / "progress.csv", log / "log.txt"
+    small.write_text("begin\n")
+    large.write_bytes(b"line\n" * 200_000)
+    node.start()
+    try:
+        small_there, large_there = (
+            BucketPath(server, bucket) / str(path.relative_to(node.root)) for path in (small, large)
+        )
+        wait_until(lambda: small_there.exists() and large_there.exists(), 30, "both files")
+
+        def grow() -> None:
+            for _ in range(50):
+                with small.open("a") as file:
+                    file.write("row\n")
+                time.sleep(0.02)
+
+        def arrived() -> bool:
+            grow()
+            return large_there.read_bytes() == large.read_bytes()
+
+        grow()
+        with large.open("ab") as file:
+            file.write(b"more\n" * 1_000_000)  # larger than a batch, beside a row it never fits into one
+        wait_until(arrived, 20, lambda: f"the large file; {node.log()[-2000:]}")
+    finally:
+        node.kill()
+
+
+@pytest.mark.slow
 def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, store: FaultyStore) -> None:
     finished_item(node)
     node.start()
