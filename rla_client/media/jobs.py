@@ -284,10 +284,11 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
     try:
         descriptor = open_high(folder / blob, NEW_FLAGS)
         try:
-            room = outbox.blob_room
+            room, end = outbox.blob_room, 0
             for chunk in chunks:
                 room -= memoryview(chunk).nbytes
-                write_within(room, descriptor, chunk)
+                check_room(room)
+                end = write_all(descriptor, chunk, end)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -308,26 +309,27 @@ def warn_full(kind: str) -> None:
     warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
 
 
-def write_within(room: int, descriptor: int, data: Buffer) -> None:
-    """Write a buffer whole where `room`, the bytes that may be left after it, is not negative.
+def check_room(room: int) -> None:
+    """Refuse a payload after which `room` bytes would be left, where that is negative.
 
     Raises:
-        OSError: it is, or as write(2) says.
+        OSError: it is.
     """
     if room < 0:
         raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")
-    write_all(descriptor, data)
 
 
-def write_all(descriptor: int, data: Buffer) -> None:
-    """Write a buffer whole.
+def write_all(descriptor: int, data: Buffer, at: int) -> int:
+    """Write a buffer whole from byte `at` on; returns where it ends.
 
     Raises:
         OSError: as write(2) says.
     """
     rest = memoryview(data).cast("B")
     while len(rest):
-        rest = rest[os.write(descriptor, rest) :]
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
+    return at
 
 
 def job_fields(place: Place) -> dict[str, Any]:

@@ -7,6 +7,7 @@ is always (T, H, W, C), one frame for an image.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def image_pixels(image: object) -> Pixels:
         ArgumentError: it is not an image.
     """
     array = _frame(_as_array(image))
-    return Pixels((1, *array.shape), array.dtype.name, (array[None],))
+    return Pixels((1, *array.shape), _type_name(array.dtype), (array[None],))
 
 
 def video_pixels(frames: object) -> Pixels:
@@ -114,6 +115,8 @@ def _stacked(frames: Sequence[Any]) -> Pixels:
 
 
 def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
+    if type(value) is np.ndarray:  # what most environments render: nothing to ask
+        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()
@@ -142,11 +145,16 @@ def _frame(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+@cache
+def _type_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)  # put together by Python code each time
+
+
 def _check(array: NDArray[Any]) -> None:
     if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in array.shape:  # noqa: PLR2004
         raise ArgumentError(
             f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "
             f"got {array.shape}"
         )
-    if array.dtype.name not in TYPES:
+    if _type_name(array.dtype) not in TYPES:
         raise ArgumentError(f"an image must hold plain numbers, got {array.dtype}")

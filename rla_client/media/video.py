@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import fcntl
 import importlib.util
 import os
 import secrets
@@ -10,9 +12,12 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from numbers import Real
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from rla_client.contract.descriptors import OwnFile, open_high
+import numpy as np
+
+from rla_client.contract.descriptors import OwnFile, lowest_own, open_high
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS
 from rla_client.media import jobs
@@ -21,7 +26,16 @@ from rla_client.media.pixels import image_pixels, video_pixels
 if TYPE_CHECKING:
     from types import TracebackType
 
-_BLOB_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+    from numpy.typing import NDArray
+
+    from rla_client.media.pixels import Pixels
+
+_BLOB_FLAGS = os.O_RDWR | os.O_CLOEXEC
+BUFFERS = 3  # of frames on their way
+LEAST_BEHIND, MOST_BEHIND = (
+    128 << 10,
+    8 << 20,
+)  # bytes of a frame: a smaller one is written at once, a larger one held
 
 
 class VideoRecorder:
@@ -63,9 +77,11 @@ class VideoRecorder:
         self._count = 0
         self._room = 0  # bytes that the spool takes of the rest, as last heard
         self._file: OwnFile | None = None
+        self._behind: _WriteBehind | None = None
         self._blob: str | None = None
         self._broken = self._place.stays
         self._closed = False
+        self._adding = False
 
     @property
     def path(self) -> str:
@@ -146,29 +162,49 @@ class VideoRecorder:
             )
         if self._broken:
             return
+        self._adding = True
         try:
-            if self._file is None:
-                self._file = self._open()
-            number = self._own_number(self._file)
-            self._room -= pixels.total_bytes
-            if self._blob is not None and self._room < 0 and self._place.outbox is not None:
-                self._room = self._place.outbox.blob_room - pixels.total_bytes
-            for chunk in pixels.chunks():
-                jobs.write_within(0 if self._blob is None else self._room, number, chunk)
+            self._append(pixels)
         except OSError as error:
-            self._broken = True
-            jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
-            self._drop()
-            return
+            self._lose(error)
+        finally:
+            self._adding = False
+            self._drop_if_closed()  # by a signal handler
+
+    def _append(self, pixels: Pixels) -> None:
+        if self._file is None:
+            self._file = self._open()
+        number = self._own_number(self._file)
+        self._room -= pixels.total_bytes
+        if self._blob is not None and self._room < 0 and self._place.outbox is not None:
+            self._room = self._place.outbox.blob_room - pixels.total_bytes
+        jobs.check_room(0 if self._blob is None else self._room)
+        self._write(pixels, number)
         self._count += 1
+
+    def _write(self, pixels: Pixels, number: int) -> None:
+        size = pixels.total_bytes
+        at = self._count * size
+        if LEAST_BEHIND <= size <= MOST_BEHIND:
+            if self._behind is None:
+                self._behind = _WriteBehind(number)
+            if self._behind.take(pixels, at):
+                return
+        for chunk in pixels.chunks():
+            at = jobs.write_all(number, chunk, at)
 
     def close(self) -> str:
         """Finish the video; nothing is written when it has no frame. Returns the path."""
         if not self._closed:
             self._closed = True
-            if self._file is not None and not self._broken:
-                self._finish(self._file)
-            self._drop()
+            try:
+                if self._file is not None and not self._broken:
+                    if self._behind is not None:
+                        self._behind.finish(self._own_number(self._file))
+                    self._finish(self._file)
+            except OSError as error:
+                self._lose(error)
+            self._drop_if_closed()
         return self.path
 
     def _open(self) -> OwnFile:
@@ -208,15 +244,23 @@ class VideoRecorder:
                 return
             self._blob = blob
             jobs.warn_full(JOB_VIDEO)
-        try:
-            raw = open(os.dup(self._own_number(file)), "rb")  # noqa: SIM115 - closed below
-        except OSError as error:
-            jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
-            return
-        with raw:
+        with open(os.dup(self._own_number(file)), "rb") as raw:
             jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
 
+    def _lose(self, error: OSError) -> None:
+        self._broken = True
+        jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
+        self._drop()
+
+    def _drop_if_closed(self) -> None:
+        """Let go of everything, unless a frame is being added: a signal handler may close meanwhile."""
+        if self._closed and not self._adding:
+            self._drop()
+
     def _drop(self) -> None:
+        if self._behind is not None:
+            self._behind.end()
+            self._behind = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -232,6 +276,68 @@ class VideoRecorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        behind: _WriteBehind | None = getattr(self, "_behind", None)
+        if behind is not None:  # never closed
+            behind.end()
+
+
+class _WriteBehind:
+    """Puts frames into a film's file from a thread: a copy into warm memory takes a tenth of a write's time.
+
+    Each write names its place in the file, so nobody ever waits for the thread: who needs a frame to be in
+    the file writes the same bytes to the same place, and what finds no free buffer is written by the caller,
+    as all is where there are no more threads or descriptors. What the thread could not write stays pending
+    until `finish` tries again.
+
+    Args:
+        number: descriptor of the file.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._file: OwnFile | None = None
+        self._pending: dict[int, NDArray[np.uint8]] = {}  # by place
+        self._free: list[NDArray[np.uint8]] = []
+        self._places: SimpleQueue[int | None] = SimpleQueue()
+        self._owner = 0  # the process with the thread
+        with suppress(OSError, RuntimeError):
+            self._file = OwnFile(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest_own()))
+            _thread.start_new_thread(self._run, (self._file,))
+            self._owner = os.getpid()
+
+    def take(self, pixels: Pixels, at: int) -> bool:
+        """Copy a frame that belongs at byte `at`; False where the caller is to write it."""
+        if len(self._pending) >= BUFFERS or os.getpid() != self._owner:
+            return False
+        buffer = self._free.pop() if self._free else np.empty(pixels.total_bytes, np.uint8)
+        pixels.copy_into(buffer.data)
+        self._pending[at] = buffer
+        self._places.put(at)
+        return True
+
+    def finish(self, number: int) -> None:
+        """Have all frames in the file, which `number` leads to as well. None may come afterwards.
+
+        Raises:
+            OSError: as write(2) says.
+        """
+        for at, buffer in list(self._pending.items()):
+            jobs.write_all(number, buffer.data, at)
+
+    def end(self) -> None:
+        """Let the thread end. Does no harm twice."""
+        if os.getpid() == self._owner:
+            self._places.put(None)
+        elif self._file is not None:
+            self._file.close()
+
+    def _run(self, file: OwnFile) -> None:
+        while (at := self._places.get()) is not None:
+            with suppress(OSError):
+                jobs.write_all(file.number, self._pending[at].data, at)
+                self._free.append(self._pending.pop(at))
+        file.close()
 
 
 def _video_place(

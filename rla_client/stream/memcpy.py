@@ -25,8 +25,8 @@ def copy_memory(jobs: Sequence[Copy]) -> None:
     """Copy each (destination, source, bytes) of this process's memory; large amounts by several threads."""
     wait_for_copies()  # of a call that was interrupted
     total = sum(nbytes for _, _, nbytes in jobs)
-    threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
-    if total < PARALLEL_MIN_BYTES or threads < 2:  # noqa: PLR2004
+    threads = 1 if total < PARALLEL_MIN_BYTES else min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
+    if threads == 1:
         _copy_all(jobs)
     else:
         _copy_in_parallel(jobs, total, threads)

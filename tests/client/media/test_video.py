@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
+import resource
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.forked import in_forked_child
+from support.waiting import wait_until
 
 from rla_agent.jobs.code import Outcome
 from rla_client.contract.errors import ArgumentError
@@ -132,3 +139,109 @@ def test_a_video_without_frames_is_no_file_and_no_blob(run: Any) -> None:
         pass
 
     assert (run.jobs, run.files) == ([], [])
+
+
+LARGE = (200, 240, 3)  # a frame that a thread writes
+
+
+def noise(count: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).integers(0, 256, (count, *LARGE), np.uint8)
+
+
+def filmed(run: Any) -> tuple[int, bytes]:
+    """How many frames the only job has, and what lies in its blob."""
+    ((_, fields),) = run.jobs
+    return fields["shape"][0], (run.outbox.blobs_folder / fields["blob"]).read_bytes()
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_frames_that_a_thread_writes_are_those_of_the_moment(run: Any) -> None:
+    frames, before = noise(40), threads()
+    with VideoRecorder("v") as recorder:
+        for frame in frames:
+            scratch = frame.copy()
+            recorder.add(scratch)
+            scratch[:] = 0
+
+    assert filmed(run) == (40, frames.tobytes())
+    wait_until(lambda: threads() <= before, 10, "the end of the thread")
+
+
+def test_a_recorder_that_nobody_closed_leaves_no_thread(run: Any, tmp_path: Path) -> None:
+    before = threads()
+    for _ in range(5):
+        recorder = VideoRecorder("v", results_dir=tmp_path)
+        recorder.add(noise(1)[0])
+    del recorder
+    gc.collect()
+
+    wait_until(lambda: threads() <= before, 10, "the end of the threads")
+
+
+def test_frames_that_the_thread_cannot_write_are_written_by_the_caller(run: Any) -> None:
+    frames = noise(12)
+    recorder = VideoRecorder("v")
+    for number, frame in enumerate(frames):
+        recorder.add(frame)
+        if number == 0:
+            assert recorder._behind is not None
+            assert recorder._behind._file is not None
+            recorder._behind._file.close()  # what closes descriptors that it did not open may close this one
+    recorder.close()
+
+    assert filmed(run) == (12, frames.tobytes())
+
+
+def test_a_forked_child_finishes_the_film_that_its_parent_began(run: Any) -> None:
+    frames = noise(6)
+    recorder = VideoRecorder("v", results_dir=run.results / "..")  # encoded by whoever closes it
+    for frame in frames[:3]:
+        recorder.add(frame)
+
+    def child() -> bool:
+        for frame in frames[3:]:
+            recorder.add(frame)
+        return recorder.close() == recorder.path
+
+    assert in_forked_child(child)
+    assert len(frames_of(Path(recorder.path), LARGE[1], LARGE[0])) == 6
+
+
+@pytest.mark.parametrize("_", range(5))
+def test_a_signal_handler_may_close_the_film_at_any_moment(run: Any, _: int) -> None:
+    frames = noise(200)
+    recorder = VideoRecorder("v")
+    before = signal.signal(signal.SIGALRM, lambda *_: recorder.close())
+    try:
+        with suppress(ArgumentError):  # "this video is closed", unless the signal comes behind the last frame
+            for number, frame in enumerate(frames):
+                if number == 3:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.005))
+                recorder.add(frame)
+        wait_until(lambda: recorder._closed, 10, "the signal")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    count, content = filmed(run)
+    assert 3 <= count <= 200
+    assert content[: count * frames[0].nbytes] == frames[:count].tobytes()
+
+
+def test_a_film_that_the_disk_does_not_take_is_lost_with_one_warning(run: Any) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = VideoRecorder("v")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 * noise(1).nbytes, limit[1]))
+    try:
+        for frame in noise(20):
+            recorder.add(frame)
+        recorder.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    assert (run.jobs, run.files, list(run.outbox.blobs_folder.iterdir())) == ([], [], [])
+    assert len(run.warnings) == 1
+    assert "video 7-v.mp4 is lost" in run.warnings[0]
