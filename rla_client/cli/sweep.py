@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
@@ -253,6 +254,8 @@ def _drive(
         raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
     shown = _Shown(as_json=as_json)
     journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
+    if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name
+        say_aside(f"(the sweep {journal.name} was begun in {journal.begun_in}, where its runs work)")
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()

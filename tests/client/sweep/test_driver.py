@@ -379,7 +379,8 @@ def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
     lab.wait_for("begin", 2)
     lab.end(driver, signal.SIGTERM)
     lab.open_gate()
-    lab.run(str(path), cwd=tmp_path)
+    told = lab.run(str(path), cwd=tmp_path)
+    assert f"(the sweep lr was begun in {lab.folder}, where its runs work)\n" in told
     assert {one["folder"] for one in lab.log()} == {str(lab.folder)}
 
 
