@@ -27,7 +27,7 @@ from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import ExitStack
 
     import duckdb
@@ -42,6 +42,7 @@ Endpoint = Annotated[str, typer.Option("--endpoint", help="Address of a store th
 
 TERMINAL_LIMIT = 100  # rows on a terminal; a pipe and files get all
 BATCH = 10_000  # rows at once into a file or a pipe
+MAX_TABLE_ROWS = 100_000  # its columns are as wide as their widest cell, so all rows are held
 MAX_QUERY_BYTES = 1 << 20
 MAX_SHOWN = 20  # runs or parts that are named
 
@@ -256,16 +257,22 @@ def _show(
     if as_csv:
         _print_csv(result, clock, names, limit)
         return
-    rows = fetched(result, limit + 1 if limit else 0, clock)
-    more = bool(limit) and len(rows) > limit
-    print_rows(
-        _distinct(names) if as_json else names,
-        [_cells(row) for row in rows[: limit or None]],
-        as_json=as_json,
-        as_csv=False,
-    )
-    if more:
-        say_aside(f"(more than {limit} rows; --limit 0 shows all)")
+    if as_json:
+        _print_json(result, clock, _distinct(names), limit)
+        return
+    rows = fetched(result, (limit or MAX_TABLE_ROWS) + 1, clock)
+    if not limit and len(rows) > MAX_TABLE_ROWS:
+        raise ArgumentError(
+            f"the query has more than {MAX_TABLE_ROWS} rows, too many for a table\n"
+            "hint: --csv, --json and --parquet FILE take all of them; -n 1000 shows the first"
+        )
+    print_rows(names, [_cells(row) for row in rows[: limit or None]], as_json=False, as_csv=False)
+    if limit and len(rows) > limit:
+        _say_more(limit)
+
+
+def _say_more(limit: int) -> None:
+    say_aside(f"(more than {limit} rows; --limit 0 shows all)")
 
 
 def _query(query: str | None, file: Path | None) -> str:
@@ -285,14 +292,37 @@ def _query(query: str | None, file: Path | None) -> str:
 
 def _print_csv(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
     from rla_client.contract.csv_lines import rows_text
+
+    sys.stdout.write(rows_text([names]))
+    for rows in _batches(result, clock, limit):
+        sys.stdout.write(rows_text(rows))
+
+
+def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
+    """As `print_rows`, in parts: all rows at once may take more memory than there is."""
+    from decimal import Decimal
+
+    from rla_client.database.text import json_text
+
+    ahead = "["
+    for rows in _batches(result, clock, limit):
+        numbers = ([float(cell) if isinstance(cell, Decimal) else cell for cell in row] for row in rows)
+        text = json_text([dict(zip(names, row, strict=True)) for row in numbers])
+        sys.stdout.write(ahead + text.removeprefix("[").removesuffix("\n]"))
+        ahead = ","
+    sys.stdout.write("[]\n" if ahead == "[" else "\n]\n")
+
+
+def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
+    """The rows of a result, all for 0, some at a time."""
     from rla_client.database.lake.sql import fetched
 
     left = limit or sys.maxsize
-    rows: list[list[object]] = [list(names)]
-    while rows:
-        sys.stdout.write(rows_text(rows))
-        rows = [_cells(row) for row in fetched(result, min(BATCH, left), clock)] if left else []
+    while left and (rows := fetched(result, min(BATCH, left), clock)):
+        yield [_cells(row) for row in rows]
         left -= len(rows)
+    if not left and fetched(result, 1, clock):
+        _say_more(limit)
 
 
 def _cells(row: tuple[Any, ...]) -> list[object]:

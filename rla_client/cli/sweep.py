@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
@@ -179,7 +180,7 @@ def stop(
     if journal.driver() is None:
         left = 0 if leave else _stop_left(journal)
         text = f"nobody drives the sweep {journal.name}"
-        text = f"{left} runs left by an earlier driver were told to end" if left else text
+        text = f"{left} runs left by an earlier driver were stopped" if left else text
         print_done({"name": journal.name, "ended": False, "told": left}, text, as_json=as_json)
         return
     journal.request(LEAVE if leave else STOP)
@@ -195,26 +196,21 @@ def stop(
 
 
 def _stop_left(journal: Journal) -> int:
-    """Tell runs that have no driver to end; how many there were."""
-    from rla_client.sweep.command import files_of
+    """Stop runs that have no driver; how many there were."""
+    from rla_client.sweep.driver import Driver
+    from rla_client.sweep.samplers import make_sampler
     from rla_client.sweep.start import kept_spec, make_engine
     from rla_client.sweep.state import RUNNING
 
+    left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
+    if not left:
+        return 0
     spec = kept_spec(journal)
-    count = 0
-    for name in sorted({run.engine for run in journal.runs.values() if run.state == RUNNING}):
-        engine = make_engine(name, spec, journal)
-        found = [
-            run.number
-            for run in journal.runs.values()
-            if run.state == RUNNING
-            and run.engine == name
-            and engine.adopt(files_of(journal, run), run.handle)
-        ]
-        engine.stop(found, kill=False)
-        engine.close()
-        count += len(found)
-    return count
+    journal.hold()
+    try:
+        return Driver(journal, spec, make_engine(left[0], spec, journal), make_sampler(spec)).stop_left()
+    finally:
+        journal.release()
 
 
 def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
@@ -258,6 +254,8 @@ def _drive(
         raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
     shown = _Shown(as_json=as_json)
     journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
+    if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name
+        say_aside(f"(the sweep {journal.name} was begun in {journal.begun_in}, where its runs work)")
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()

@@ -332,12 +332,16 @@ class _Reader(SectionReader):
         return Config(**values, path=path)
 
     def _check_bucket(self, root: yaml.Node, remote: RemoteSetting) -> None:
-        """No secrets in clear: a bucket's library takes no password, and an address may hold one."""
+        """A prefix that keys can have, and no secrets in clear: an address may hold some, too."""
         if remote.file_transfer_protocol in BUCKETS and (remote.password or remote.password_env):
             key = "password" if remote.password else "password_env"
             self.faults.append((root, f".REMOTE_SETTING.{key}", BUCKET_ADVICE))
         if "@" in remote.endpoint or "?" in remote.endpoint:
             self.faults.append((root, ".REMOTE_SETTING.endpoint", BUCKET_ADVICE))
+        prefix = remote.remote_data_root.strip("/")
+        if remote.file_transfer_protocol in BUCKETS and prefix and {"", ".", ".."} & {*prefix.split("/")}:
+            text = f"must be a prefix without empty parts, '.' and '..', not {remote.remote_data_root!r}"
+            self.faults.append((root, ".REMOTE_SETTING.remote_data_root", text))
 
     def _section(self, schema: type[Any], node: yaml.Node, below: str) -> dict[str, Any]:
         """The valid values among the keys of one section, by field name."""

@@ -78,6 +78,21 @@ class Driver:
             self._engine.close()
         self._on_look()
 
+    def stop_left(self) -> int:
+        """Stop what an earlier driver left running; how many runs that were.
+
+        Raises:
+            SweepError: it cannot be found.
+        """
+        try:
+            self._take_over()
+            count = len(self._running)
+            self.asked = STOP  # only now: what ended before was not stopped
+            self._stop()
+        finally:
+            self._engine.close()
+        return count
+
     def _look(self) -> None:
         """Show what is new and see what was asked; not after each of a thousand short runs."""
         now = time.monotonic()
@@ -230,6 +245,8 @@ class Driver:
             outcome == "killed" and run.kills < MAX_KILLS
         ):
             content["again"] = True
+        if gone == "lost" and (when := self._journal.exit_time(run)) is not None:
+            content["ended"] = when
         self._journal.tell(run, outcome, **content)
 
     def _judge(self, run: RunState, ended: Ended, gone: str) -> tuple[str, str]:

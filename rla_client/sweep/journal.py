@@ -40,7 +40,7 @@ from rla_client.contract.files import (
 )
 from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.contract.spelling import hint
-from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status
+from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.state import RunState
 
@@ -300,6 +300,19 @@ class Journal:
     def exit_status(self, run: RunState) -> int | None:
         """Of its last attempt; None where it left none."""
         return exit_status(self.path(run, "exit"))
+
+    def exit_time(self, run: RunState) -> float | None:
+        """When its last attempt left its exit status, Unix seconds; None where it left none."""
+        try:
+            return self.path(run, "exit").stat().st_mtime
+        except OSError:
+            return None
+
+    def has_ended(self, run: RunState) -> bool:
+        """Whether a run that is noted down as running has ended since, as far as its files tell."""
+        if self.exit_status(run) is not None:
+            return True
+        return run.engine == "local" and not is_held(self.name_of(run, "lock"))
 
     def items(self, run: RunState) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""

@@ -115,10 +115,15 @@ class Space:
                     raise ValueError(
                         f"{one.name}: its `when` names {other!r}, which is not another parameter"
                     )
+                kind = kinds[other]
                 for value in values:
-                    if not kinds[other].holds(value):
+                    if not kind.holds(value):
                         raise ValueError(
                             f"{one.name}: its `when` wants {other} {value!r}, which is none of its values"
+                        )
+                    if isinstance(kind, Range) and not kind.whole and kind.low < kind.high:
+                        raise ValueError(
+                            f"{one.name}: its `when` wants {other} {value!r}, which no draw from its range is"
                         )
         placed: dict[str, Dimension] = {}
         left = list(dimensions)

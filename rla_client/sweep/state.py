@@ -97,7 +97,7 @@ class RunState:
         elif kind == "revived":
             self.failures = self.kills = 0
         elif kind in OUTCOMES:
-            self.ended = when
+            self.ended = moment(event["ended"]) if "ended" in event else when  # it was seen later
             self.failures += kind == "failed"
             self.kills += kind == "killed"
             reason = str(event.get("reason", ""))[:MAX_REASON_CHARS]

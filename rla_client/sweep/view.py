@@ -62,11 +62,10 @@ def summary(journal: Journal, driver: int | None) -> str:
     """How many runs are in which state, and who looks after them."""
     told = ", ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
     number = len(journal.runs)
-    by = (
-        ""
-        if driver is not None or all(run.state in OVER for run in journal.runs.values())
-        else "; nobody drives it"
-    )
+    by = ""
+    if driver is None and any(run.state not in OVER for run in journal.runs.values()):
+        ended = sum(run.state == RUNNING and journal.has_ended(run) for run in journal.runs.values())
+        by = "; nobody drives it" + (f", and {ended} of those running have ended since" if ended else "")
     return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
 
 

@@ -28,7 +28,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from rla_client.contract.errors import BrokenFileError, DatabaseError, UnsafeNameError
+from rla_client.config.schema import BUCKET_ADVICE
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError, UnsafeNameError
 from rla_client.contract.extras import extra
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -64,6 +65,15 @@ PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
 SUMS: Final = "SHA256SUMS"
 _READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log folder
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
+_ADVICE: Final = (  # what an error of the library has in it → what to do
+    (_NO_BUCKET, "there is no such bucket"),
+    (("URL",), "an address is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"),
+    (
+        ("169.254.169.254", "metadata"),
+        "credentials come from the environment (AWS_ACCESS_KEY_ID …) or a role",
+    ),
+    (("error sending request",), "is the store up, and --endpoint right?"),
+)
 _INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
 
 RunName = tuple[str, str]
@@ -103,6 +113,8 @@ class BucketLake:
 
     def __init__(self, address: str, endpoint: str, root: Path) -> None:
         """Fetch the manifest and the list of runs in each part; see `opened`."""
+        if "@" in endpoint or "?" in endpoint:  # it would stand in the error
+            raise ArgumentError(f"--endpoint: {BUCKET_ADVICE}")
         with extra("bucket", "a lake in a bucket"):
             from obstore.store import from_url
         options: dict[str, Any] = {"client_options": {"allow_http": endpoint.startswith("http://")}}
@@ -111,9 +123,14 @@ class BucketLake:
         with _told(address):
             self._store = from_url(address, **options)
         self.root = root
-        self._address = address
+        self.address = address
         self._etag: str | None = None
         self._fetch_manifest()
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the bucket has a lake yet."""
+        return self._etag is not None
 
     def _fetch_manifest(self) -> None:
         found = self.get(f"{LAKE}/{MANIFEST}")
@@ -129,7 +146,7 @@ class BucketLake:
         """An object's etag and content; None where there is none."""
         import obstore
 
-        with _told(self._address):
+        with _told(self.address):
             try:
                 found = obstore.get(self._store, key)
                 return found.meta["e_tag"], bytes(found.bytes())
@@ -158,7 +175,7 @@ class BucketLake:
         """Write an object that nobody else writes."""
         import obstore
 
-        with _told(self._address):
+        with _told(self.address):
             obstore.put(self._store, key, data)
 
     def put_manifest(self, data: bytes, *, bare: bool = False) -> None:
@@ -177,7 +194,7 @@ class BucketLake:
         key, etag = f"{LAKE}/{MANIFEST}", self._etag
         mode: PutMode = "create" if etag is None else {"e_tag": etag.strip('"') if bare else etag}
         try:
-            with _told(self._address):
+            with _told(self.address):
                 made = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError) as error:
             found = self.get(key) if etag is not None and not bare else None
@@ -191,7 +208,7 @@ class BucketLake:
         """All objects whose keys begin with `prefix/`."""
         import obstore
 
-        with _told(self._address):
+        with _told(self.address):
             for page in obstore.list(self._store, prefix, chunk_size=LIST_KEYS):
                 yield from page
 
@@ -199,7 +216,7 @@ class BucketLake:
         """Delete objects."""
         import obstore
 
-        with _told(self._address):
+        with _told(self.address):
             if keys:
                 obstore.delete(self._store, list(keys))
 
@@ -305,7 +322,9 @@ def _told(address: str) -> Iterator[None]:
     except (AlreadyExistsError, PreconditionError):
         raise
     except (BaseError, ValueError, OSError) as error:
-        raise DatabaseError(f"{address}: {str(error).strip().partition(chr(10))[0][:300]}") from error
+        text = str(error).strip()
+        hints = [f"\nhint: {hint}" for words, hint in _ADVICE if any(word in text for word in words)]
+        raise DatabaseError(f"{address}: {text.splitlines()[0][:300]}{''.join(hints[:1])}") from error
 
 
 @contextmanager
@@ -464,6 +483,10 @@ def query_bucket(
     Raises:
         As `Database.sql`.
     """
+    if not lake.is_built:
+        raise DatabaseError(
+            f"{lake.address} has no lake\nhint: is the prefix right? `rla lake build --bucket` makes one"
+        )
     runs, others = lake.runs(now)
     signed = [(table, index, one.signature, None) for (table, index), one in runs.items()]
     held = Lake(lake.root)

@@ -16,6 +16,9 @@ from support.bucket_lab import KEYS, S3Server
 from support.faulty_store import FaultyStore
 from support.written_runs import MakeRun
 
+from rla_client.contract.errors import ArgumentError
+from rla_client.database.lake.bucket import opened
+
 pytest.importorskip("duckdb")
 PREFIX = "some/prefix"
 LAKE = f"{PREFIX}/.rla/lake/"
@@ -225,4 +228,16 @@ def test_damage_leaves_the_lake(server: S3Server, bucket: str, send: Send, make_
 
 
 def test_a_bucket_that_is_not_there_is_told(server: S3Server, bucket: str) -> None:
-    assert "error:" in rla_bucket(server, "no-such-bucket", "build", code=1).stderr.lower()
+    assert "hint: there is no such bucket" in rla_bucket(server, "no-such-bucket", "build", code=1).stderr
+
+
+def test_a_prefix_without_a_lake_is_no_empty_answer(server: S3Server, bucket: str) -> None:
+    assert (
+        "has no lake\nhint: is the prefix right?" in rla_bucket(server, bucket, sql="SELECT 1", code=1).stderr
+    )
+
+
+def test_an_endpoint_with_a_password_is_refused(bucket: str) -> None:
+    with pytest.raises(ArgumentError) as found, opened(f"s3://{bucket}", "http://user:secret@127.0.0.1:1"):
+        pass
+    assert "secret" not in str(found.value)

@@ -200,6 +200,22 @@ def test_rows_that_take_too_long_end(
     assert not list(tmp_path.glob("*.parquet"))
 
 
+def test_more_rows_than_a_table_holds(
+    filled: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """JSON is printed part by part; a table, which needs all rows at once, is refused."""
+    words = ["SELECT i, i * 0.5 AS x FROM range(100001) t(i)", "--data-root", str(filled)]
+    expected = [{"i": i, "x": i / 2} for i in range(100_001)]
+    assert json.loads(rla("sql", *words, "--json").stdout) == expected
+    done = rla("sql", *words, "--json", "-n", "2")
+    assert json.loads(done.stdout) == expected[:2]
+    assert "more than 2 rows" in done.stderr
+    done = rla("sql", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "more than 100000 rows" in done.stderr
+    assert json.loads(rla("sql", "SELECT 1 WHERE false", "--json", *words[1:]).stdout) == []
+
+
 def test_columns_with_one_name_are_told_apart(
     filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

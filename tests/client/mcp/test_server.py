@@ -67,14 +67,16 @@ def test_an_assistant_asks(root: Path, make_run: MakeRun) -> None:
             ("sql", {"query": "SELECT name, value FROM params LIMIT 3"}),
             ("compare", {"by": ["lrr"]}),
             ("runs", {"limit": "many"}),
+            ("runs", {"were": "lr > 0.1"}),
         ],
     )
     assert [tool.name for tool in tools] == TOOLS
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
-    assert [error for error, _ in answers] == [False] * 8 + [True] * 2
+    assert [error for error, _ in answers] == [False] * 8 + [True] * 3
     assert all(text.replace("\n", "").isprintable() for _, text in answers)
     assert answers[1][1].split("\n")[0] == "run,x?y?[2J?"
     assert "did you mean 'lr'?" in answers[8][1]
+    assert answers[10][1] == "runs takes no argument 'were'\nhint: did you mean 'where'?"
     assert {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 

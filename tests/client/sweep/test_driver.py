@@ -239,11 +239,28 @@ def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
     lab.wait_for("begin", 2)
     lab.end(driver, signal.SIGKILL)
     assert lab.run("stop", "--leave") == "nobody drives the sweep lr\n"
-    assert lab.run("stop") == "2 runs left by an earlier driver were told to end\n"
-    lab.wait_for("terminated", 2)
-    wait_until(lambda: not lab.run("stop").startswith("2"), 60)
+    assert lab.run("stop") == "2 runs left by an earlier driver were stopped\n"
+    assert len(lab.log("terminated")) == 2
+    assert lab.states() == ["stopped", "stopped", "waiting"]
+    assert lab.run("stop") == "nobody drives the sweep lr\n"
     lab.open_gate()
     assert lab.run("resume").endswith("3 finished\n")
+
+
+@pytest.mark.slow
+def test_runs_that_ended_without_a_driver_are_not_shown_as_running(lab: Lab) -> None:
+    lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGKILL)
+    assert "2 running, 1 waiting; nobody drives it\n" in lab.run("status")
+    lab.open_gate()
+    wait_until(lambda: all(map(lab.journal().has_ended, [*lab.journal().runs.values()][:2])), 60)
+    assert "; nobody drives it, and 2 of those running have ended since\n" in lab.run("status")
+    ended = lab.journal().path(lab.journal().runs[1], "exit")
+    os.utime(ended, (1e9, 1e9))
+    lab.run("resume")
+    assert lab.journal().runs[1].ended == 1e9  # not when it was seen
 
 
 @pytest.mark.slow
@@ -362,7 +379,8 @@ def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
     lab.wait_for("begin", 2)
     lab.end(driver, signal.SIGTERM)
     lab.open_gate()
-    lab.run(str(path), cwd=tmp_path)
+    told = lab.run(str(path), cwd=tmp_path)
+    assert f"(the sweep lr was begun in {lab.folder}, where its runs work)\n" in told
     assert {one["folder"] for one in lab.log()} == {str(lab.folder)}
 
 

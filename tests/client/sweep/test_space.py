@@ -57,6 +57,10 @@ def test_no_dimension_is_one_trial() -> None:
             "wants optimizer 'sdg', which is none of its values",
         ),
         ([Dimension("x", Range(0, 1)), values("a", 1, x=(2,))], "wants x 2, which is none of its values"),
+        (
+            [Dimension("x", Range(0, 1)), values("a", 1, x=(0.5,))],
+            "wants x 0.5, which no draw from its range is",
+        ),
         ([values(f"p{n}", 1) for n in range(MAX_DIMENSIONS + 1)], f"at most {MAX_DIMENSIONS}"),
     ],
 )

@@ -463,6 +463,17 @@ def test_no_credentials_in_the_configuration(tmp_path: Path, line: str) -> None:
         load_config(config)
 
 
+@pytest.mark.parametrize("root", ["a//b", "/a/../b", "./a", ".."])
+def test_a_prefix_that_no_key_can_have_is_told_at_once(tmp_path: Path, root: str) -> None:
+    config = tmp_path / "rla_config.yaml"
+    lines = f"  file_transfer_protocol: s3\n  bucket: b\n  remote_data_root: {root}\n"
+    config.write_text(f"REMOTE_SETTING:\n{lines}")
+    with pytest.raises(ConfigError, match="remote_data_root: must be a prefix"):
+        load_config(config)
+    config.write_text(f"REMOTE_SETTING:\n{lines.replace(root, '/a b/ü..c/')}")
+    load_config(config)
+
+
 def test_the_agent_takes_the_librarys_variables_over(tmp_path: Path) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text("REMOTE_SETTING:\n  file_transfer_protocol: s3\n  bucket: b\n")
