@@ -89,7 +89,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start the sweep that a file describes, or continue it."""
-    from rla_client.sweep.start import find_root
+    from rla_client.sweep.driver import find_root
 
     if not file.exists():
         raise _no_file(str(file))
@@ -126,10 +126,10 @@ def status(
     """Show the progress of a sweep."""
     from dataclasses import asdict
 
-    from rla_client.database.seeds import told
+    from rla_client.database.groups import told
     from rla_client.database.text import json_text
     from rla_client.sweep import view
-    from rla_client.sweep.start import kept_spec
+    from rla_client.sweep.driver import kept_spec
     from rla_client.sweep.state import counts
 
     journal = _find(name, data_root, own=False)
@@ -197,7 +197,7 @@ def stop(
 def _stop_left(journal: Journal) -> int:
     """Tell runs that have no driver to end; how many there were."""
     from rla_client.sweep.command import files_of
-    from rla_client.sweep.start import kept_spec, make_engine
+    from rla_client.sweep.driver import kept_spec, make_engine
     from rla_client.sweep.state import RUNNING
 
     spec = kept_spec(journal)
@@ -218,8 +218,8 @@ def _stop_left(journal: Journal) -> int:
 
 
 def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
+    from rla_client.sweep.driver import find_root
     from rla_client.sweep.journal import Journal, SweepError, names
-    from rla_client.sweep.start import find_root
 
     root = find_root(data_root)
     if name is None:
@@ -247,8 +247,7 @@ def _drive(
     as_json: bool,
 ) -> None:
     from rla_client.contract.spelling import unknown
-    from rla_client.sweep.driver import LEAVE
-    from rla_client.sweep.start import ENGINES, begin
+    from rla_client.sweep.driver import ENGINES, LEAVE, begin
     from rla_client.sweep.state import OVER, counts
     from rla_client.sweep.view import no_metric
 
