@@ -42,9 +42,9 @@ from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.pipeline.commands import Adopt, Answer, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
 from rla_agent.pipeline.flush import NOTHING
-from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.quarantine import Unreadable
 from rla_agent.pipeline.reader import SpoolWatch
+from rla_agent.pipeline.removal import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.volume import Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication

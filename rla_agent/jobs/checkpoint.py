@@ -41,16 +41,17 @@ from rla_agent.jobs.source import (
     pieces,
     take_blob,
 )
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.files import fsync_folder, replacing
+from rla_client.contract.jobs import (
     STAMP_RECORD,
     ArenaSource,
     CheckpointJob,
     RawBlobSource,
+    SnapshotJob,
+    saved_order,
     storage_offsets,
 )
-from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
-from rla_client.contract.snapshot_job import SnapshotJob, saved_order
 from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 
 

@@ -22,13 +22,10 @@ from rla_agent.jobs.queue import MARKS_FIELD, JobContext, JobKind, RetryLaterErr
 from rla_agent.jobs.source import SHORTAGES, release
 from rla_agent.jobs.source import Outcome as Checkpointed
 from rla_agent.outputs.item_folder import root_is_away, why_parked
-from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
-from rla_client.contract.checkpoint_job import CheckpointJob
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import held_folder, open_folder, write_atomic
+from rla_client.contract.jobs import CHECKPOINT_KIND, SNAPSHOT_KIND, CheckpointJob, SnapshotJob
 from rla_client.contract.layout import CHECKPOINT, CODE, OTHER_RESULTS, RESUME_FOLDER, check_relative
-from rla_client.contract.snapshot_job import JOB_KIND as SNAPSHOT_KIND
-from rla_client.contract.snapshot_job import SnapshotJob
 
 _NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 

@@ -39,11 +39,10 @@ from rla_client.contract.arena import (
     spool_key,
     stream_key,
 )
-from rla_client.contract.checkpoint_job import BlobSource, CheckpointJob
 from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
+from rla_client.contract.jobs import BlobSource, CheckpointJob, SnapshotJob
 from rla_client.contract.locks import try_lock
 from rla_client.contract.segments import process_start
-from rla_client.contract.snapshot_job import SnapshotJob
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time

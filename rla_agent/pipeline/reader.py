@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.model.ingest import Batch, Content, Job, OpeningFrame, decode, parse
-from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import (
     FRAME_HEADER_BYTES,

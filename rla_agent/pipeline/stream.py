@@ -37,8 +37,8 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output, make_outputs
 from rla_agent.pipeline.reader import SegmentReader, clipped, cut_at_checkpoints, read_opening
 from rla_agent.store.state import JobRow, OutputRow
-from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.files import write_atomic
+from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import pack
 from rla_client.contract.segments import (

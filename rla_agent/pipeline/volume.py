@@ -38,9 +38,15 @@ from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, ItemObserver, JobsDone, Stop
 from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.flush import FlushWaiters
-from rla_agent.pipeline.gc import sweep_after, sweep_fork_copies
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
-from rla_agent.pipeline.removal import give_up, job_context, look_for_item, remove_durably
+from rla_agent.pipeline.removal import (
+    give_up,
+    job_context,
+    look_for_item,
+    remove_durably,
+    sweep_after,
+    sweep_fork_copies,
+)
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener

@@ -35,12 +35,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rla_client.checkpoint.copy import copy_storages, pin_memory, write_storage
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint.pickling import Captured, capture
-from rla_client.checkpoint.tensors import torch_module
-from rla_client.contract.checkpoint_job import (
-    JOB_KIND,
+from rla_client.checkpoint.tensors import copy_storages, pin_memory, torch_module, write_storage
+from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
+from rla_client.contract.jobs import (
+    CHECKPOINT_KIND,
     MAX_METRICS,
     MAX_SKELETON_BYTES,
     MAX_STORAGES,
@@ -55,9 +57,6 @@ from rla_client.contract.checkpoint_job import (
     final_name,
     storage_offsets,
 )
-from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
-from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.slots import Slot, SlotSender
@@ -288,7 +287,7 @@ class CheckpointSaver(SlotSender):
         return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
 
     def _send(self, job: CheckpointJob) -> bool:
-        return self._outbox.job(JOB_KIND, job.encode())
+        return self._outbox.job(CHECKPOINT_KIND, job.encode())
 
     def _note(self, entry: _Pending | None, way: str) -> None:
         with self._lock:

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rla_client.contract.checkpoint_job import final_name
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.files import TEMP_PREFIX, fsync_folder
+from rla_client.contract.jobs import final_name
 from rla_client.contract.retention import note_dropped
 
 _PREFIX = "ckpt"

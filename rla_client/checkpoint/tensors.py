@@ -2,18 +2,24 @@
 
 A storage is told apart by address and length, so what shared one before shares one after loading.
 The table holds a reference to every storage it has met, so that no address is met twice.
+
+Copying captured storages to their addresses: the only part of a save that grows with its bytes.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
+from rla_client.stream.arena import Arena
+from rla_client.stream.memcpy import Copy, copy_memory
 
 if TYPE_CHECKING:
     import torch
@@ -221,3 +227,56 @@ def array_arguments(array: NDArray[Any], table: Table) -> tuple[Any, ...] | None
     reference = Reference(("storage", kind, key, "cpu", count))
     strides = tuple(stride // itemsize for stride in array.strides)
     return reference, 0, tuple(array.shape), strides, False, OrderedDict()
+
+
+def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None:
+    """Copy each storage to its address; large amounts by several threads, devices by torch."""
+    jobs: list[Copy] = []
+    devices: dict[str, Any] = {}
+    for (address, nbytes, owner), to in zip(storages, addresses, strict=True):
+        if address:
+            jobs.append((to, address, nbytes))
+        elif nbytes:
+            _start_copy_from_device(owner, nbytes, to)
+            devices[str(owner.device)] = owner.device
+    copy_memory(jobs)
+    for device in devices.values():
+        torch_module().accelerator.current_stream(device).synchronize()
+
+
+def write_storage(file: BinaryIO, storage: Storage) -> int:
+    """Write the bytes of a storage from where they are; those of a device are brought to memory.
+
+    Raises:
+        OSError: the disk did not take them.
+    """
+    address, nbytes, owner = storage
+    if nbytes and not address:
+        owner = owner.cpu()  # held until they are written
+        address = owner.data_ptr()
+    return file.write((ctypes.c_ubyte * nbytes).from_address(address))
+
+
+def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -> None:
+    """Queue one copy over the bus; the caller waits for the device's stream once for all of them."""
+    torch = torch_module()
+    target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)
+    source = torch.empty(0, dtype=torch.uint8, device=owner.device).set_(owner)
+    target.copy_(source, non_blocking=True)
+
+
+def pin_memory(arena: Arena) -> None:
+    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
+    if arena.on_close is not None:
+        return
+    torch = torch_module()
+    arena.on_close = _nothing
+    if not torch.cuda.is_available():
+        return
+    runtime, address = torch.cuda.cudart(), arena.address
+    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
+        arena.on_close = lambda: runtime.cudaHostUnregister(address)
+
+
+def _nothing() -> None:
+    """What an arena that CUDA did not take does when it is closed."""

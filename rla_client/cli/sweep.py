@@ -90,7 +90,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start the sweep that a file describes, or continue it."""
-    from rla_client.sweep.start import find_root
+    from rla_client.sweep.driver import find_root
 
     if not file.exists():
         raise _no_file(str(file))
@@ -127,10 +127,10 @@ def status(
     """Show the progress of a sweep."""
     from dataclasses import asdict
 
-    from rla_client.database.seeds import told
+    from rla_client.database.groups import told
     from rla_client.database.text import json_text
     from rla_client.sweep import view
-    from rla_client.sweep.start import kept_spec
+    from rla_client.sweep.driver import kept_spec
     from rla_client.sweep.state import counts
 
     journal = _find(name, data_root, own=False)
@@ -197,9 +197,8 @@ def stop(
 
 def _stop_left(journal: Journal) -> int:
     """Stop runs that have no driver; how many there were."""
-    from rla_client.sweep.driver import Driver
+    from rla_client.sweep.driver import Driver, kept_spec, make_engine
     from rla_client.sweep.samplers import make_sampler
-    from rla_client.sweep.start import kept_spec, make_engine
     from rla_client.sweep.state import RUNNING
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
@@ -214,8 +213,8 @@ def _stop_left(journal: Journal) -> int:
 
 
 def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
+    from rla_client.sweep.driver import find_root
     from rla_client.sweep.journal import Journal, SweepError, names
-    from rla_client.sweep.start import find_root
 
     root = find_root(data_root)
     if name is None:
@@ -243,8 +242,7 @@ def _drive(
     as_json: bool,
 ) -> None:
     from rla_client.contract.spelling import unknown
-    from rla_client.sweep.driver import LEAVE
-    from rla_client.sweep.start import ENGINES, begin
+    from rla_client.sweep.driver import ENGINES, LEAVE, begin
     from rla_client.sweep.state import OVER, counts
     from rla_client.sweep.view import no_metric
 

@@ -241,7 +241,7 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
 
 def _about_seeds(groups: list[Group], by: list[str], metric: str) -> list[str]:
     """Whether the runs are enough to choose the best group, and what to report of it."""
-    from rla_client.database.seeds import group_name, judge, less_is_better, told
+    from rla_client.database.groups import group_name, judge, less_is_better, told
 
     choice = judge(groups, by, minimize=less_is_better(metric))
     return told(choice, group_name(by, groups[choice.best])) if choice else []

@@ -6,7 +6,7 @@ committed. git makes the diff, in a thread that begins before the code is captur
 GIT_LIMIT_S and DIFF_MAX_BYTES. What is not there when the run starts is written a moment later
 by the same thread, as a second version of the file.
 
-Secrets: what `secret_values` takes for one is replaced in variables, in the command line and in the diff,
+Secrets: what `secrets` takes for one is replaced in variables, in the command line and in the diff,
 whatever AGENT.hide_secrets says. Files that `secret_files` names are left out of the diff, also where they
 were renamed or copied; `left_out` names them.
 """
@@ -27,15 +27,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.git import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S
-from rla_client.code.secret_files import is_secret_path
-from rla_client.code.secret_values import (
+from rla_client.code.root import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S
+from rla_client.code.secrets import (
     ANY,
     HIDDEN,
     Secrets,
     hide_in_command,
     hide_in_text,
     hide_in_url,
+    is_secret_path,
     is_secret_value,
     secrecy,
 )

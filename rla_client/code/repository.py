@@ -16,8 +16,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.code.git import ask_git
-from rla_client.code.root import find_script, imported_below, is_broad
+from rla_client.code.root import ask_git, find_script, imported_below, is_broad
 from rla_client.code.select import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.code.written_files import is_written, read_written
 from rla_client.config.find import DATA_FOLDER as DATABASE_FOLDER

@@ -4,11 +4,16 @@ It is the git repository around the script, else the script's own folder. Where 
 (the home folder or one above it, the root of the file system, a folder for temporary files), only the
 script is taken, with the modules of its folder that are imported when the run opens. Without a script
 (a notebook, `python -c`, an installed command) the working folder takes the part of the script's.
+
+`git` asks it: nothing is changed, and no hook or file monitor that a repository's settings name is run.
+Content filters (`filter.*.clean`, as Git LFS has them) do run where git compares a file: without them it
+would report clean files as changed.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -108,3 +113,26 @@ def imported_below(folder: Path) -> tuple[str, ...]:
         if path in {expected.with_name(f"{expected.name}.py"), expected / "__init__.py"}:
             found.add(str(path))
     return tuple(sorted(found))
+
+
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+GIT_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
+
+
+def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMIT_S) -> bytes | None:
+    """What a git command in `root` prints; None when it fails or takes longer than `limit_s`."""
+    try:
+        done = subprocess.run(
+            [*GIT, *words],
+            cwd=root,
+            env=os.environ | GIT_ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limit_s,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

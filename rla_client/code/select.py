@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.code.secret_files import (
+from rla_client.code.secrets import (
     committed_by_git,
     identity_of,
     is_secret,

@@ -1,7 +1,7 @@
-"""Jobs of figures, images, videos and code: kinds, formats, limits on both sides.
+"""Jobs, as client and agent agree on them: media, code, checkpoints, snapshots of a training. Pure.
 
-The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob holds the
-code of a run::
+*Media and code*. The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob
+holds the code of a run::
 
     offset  size  field
     0       8     magic     BLOB_MAGIC
@@ -9,11 +9,44 @@ code of a run::
     …       n     index     msgpack: [[relative path, bytes], …] in the order of the contents
     end-12  4     n         little endian
     end-8   8     magic     BLOB_MAGIC
+
+*Checkpoints*. One travels as one JOB frame and its bytes: the skeleton (the pickle that becomes `data.pkl`),
+then the storages in the order of their keys, each at the next multiple of `ALIGNMENT`. The bytes lie in
+one of two places:
+
+*arena*: a slot of shared memory (contract/arena.py).
+
+*blob*: a file in the stream's blob folder, which ends with the job's token. If the job names no sizes,
+the blob is a finished `.pt` (earlier clients wrote those).
+
+Either way the final file carries a stamp (`STAMP_RECORD`, JSON inside the zip) that names the job
+it came from. So a replay sees that its work is done, and retention counts only our own files.
+
+*Snapshots*. A file is one pickle, and behind it, where `pickle.load` does not look, a footer: a JSON
+object, its length in bytes (4, little endian) and the magic `rlaS`. The footer says what has to be known
+without unpickling: `itr`, `rows`, and `token` and `order` of the save. The later of two saves of
+one name is the one with the higher order; nobody replaces it by an earlier one.
+
+The job names a slot or a blob that holds the file byte by byte, laid out as a checkpoint's. So the agent
+copies, and never unpickles.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import math
+import os
+import re
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, TypeGuard
+
+from rla_client.contract.arena import ALIGNMENT, MAX_SLOTS, ArenaName, SlotRef, align
+from rla_client.contract.bounded import INT64
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
+from rla_client.contract.layout import CHECKPOINT, LOG, component_problem
 
 JOB_CODE = "code"
 BLOB_MAGIC = b"RLACODE1"
@@ -34,3 +67,438 @@ FORMATS = {
     JOB_VIDEO: frozenset({"mp4", "gif"}),
 }  # fmt: skip
 MAX_FPS = 1000.0
+
+
+CHECKPOINT_KIND = "checkpoint"
+CHECKPOINT_VERSION = 1
+
+MAX_STORAGES = 500_000  # half of what a frame's decoder lets through
+MAX_SKELETON_BYTES = 1 << 31  # torch reads the record in one piece
+MAX_METRICS = 64
+MAX_TEXT = 4096
+STAMP_RECORD = ".data/rla.json"
+STAMP_MAX_BYTES = 1 << 16
+
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+Mode = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which checkpoints of one name stay.
+
+    Attributes:
+        max_to_keep: so many of the newest; None keeps all.
+        keep_every: besides, those whose time-step is a multiple of this.
+        keep_best: besides, the `k` with the best value: (metric, "min" or "max", k).
+    """
+
+    max_to_keep: int | None = None
+    keep_every: int | None = None
+    keep_best: tuple[str, Mode, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a finished file says about itself.
+
+    Attributes:
+        token: names the job.
+        order: nanoseconds since 1970 at the call; the later of two saves is the newer one.
+        run: the run that saved it. Files of other runs (copied by a fork) are left alone.
+    """
+
+    token: str
+    order: int
+    run: str
+    name: str
+    time_step: int
+    metrics: Mapping[str, float]
+
+    def encode(self) -> bytes:
+        """JSON, as it stands in the file."""
+        fields = {
+            "format": CHECKPOINT_VERSION,
+            "token": self.token,
+            "order": self.order,
+            "run": self.run,
+            "name": self.name,
+            "time_step": self.time_step,
+            "metrics": {key: repr(value) for key, value in self.metrics.items()},
+        }
+        return json.dumps(fields, sort_keys=True).encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Stamp:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no stamp.
+        """
+        try:
+            fields = json.loads(data)
+            metrics = {str(key): float(value) for key, value in fields["metrics"].items()}
+            return cls(
+                token=_token(fields["token"]),
+                order=_whole(fields["order"], "order"),
+                run=_text(fields["run"], "run"),
+                name=_text(fields["name"], "name"),
+                time_step=_whole(fields["time_step"], "time_step"),
+                metrics=metrics,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise RemoteProtocolError(f"not the stamp of a checkpoint: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSource(SlotRef):
+    """Bytes in a slot: `skeleton_bytes` of pickle, then storages of `sizes` bytes."""
+
+    skeleton_bytes: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobSource:
+    """A file of `size` bytes in the stream's blob folder, which is the final file as it stands."""
+
+    blob: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlobSource(BlobSource):
+    """A blob that holds what a slot would (as in `ArenaSource`), then the job's token."""
+
+    skeleton_bytes: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """One checkpoint on its way to the data root."""
+
+    stamp: Stamp
+    source: ArenaSource | BlobSource
+    retention: Retention
+    byteorder: Literal["little", "big"] = "little"
+
+    @property
+    def final_name(self) -> str:
+        """File name below the item's checkpoint folder."""
+        return final_name(self.stamp.name, self.stamp.time_step)
+
+    def encode(self) -> dict[str, Any]:
+        """Plain data for a JOB frame."""
+        stamp, keep = self.stamp, self.retention
+        fields: dict[str, Any] = {
+            "v": CHECKPOINT_VERSION,
+            "token": stamp.token,
+            "order": stamp.order,
+            "run": stamp.run,
+            "name": stamp.name,
+            "time_step": stamp.time_step,
+            "metrics": dict(stamp.metrics),
+            "byteorder": self.byteorder,
+            "max_to_keep": keep.max_to_keep,
+            "keep_every": keep.keep_every,
+            "keep_best": None if keep.keep_best is None else list(keep.keep_best),
+        }
+        source = self.source
+        if isinstance(source, ArenaSource):
+            fields |= {"arena": source.arena, "slot": source.slot, "number": source.number}
+        else:
+            fields |= {"blob": source.blob, "size": source.size}
+        if isinstance(source, ArenaSource | RawBlobSource):
+            fields |= {"skeleton_bytes": source.skeleton_bytes, "sizes": list(source.sizes)}
+        return fields
+
+    @classmethod
+    def decode(cls, fields: object) -> CheckpointJob:
+        """Check and read what a frame holds.
+
+        Raises:
+            RemoteProtocolError: not what `encode` makes, or a name that is not a file name.
+        """
+        if not isinstance(fields, dict) or fields.get("v") != CHECKPOINT_VERSION:
+            raise RemoteProtocolError("not a checkpoint job of this version")
+        name = _text(fields.get("name"), "name")
+        time_step = _whole(fields.get("time_step"), "time_step")
+        try:
+            final_name(name, time_step)
+        except UnsafeNameError as error:
+            raise RemoteProtocolError(str(error)) from error
+        stamp = Stamp(
+            token=_token(fields.get("token")),
+            order=_whole(fields.get("order"), "order"),
+            run=_text(fields.get("run"), "run"),
+            name=name,
+            time_step=time_step,
+            metrics=_metrics(fields.get("metrics")),
+        )
+        byteorder = fields.get("byteorder")
+        if byteorder not in {"little", "big"}:
+            raise RemoteProtocolError("byteorder is neither little nor big")
+        return cls(stamp, _source(fields), _retention(fields), byteorder)
+
+
+def final_name(name: str, time_step: int) -> str:
+    """`<name>_<time-step>.pt`.
+
+    Raises:
+        ArgumentError: the name is no text, or the time-step has more than 64 bits.
+        UnsafeNameError: the name cannot be part of one file name.
+    """
+    if not isinstance(name, str):
+        raise ArgumentError(f"a checkpoint's name is text, got {type(name).__name__}")
+    if not -INT64 <= time_step < INT64:
+        raise ArgumentError("a checkpoint's time-step has at most 64 bits")
+    whole = f"{name}_{time_step}.pt"
+    problem = "it is empty" if not name else component_problem(whole)
+    if problem is None and name.startswith("."):
+        problem = "it begins with a dot"
+    if problem is not None:
+        raise UnsafeNameError(f"checkpoint name {name!r} cannot be used: {problem}")
+    return whole
+
+
+def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where each storage begins in its slot, and how many bytes the slot needs in all."""
+    offsets = []
+    at = align(skeleton_bytes)
+    for size in sizes:
+        offsets.append(at)
+        at += -(-size // ALIGNMENT) * ALIGNMENT
+    return offsets, at
+
+
+def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
+    if "blob" not in fields:
+        return ArenaSource(
+            _text(fields.get("arena"), "arena"),
+            _count(fields.get("slot"), "slot"),
+            _count(fields.get("number"), "number"),
+            *_layout(fields),
+        )
+    blob = _text(fields["blob"], "blob")
+    problem = component_problem(blob)
+    if problem is not None or blob.startswith("."):
+        raise RemoteProtocolError(f"blob {blob!r} is not a file name: {problem}")
+    size = _count(fields.get("size"), "size")
+    return RawBlobSource(blob, size, *_layout(fields)) if "sizes" in fields else BlobSource(blob, size)
+
+
+def _layout(fields: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """Bytes of the skeleton, and of each storage."""
+    sizes = fields.get("sizes")
+    if not isinstance(sizes, list) or len(sizes) > MAX_STORAGES:
+        raise RemoteProtocolError("sizes is not a list of storage sizes")
+    skeleton_bytes = _count(fields.get("skeleton_bytes"), "skeleton_bytes")
+    if skeleton_bytes > MAX_SKELETON_BYTES:
+        raise RemoteProtocolError("skeleton_bytes is out of range")
+    return skeleton_bytes, tuple(_count(size, "size") for size in sizes)
+
+
+def _retention(fields: dict[str, Any]) -> Retention:
+    best = fields.get("keep_best")
+    if best is not None:
+        try:
+            metric, mode, count = best
+        except (TypeError, ValueError) as error:
+            raise RemoteProtocolError("keep_best is not [metric, mode, k]") from error
+        if mode not in {"min", "max"}:
+            raise RemoteProtocolError("keep_best is neither by min nor by max")
+        best = (_text(metric, "metric"), mode, _positive(count, "keep_best"))
+    most, every = fields.get("max_to_keep"), fields.get("keep_every")
+    return Retention(
+        max_to_keep=None if most is None else _positive(most, "max_to_keep"),
+        keep_every=None if every is None else _positive(every, "keep_every"),
+        keep_best=best,
+    )
+
+
+def _metrics(value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or len(value) > MAX_METRICS:
+        raise RemoteProtocolError("metrics is not a small map")
+    found: dict[str, float] = {}
+    for key, number in value.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise RemoteProtocolError(f"metric {key!r} is not a number")
+        found[_text(key, "metric")] = float(number)
+    return found
+
+
+def badness(mode: Mode, value: float) -> float:
+    """Sort key of a metric: smaller is better, NaN is worst."""
+    if math.isnan(value):
+        return math.inf
+    return value if mode == "min" else -value
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(value: object, what: str) -> int:
+    if not _is_int(value) or not -INT64 <= value < INT64:
+        raise RemoteProtocolError(f"{what} is not a 64-bit integer")
+    return value
+
+
+def _count(value: object, what: str) -> int:
+    if not _is_int(value) or not 0 <= value < INT64:
+        raise RemoteProtocolError(f"{what} is not a count")
+    return value
+
+
+def _positive(value: object, what: str) -> int:
+    found = _count(value, what)
+    if found < 1:
+        raise RemoteProtocolError(f"{what} must be at least 1")
+    return found
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise RemoteProtocolError(f"{what} is not a short text")
+    return value
+
+
+def _token(value: object) -> str:
+    if not isinstance(value, str) or _TOKEN.fullmatch(value) is None:
+        raise RemoteProtocolError("token is not 16 hex digits")
+    return value
+
+
+SNAPSHOT_KIND = "snapshot"
+SNAPSHOT_VERSION = 1
+MAX_NAMES = 2  # gap_and_last writes itr_N.pkl and params.pkl
+FOOTER = struct.Struct("<I4s")
+FOOTER_MAGIC = b"rlaS"
+FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is not a footer of ours
+
+_NAME = re.compile(r"params\.pkl|itr_[0-9]{1,19}\.pkl")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotJob:
+    """One snapshot on its way to its folder.
+
+    Attributes:
+        token: 16 hex digits that name the save.
+        order: nanoseconds since 1970 at the save, strictly growing in one run.
+        kind: which folder of the run: log, or the item's checkpoint.
+        names: file names that get this content.
+        source: where the content lies. A slot's `skeleton_bytes` is the size of the whole file.
+    """
+
+    token: str
+    order: int
+    kind: str
+    names: tuple[str, ...]
+    source: ArenaSource | BlobSource
+
+    def encode(self) -> dict[str, Any]:
+        """Plain data for a JOB frame."""
+        fields: dict[str, Any] = {
+            "v": SNAPSHOT_VERSION,
+            "token": self.token,
+            "order": self.order,
+            "kind": self.kind,
+            "names": list(self.names),
+        }
+        source = self.source
+        if isinstance(source, ArenaSource):
+            fields |= {"arena": source.arena, "slot": source.slot, "number": source.number}
+            return fields | {"size": source.skeleton_bytes}
+        return fields | {"blob": source.blob, "size": source.size}
+
+    @classmethod
+    def decode(cls, fields: object) -> SnapshotJob:
+        """Check and read what a frame holds.
+
+        Raises:
+            RemoteProtocolError: not what `encode` makes, or a name that is not a snapshot's.
+        """
+        if not isinstance(fields, dict) or fields.get("v") != SNAPSHOT_VERSION:
+            raise RemoteProtocolError("not a snapshot job of this version")
+        token, kind, names = fields.get("token"), fields.get("kind"), fields.get("names")
+        if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+            raise RemoteProtocolError("token is not 16 hex digits")
+        if kind not in {LOG, CHECKPOINT}:
+            raise RemoteProtocolError("snapshots go into the folders log and checkpoint only")
+        if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
+            raise RemoteProtocolError("names is not a short list")
+        if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+            raise RemoteProtocolError(f"{names!r} are not names of snapshots")
+        return cls(token, _count(fields.get("order"), "order"), kind, tuple(names), _snapshot_source(fields))
+
+
+def encode_footer(note: dict[str, Any]) -> bytes:
+    """What stands behind the pickle; `note` is plain data."""
+    text = json.dumps(note).encode()
+    return text + FOOTER.pack(len(text), FOOTER_MAGIC)
+
+
+def read_footer(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The note behind a snapshot's pickle, without loading the pickle; empty when it has none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        return _footer(file)
+
+
+def _footer(file: BinaryIO) -> dict[str, Any]:
+    size = file.seek(0, os.SEEK_END)
+    if size < FOOTER.size:
+        return {}
+    file.seek(size - FOOTER.size)
+    length, magic = FOOTER.unpack(file.read())
+    if magic != FOOTER_MAGIC or length > min(FOOTER_MAX_BYTES, size - FOOTER.size):
+        return {}
+    file.seek(size - FOOTER.size - length)
+    try:
+        note = json.loads(file.read(length))
+    except (ValueError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def saved_order(path: str | os.PathLike[str]) -> tuple[str, int]:
+    """Token and order of the save that a file holds; ("", -1) where there is none of ours."""
+    try:
+        return _save_of(read_footer(path))
+    except OSError:
+        return "", -1
+
+
+def is_older(content: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether `content` is a snapshot, and the file that is there one of a later save."""
+    order = _save_of(_footer(io.BytesIO(content)))[1]
+    return 0 <= order < saved_order(path)[1]
+
+
+def _save_of(note: dict[str, Any]) -> tuple[str, int]:
+    token, order = note.get("token"), note.get("order")
+    if not isinstance(token, str) or not isinstance(order, int):
+        return "", -1
+    return token, order
+
+
+def _snapshot_source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
+    size = _count(fields.get("size"), "size")
+    if "blob" in fields:
+        blob = fields["blob"]
+        if not isinstance(blob, str) or component_problem(blob) is not None or blob.startswith("."):
+            raise RemoteProtocolError(f"blob {blob!r} is not a file name")
+        return BlobSource(blob, size)
+    arena = fields.get("arena")
+    if not isinstance(arena, str) or ArenaName.parse(arena) is None:
+        raise RemoteProtocolError(f"{arena!r} is not the name of an arena")
+    slot = _count(fields.get("slot"), "slot")
+    if slot >= MAX_SLOTS:
+        raise RemoteProtocolError("slot is out of range")
+    return ArenaSource(arena, slot, _count(fields.get("number"), "number"), size, ())

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from rla_client.contract.checkpoint_job import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.files import (
     READ_FLAGS,
@@ -33,6 +32,7 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
+from rla_client.contract.jobs import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, TMP_DATA
 
 PRUNED_FOLDER = ".rla-pruned"

@@ -1,4 +1,18 @@
-"""Several runs as one: grouped by parameters, and what their metrics amount to."""
+"""Several runs as one: grouped by parameters, what their metrics amount to, how far to trust their seeds.
+
+Groups of runs that differ in their seeds are ranked by the mean of a metric. Both answers come from a
+bootstrap of that ranking: runs are drawn anew, with replacement, within each group.
+
+- *Enough*: how often the group that is first stays first, with as many runs as there are and with more. It
+  is as good as the runs are: two or three of them say little about how they spread, and rather too little,
+  so they are never called enough. Of two equal groups of two runs, one is above the other every third time.
+- *Flattered*: a group that was chosen because its mean is the best is, on average, less good than that
+  (Patterson et al., Empirical Design in Reinforcement Learning, JMLR 25, 2024). By how much is what the
+  winners of the draws lose when they are judged by all runs, which is rather too little. Seeds that only
+  the chosen group has chose nothing, so they report it honestly.
+
+Pure, and without numpy, as `rla ls` starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +20,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
+from rla_client.database.choosing import parameter_or_metric
 from rla_client.database.csv_table import read_numbers
 from rla_client.database.curves import warn_broken
-from rla_client.database.metrics import CLOCKS
+from rla_client.database.metrics import CLOCKS, mean_and_interval
 from rla_client.database.records import PROGRESS_FILE, Record
 from rla_client.database.rows import ALIASES, FIELDS, RowView
 from rla_client.database.runs import Database, Run
-from rla_client.database.scanning import parameter_or_metric
+from rla_client.database.text import clean
 
 SEED = "seed"
 
@@ -125,3 +141,161 @@ def _numbers(database: Database, record: Record) -> dict[str, list[float]]:
         return read_numbers(f"{folder}/{PROGRESS_FILE}")
     frame = Run(database, record).scalars()  # rows of all items of a chain
     return {str(name): frame[name].dropna().tolist() for name in frame.columns}
+
+
+SURE = 0.95  # of the draws in which the first group stays first
+LEAST = 4  # runs a group that may be called enough: of two equal groups of three, one is on top 1 time in 10
+COUNTS = (4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
+DRAWS = 400  # of each count: a share of 95 % is known to 1 %
+EXACT = 50  # runs; the mean of more is drawn from the normal distribution that it has by then
+MAX_GROUPS = 8  # the best ones; of those behind them none is in the way of the first
+_LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is known of choosing the first of some groups.
+
+    Attributes:
+        best: its place among them.
+        runs: of the group with the fewest runs, of those that were compared.
+        kept: share of the draws in which it stays first.
+        enough: runs a group with which that is `SURE`; None: more than the largest of `COUNTS`.
+        flatters: by how much its mean is too good at least, in units of the metric; never negative.
+        others: its runs on seeds that no other group has.
+    """
+
+    best: int
+    runs: int
+    kept: float
+    enough: int | None
+    flatters: float
+    others: tuple[float, ...]
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a metric's name says that small values are good ones."""
+    return any(metric.lower().endswith(word) or f"{word}/" in metric.lower() for word in _LESS_IS_BETTER)
+
+
+def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choice | None:
+    """What the runs say of choosing the best group; None where they say nothing.
+
+    That is so of groups by seed or by what nobody chooses (the state), where fewer than two groups have two
+    runs, and where a single run is the best. A group with a run that diverged has no mean, and is not chosen.
+
+    Args:
+        groups: of runs.
+        by: what they are made by.
+        minimize: the smallest mean is the best.
+    """
+    if any(name.rpartition(".")[2] == SEED for name in by) or {*by} <= {*FIELDS, *ALIASES}:
+        return None
+    sign = -1.0 if minimize else 1.0
+    values = [
+        [sign * number for number in group.numbers] if all(map(math.isfinite, group.numbers)) else []
+        for group in groups
+    ]
+    order = sorted(
+        (place for place, of in enumerate(values) if len(of) > 1), key=lambda at: -_mean(values[at])
+    )
+    singles = [of[0] for of in values if len(of) == 1]
+    if len(order) < 2 or max(singles, default=-math.inf) > _mean(values[order[0]]):  # noqa: PLR2004
+        return None
+    compared = [_stretched(values[place]) for place in order[:MAX_GROUPS]]
+    draws = list(_draws(compared, None))
+    kept = sum(winner == 0 for winner, _ in draws) / len(draws)
+    lost = sum(mean - _mean(compared[winner]) for winner, mean in draws) / len(draws)
+    fewest = min(map(len, compared))
+    return Choice(
+        order[0], fewest, kept, _enough(compared, kept, fewest), max(lost, 0.0), _others(groups, order[0])
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _stretched(values: Sequence[float]) -> list[float]:
+    """Values further from their mean, so that those drawn from a few spread as what the few are from."""
+    mean, factor = _mean(values), math.sqrt(len(values) / (len(values) - 1))
+    return [mean + (value - mean) * factor for value in values]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    mean = _mean(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tuple[int, float]]:
+    """The group with the largest mean, and that mean, of each of `DRAWS`; None: as many runs as there are."""
+    random = Random(0)  # noqa: S311 - the same answer each time
+    spreads = [_spread(group) for group in groups]
+    for _ in range(DRAWS):
+        means = []
+        for group, (centre, spread) in zip(groups, spreads, strict=True):
+            size = count or len(group)
+            means.append(
+                sum(random.choices(group, k=size)) / size
+                if size <= EXACT
+                else random.gauss(centre, spread / math.sqrt(size))
+            )
+        mean = max(means)
+        first = [place for place, one in enumerate(means) if one == mean]
+        yield first[0] if len(first) == 1 else random.choice(first), mean
+
+
+def _enough(groups: Sequence[Sequence[float]], kept: float, fewest: int) -> int | None:
+    if kept >= SURE:
+        return max(fewest, LEAST)
+    for count in COUNTS:
+        if count > fewest and sum(winner == 0 for winner, _ in _draws(groups, count)) >= SURE * DRAWS:
+            return count
+    return None
+
+
+def _others(groups: Sequence[Group], best: int) -> tuple[float, ...]:
+    chose = {seed for place, group in enumerate(groups) if place != best for seed in group.seeds}
+    mine = groups[best]
+    return tuple(
+        number
+        for number, seed in zip(mine.numbers, mine.seeds, strict=True)
+        if seed is not None and seed not in chose and math.isfinite(number)
+    )
+
+
+def group_name(by: Sequence[str], group: Group) -> str:
+    """The values of a group, for people."""
+    return ", ".join(f"{clean(name)}={clean(value)}" for name, value in zip(by, group.values, strict=True))
+
+
+def told(choice: Choice, name: str) -> list[str]:
+    """A line on whether the runs are enough, and one on what to report.
+
+    Args:
+        choice: what `judge` found.
+        name: of the group, for people.
+    """
+    share = f"{name} stays first in {choice.kept:.0%} of bootstrap draws"
+    runs = f"{choice.runs} runs a group"
+    if choice.kept >= SURE and choice.runs < LEAST:
+        first = f"{share}, but {runs} are too few to say how they spread: make it {LEAST} or more"
+    elif choice.kept >= SURE:
+        first = f"{share}: {runs} are enough to choose it"
+    elif choice.enough is None:
+        more = f", and {COUNTS[-1]} would not be either" if choice.runs < COUNTS[-1] else ""
+        first = f"{share}: {runs} are not enough to choose it{more}"
+    else:
+        first = f"{share}: {runs} are not enough to choose it, about {choice.enough} would be"
+    return [first, _honest(choice, name)]
+
+
+def _honest(choice: Choice, name: str) -> str:
+    if len(choice.others) > 1:
+        mean, interval = mean_and_interval(choice.others)
+        return (
+            f"report {name} by the {len(choice.others)} runs on seeds that no other group has: "
+            f"{clean(mean)} ± {interval:.2g}"
+        )
+    by = f", here by {choice.flatters:.2g} or more" if choice.flatters > 0 else ""
+    return f"the seeds that choose {name} flatter it{by}: report it on seeds of its own"

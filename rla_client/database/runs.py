@@ -122,7 +122,7 @@ class Database:
             else:
                 catalogue.refresh(now_ns, self.progress)
                 if test is not None:
-                    from rla_client.database.scanning import fitting
+                    from rla_client.database.choosing import fitting
 
                     return fitting(
                         self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit

@@ -8,7 +8,7 @@ import yaml  # noqa: F401
 import rla_client.checkpoint.saver
 import rla_client.code.backup
 import rla_client.code.environment
-import rla_client.code.secret_values
+import rla_client.code.secrets
 import rla_client.config.schema
 import rla_client.contract.dealer
 import rla_client.contract.mapping

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.code.repository import Repository
-from rla_client.code.secret_values import Secrets, is_hidden, refilled, restored
+from rla_client.code.secrets import Secrets, is_hidden, refilled, restored
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import write_atomic
 from rla_client.launcher.context import ResumeFrom

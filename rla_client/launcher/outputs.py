@@ -44,7 +44,7 @@ from rla_client.run.plain import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.secrets import Secrets
     from rla_client.launcher.snapshot_saver import SnapshotSaver
     from rla_client.run.recording import Row
     from rla_client.run.run import Run

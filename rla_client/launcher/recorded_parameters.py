@@ -26,7 +26,7 @@ from pathlib import PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rla_client.code.secret_values import DESCRIBED, is_hidden
+from rla_client.code.secrets import DESCRIBED, is_hidden
 from rla_client.stream.values import full_name, key_names, name_of, plain_hyper_param, text_of
 
 MAX_OBJECTS = 200  # of one call that are described with their attributes; of further ones the class alone

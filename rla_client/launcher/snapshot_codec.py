@@ -1,7 +1,7 @@
 """Training state as cloudpickle bytes, taken with one copy of the tensors.
 
 A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
-(rla_client/contract/snapshot_job.py). `encode` pickles, and keeps of every large buffer (an array, a tensor's
+(rla_client/contract/jobs.py). `encode` pickles, and keeps of every large buffer (an array, a tensor's
 storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one
 copy by several threads. Storages of plain tensors are written as buffers, and tensors
 that share a storage share it again after loading; those of a GPU come back to it, or to the CPU where
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import cloudpickle
 
-from rla_client.checkpoint.copy import copy_storages
+from rla_client.checkpoint.tensors import copy_storages
 from rla_client.contract.errors import SnapshotError
 
 if TYPE_CHECKING:

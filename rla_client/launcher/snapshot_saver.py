@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.checkpoint.copy import pin_memory
 from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, sync_later
-from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
+from rla_client.checkpoint.tensors import pin_memory
+from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
 from rla_client.contract.protocol import FrameKind, pack
-from rla_client.contract.snapshot_job import JOB_KIND, SnapshotJob
 from rla_client.launcher.snapshot_codec import Pieces
 from rla_client.stream.slots import Slot, SlotSender
 
@@ -193,7 +192,7 @@ class SnapshotSaver(SlotSender):
 
     def _send(self, save: Save, source: ArenaSource | BlobSource) -> bool:
         job = SnapshotJob(save.token, save.order, self._kind, save.names, source)
-        return self._outbox.job(JOB_KIND, job.encode())
+        return self._outbox.job(SNAPSHOT_KIND, job.encode())
 
     def _note(self, sent: _Sent, way: str) -> None:
         self.ways[way] += 1

@@ -44,9 +44,9 @@ from rla_client.contract.errors import (
     UntrustedCheckpointError,
 )
 from rla_client.contract.files import atomic_file
+from rla_client.contract.jobs import encode_footer, saved_order
 from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
-from rla_client.contract.snapshot_job import encode_footer, saved_order
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.settle import await_written
@@ -134,7 +134,7 @@ class Snapshotter:
         Args:
             itr: number of the epoch.
             params: what `load` gives back.
-            note: plain data that can be read without loading (snapshot_job.read_footer).
+            note: plain data that can be read without loading (`jobs.read_footer`).
 
         Raises:
             ArgumentError: `itr` is not a whole number.

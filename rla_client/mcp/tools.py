@@ -2,6 +2,10 @@
 
 Each method of `Tools` is a tool; its docstring, which the assistant reads, says what its arguments are.
 Filters and names are those of the command line. Errors are `RlaError`s, with a hint where one helps.
+
+Answers are for a reader that pays by the word: CSV instead of aligned tables, and a bound for each. Names,
+notes and log lines come from other people's runs: control characters are shown as `?`, and a value cannot
+begin a line of its own.
 """
 
 from __future__ import annotations
@@ -9,29 +13,78 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rla_client.contract.csv_lines import rows_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.run_file import run_file
 from rla_client.contract.textformat import duration_text
 from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import code_differences, differing_keys, run_differences
-from rla_client.database.groups import group_runs
+from rla_client.database.groups import group_name, group_runs, judge, less_is_better, told
 from rla_client.database.log_end import last_lines, log_path
 from rla_client.database.metrics import mean_and_interval
 from rla_client.database.records import clock, likely_of
 from rla_client.database.rows import RowView
 from rla_client.database.run_history import changes_text, resumed_with, traceback_end
-from rla_client.database.seeds import group_name, judge, less_is_better, told
-from rla_client.database.text import lines_text, plain
-from rla_client.mcp.answers import MAX_CHARS, NOTE_CHARS, bounded, cell, pairs, table
+from rla_client.database.text import clean, lines_text, plain
 
 if TYPE_CHECKING:
     from rla_client.database.groups import Group
     from rla_client.database.records import Record
     from rla_client.database.runs import Database
+
+MAX_CHARS = 12_000  # of an answer: some 4,000 tokens
+MAX_CELL = 160
+NOTE_CHARS = 600  # room for the lines below a table
+
+
+def cell(value: object) -> str:
+    """A value as one short text; nothing for None."""
+    if value is None:
+        return ""
+    text = clean(" ".join(map(str, value)) if isinstance(value, list | tuple) else value)
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str] = ()) -> str:
+    """Rows as CSV, as many as an answer holds, and notes below them, in parentheses.
+
+    Args:
+        names: of the columns.
+        rows: values, one for each column.
+        notes: one line each; an empty one is left out.
+    """
+    lines = rows_text([[cell(name) for name in names], *([cell(one) for one in row] for row in rows)]).split(
+        "\n"
+    )
+    lines.pop()
+    shown, room = 0, MAX_CHARS - NOTE_CHARS
+    while shown < len(lines) and (room := room - len(lines[shown]) - 1) >= 0:
+        shown += 1
+    told = [f"({clean(note)})" for note in notes if note]
+    if shown < len(lines):
+        told.append(
+            f"(cut after {max(shown - 1, 0)} of {len(rows)} rows: ask for fewer columns, or a lower limit)"
+        )
+    return "\n".join([*lines[:shown], *told])
+
+
+def pairs(values: Mapping[str, object], most: int) -> list[str]:
+    """`name: value` lines, the first `most`, and how many more there are."""
+    lines = [f"  {cell(name)}: {cell(value)}" for name, value in list(values.items())[:most]]
+    return [*lines, *([f"  (and {len(values) - most} more)"] if len(values) > most else [])]
+
+
+def bounded(text: str, advice: str) -> str:
+    """A text, cut at the end of a line where it is too long for an answer."""
+    if len(text) <= MAX_CHARS:
+        return text
+    kept = text[: MAX_CHARS - NOTE_CHARS]
+    return f"{kept[: kept.rfind(chr(10)) + 1] or kept}(cut: {advice})"
+
 
 MOST_ROWS = 200
 MAX_OFFSET = 1 << 40  # beyond any database, and within what SQLite can count

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secret_values import Secrets, restored
+from rla_client.code.secrets import Secrets, restored
 from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import read_small, write_atomic

@@ -278,7 +278,7 @@ class RunData:
         if self.run is None:
             message = "open a run first: exp_manager.log_files_gen()"
             raise NotConfiguredError(message)
-        from rla_client.contract.checkpoint_job import final_name  # noqa: PLC0415
+        from rla_client.contract.jobs import final_name  # noqa: PLC0415
 
         step = time_step_holder.get_time()
         final_name(checkpoint_name, int(step))  # refused before it is part of any path

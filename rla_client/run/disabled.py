@@ -94,7 +94,7 @@ class DisabledRun:
             has_room,
             write_checkpoint,
         )
-        from rla_client.contract.checkpoint_job import Stamp  # noqa: PLC0415
+        from rla_client.contract.jobs import Stamp  # noqa: PLC0415
 
         captured = capture(content)
         size = len(captured.skeleton) + sum(captured.sizes)

@@ -28,7 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.secrets import Secrets
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import shares_our_life
 from rla_client.contract.layout import CONSOLE, OUTPUT_NAMES

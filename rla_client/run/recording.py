@@ -33,7 +33,7 @@ from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.secrets import Secrets
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 PLAIN_TYPES = frozenset({float, int, bool})

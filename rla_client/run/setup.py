@@ -28,7 +28,7 @@ from rla_client.stream.values import name_of, plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.code.root import FoundCode
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.secrets import Secrets
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -323,7 +323,7 @@ class RunSetup:
 
     def secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""
-        from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
+        from rla_client.code.secrets import Secrets  # noqa: PLC0415 - not at import of the package
 
         hides = self.config is None or self.config.agent.hide_secrets
         return Secrets.of(self.hyper_param, hides=hides)

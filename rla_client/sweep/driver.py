@@ -2,6 +2,8 @@
 
 One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
 another driver continues from any line of this one.
+
+`start` makes a driver from a sweep's file, also of one that was begun before.
 """
 
 from __future__ import annotations
@@ -9,20 +11,26 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from rla_client.config.find import DATA_FOLDER, find_config
+from rla_client.contract.errors import DatabaseError
+from rla_client.database.tree import NoRunsYetError, find_data_root
 from rla_client.sweep import results
-from rla_client.sweep.command import can_start, files_of, work_of
+from rla_client.sweep.command import can_start, check_command, files_of, work_of
 from rla_client.sweep.engines.base import KILLS, Ended, Engine
+from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
-from rla_client.sweep.journal import Journal, SweepError, key_of
-from rla_client.sweep.samplers import Sampler
+from rla_client.sweep.journal import FILE, Journal, SweepError, key_of
+from rla_client.sweep.samplers import Sampler, make_sampler
 from rla_client.sweep.space import Parameters
-from rla_client.sweep.spec import SEED, Spec
-from rla_client.sweep.state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
+from rla_client.sweep.spec import SEED, Spec, read_spec
+from rla_client.sweep.state import DROPPED, FAILED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
 
 LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
@@ -327,3 +335,99 @@ class Driver:
             if time.monotonic() >= deadline:
                 self._engine.stop(list(self._running), kill=True)
                 deadline += GRACE_S
+
+
+ENGINES = ("local", "slurm", "ray")
+
+
+def find_root(given: Path | None) -> Path:
+    """The database of a sweep, which may not be there yet: as `rla_client.init` chooses it.
+
+    Raises:
+        DatabaseError: there are several.
+    """
+    if given is not None:
+        return given.absolute()
+    here = Path.cwd()
+    config = find_config(here)
+    try:
+        return find_data_root(here)
+    except NoRunsYetError:
+        return (here if config is None else config.parent) / DATA_FOLDER
+    except DatabaseError:
+        if config is not None:
+            raise
+        return here / DATA_FOLDER
+
+
+def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
+    """The engine of this name.
+
+    Raises:
+        SweepError: it cannot be used here, or takes no such run.
+    """
+    if name == "slurm":
+        from rla_client.sweep.engines.slurm import SlurmEngine  # noqa: PLC0415 - an extra
+
+        return SlurmEngine(spec, journal)
+    if name == "ray":
+        from rla_client.sweep.engines.ray import RayEngine  # noqa: PLC0415 - an extra
+
+        return RayEngine(spec, journal)
+    return LocalEngine(spec.resources, learns=spec.method == "optuna")
+
+
+def begin(
+    path: Path,
+    root: Path,
+    engine: str,
+    *,
+    name: str | None = None,
+    failed: bool = False,
+    on_look: Callable[[Journal, Spec], None],
+) -> tuple[Journal, Spec, Driver]:
+    """Be the driver of the sweep of a file, which may have been begun before.
+
+    Args:
+        path: the file.
+        root: the database.
+        engine: one of ENGINES.
+        name: of the sweep where the file gives none; None: that of the file.
+        failed: start again what failed.
+        on_look: called about twice a second.
+
+    Returns:
+        The sweep, held; its file; what runs it.
+
+    Raises:
+        ConfigError: the file has faults.
+        SweepError: it cannot be started; nothing was.
+    """
+    spec = read_spec(path, name)
+    text = path.read_bytes()
+    journal = Journal(root, spec.name)
+    folder = journal.read().begun_in if journal.exists() else os.getcwd()
+    if not os.path.isdir(folder):
+        raise SweepError(f"{folder}, where the sweep was started, no longer exists")
+    check_command(spec, Path(folder))
+    sampler = make_sampler(spec)
+    journal.hold()
+    try:
+        made = make_engine(engine, spec, journal)
+        journal.keep_file(text)
+        for run in journal.runs.values():
+            if failed and run.state == FAILED:
+                journal.tell(run, "revived")
+    except BaseException:
+        journal.release()
+        raise
+    return journal, spec, Driver(journal, spec, made, sampler, lambda: on_look(journal, spec))
+
+
+def kept_spec(journal: Journal) -> Spec:
+    """The file of a sweep as it was last started.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    return read_spec(journal.folder / FILE, journal.name)

@@ -27,7 +27,7 @@ from rla_agent.jobs.checkpoint import run_checkpoint
 from rla_agent.jobs.source import release
 from rla_client.checkpoint.saver import CheckpointSaver
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.checkpoint_job import CheckpointJob
+from rla_client.contract.jobs import CheckpointJob
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.contract.segments import segment_numbers, segment_path

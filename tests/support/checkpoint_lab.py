@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from rla_agent.jobs.checkpoint import retain, run_checkpoint  # noqa: E402
 from rla_agent.jobs.source import JobResult, release, sweep_arenas  # noqa: E402
 from rla_client.contract.arena import ARENA_FOLDER, spool_key  # noqa: E402
-from rla_client.contract.checkpoint_job import JOB_KIND, CheckpointJob  # noqa: E402
+from rla_client.contract.jobs import CHECKPOINT_KIND, CheckpointJob  # noqa: E402
 from rla_client.contract.paths import Places  # noqa: E402
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack  # noqa: E402
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names  # noqa: E402
@@ -44,7 +44,7 @@ def jobs_of(places: Places) -> list[tuple[CheckpointJob, Path]]:
             for frame in iter_frames(segment_path(folder, number).read_bytes()):
                 if frame.kind == FrameKind.JOB:
                     kind, fields = unpack(frame.payload)
-                    assert kind == JOB_KIND
+                    assert kind == CHECKPOINT_KIND
                     found.append((CheckpointJob.decode(fields), folder / "blobs"))
     return found
 

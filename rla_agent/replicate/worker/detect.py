@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.ledger.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Ledger
 from rla_agent.replicate.ledger.rows import Drop, Key
-from rla_agent.replicate.retain.prune_note import is_pruned
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import Health, Local
@@ -35,11 +34,29 @@ from rla_agent.replicate.worker.send import SUMS_NAME, FolderMode, SettleError, 
 from rla_agent.replicate.worker.version import Job
 from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
-from rla_client.contract.retention import dropped
+from rla_client.contract.retention import dropped, note_path
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.notify import Committed
+
+
+def is_pruned(root: bytes, path: bytes) -> bool:
+    """Whether `path` (below the data root) is not here and there is a note of it.
+
+    A note that cannot be read, or whose presence cannot be told, counts: deleting on the master hangs on it.
+    """
+    if os.path.lexists(os.path.join(root, path)):
+        return False
+    folder, _, name = path.rpartition(b"/")
+    try:
+        os.lstat(note_path(os.fsdecode(os.path.join(root, folder)), os.fsdecode(name)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
 
 MAX_ITEMS: Final = 64  # of one database: with all kinds some hundred inotify watches
 DEBOUNCE_MS: Final = 400

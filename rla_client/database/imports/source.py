@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.secrets import Secrets
 from rla_client.contract.bounded import MAX_VALUES, parse_json
 from rla_client.contract.csv_lines import write_rows
 from rla_client.contract.errors import BrokenFileError, DatabaseError

@@ -9,7 +9,7 @@ from typing import Any
 
 from support.hung_folder import hung, needs_hung_folder
 
-from rla_agent.alerts.host_checks import DISK_LOOK_S, Disks
+from rla_agent.alerts.dispatcher import DISK_LOOK_S, Disks
 
 
 @needs_hung_folder

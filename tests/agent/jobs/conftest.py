@@ -15,7 +15,7 @@ import pytest
 
 from rla_agent.jobs.checkpoint import run_checkpoint
 from rla_client.contract.arena import SLOT_BUSY
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.jobs import (
     ArenaSource,
     CheckpointJob,
     RawBlobSource,

@@ -20,7 +20,7 @@ import pytest
 from rla_agent.jobs.checkpoint import retain
 from rla_agent.jobs.source import Outcome, release
 from rla_client.contract.arena import ALIGNMENT, SLOT_BUSY, SLOT_FREE
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.jobs import (
     STAMP_RECORD,
     BlobSource,
     CheckpointJob,
@@ -111,7 +111,7 @@ import sys, msgpack
 from pathlib import Path
 from rla_agent.jobs.checkpoint import retain, run_checkpoint
 from rla_agent.jobs.source import release
-from rla_client.contract.checkpoint_job import CheckpointJob
+from rla_client.contract.jobs import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]
 print("ready", flush=True)

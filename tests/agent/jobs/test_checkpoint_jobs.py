@@ -17,8 +17,8 @@ import pytest
 
 from rla_agent.jobs.source import Outcome
 from rla_client.contract.arena import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
-from rla_client.contract.checkpoint_job import ArenaSource, BlobSource, CheckpointJob, RawBlobSource
 from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.jobs import ArenaSource, BlobSource, CheckpointJob, RawBlobSource
 from rla_client.contract.protocol import pack, unpack
 from rla_client.stream.arena import create_arena
 
@@ -159,7 +159,7 @@ def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path, raw: bool) -> None:
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
         "from rla_agent.jobs.checkpoint import run_checkpoint\n"
-        "from rla_client.contract.checkpoint_job import CheckpointJob\n"
+        "from rla_client.contract.jobs import CheckpointJob\n"
         "sys.addaudithook(lambda event, _: os._exit(9) if event == 'pickle.find_class' else None)\n"
         "job = CheckpointJob.decode(msgpack.unpackb(sys.stdin.buffer.read()))\n"
         "print(run_checkpoint(job, Path(sys.argv[1]), Path(sys.argv[2], job.final_name)).outcome.value)\n"

@@ -13,8 +13,7 @@ import pytest
 from rla_agent.jobs.checkpoint import run_snapshot
 from rla_agent.jobs.source import Outcome, release
 from rla_client.contract.arena import SLOT_BUSY, SLOT_FREE
-from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
-from rla_client.contract.snapshot_job import SnapshotJob, encode_footer, saved_order
+from rla_client.contract.jobs import ArenaSource, BlobSource, SnapshotJob, encode_footer, saved_order
 from rla_client.stream.arena import Arena, create_arena
 
 

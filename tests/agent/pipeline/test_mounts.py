@@ -30,9 +30,8 @@ from rla_agent.pipeline.runs import follow, new_run_record
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes, JobRow
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
-from rla_client.contract.checkpoint_job import BlobSource, CheckpointJob, Retention, Stamp
 from rla_client.contract.errors import RlaError
+from rla_client.contract.jobs import CHECKPOINT_KIND, BlobSource, CheckpointJob, Retention, Stamp
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.segments import BLOBS_NAME

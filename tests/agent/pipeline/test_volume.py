@@ -16,9 +16,8 @@ import pytest
 from support.lone import LoneStream
 
 from rla_agent.outputs.item_folder import why_late
-from rla_agent.pipeline.gc import sweep_fork_copies, sweep_half_made
 from rla_agent.pipeline.reader import read_opening
-from rla_agent.pipeline.removal import GONE_PREFIX, remove_stream
+from rla_agent.pipeline.removal import GONE_PREFIX, remove_stream, sweep_fork_copies, sweep_half_made
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.files import FORK_COPY_PREFIX
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

@@ -14,10 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_client.checkpoint.copy import copy_storages  # noqa: E402
 from rla_client.checkpoint.files import restore  # noqa: E402
 from rla_client.checkpoint.pickling import Captured, Unusual, capture, capture_generally, emit  # noqa: E402  # noqa: E402
-from rla_client.checkpoint.tensors import Table  # noqa: E402
+from rla_client.checkpoint.tensors import Table, copy_storages  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 

@@ -86,8 +86,7 @@ def test_repaired_tables(database: Path) -> None:
 
 
 def test_the_csv_output_of_dowels_manner(tmp_path: Path) -> None:
-    from rla_client.launcher.dowel import CsvOutput
-    from rla_client.launcher.dowel_tabular import TabularInput
+    from rla_client.launcher.dowel import CsvOutput, TabularInput
 
     output = CsvOutput(tmp_path / "x.csv")
     for number, text in enumerate(HARD):

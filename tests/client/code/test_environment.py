@@ -22,7 +22,7 @@ from rla_client.code.environment import (
     package_versions,
     shown_variables,
 )
-from rla_client.code.secret_values import HIDDEN, hide_in_command, hide_in_url
+from rla_client.code.secrets import HIDDEN, hide_in_command, hide_in_url
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.code.secret_files import is_secret_name
+from rla_client.code.secrets import is_secret_name
 from rla_client.code.select import BackupPlan, BackupReport, secrets_among, select_files
 
 SECRETS = (

@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.jobs import (
+    ArenaSource,
+    BlobSource,
+    SnapshotJob,
+    encode_footer,
+    read_footer,
+    saved_order,
+)
 from rla_client.contract.protocol import pack, unpack
-from rla_client.contract.snapshot_job import SnapshotJob, encode_footer, read_footer, saved_order
 
 ARENA = "rla-arena-0-" + "a" * 12 + "-" + "b" * 16 + "-" + "c" * 8
 

@@ -17,9 +17,9 @@ import pytest
 from support.spooled import fill_spool
 
 from rla_client.contract.arena import ARENA_FOLDER, spool_key
+from rla_client.contract.jobs import read_footer
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
-from rla_client.contract.snapshot_job import read_footer
 from rla_client.launcher import Snapshotter, wrap_experiment
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.settle import settle

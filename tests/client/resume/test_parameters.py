@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.secrets import Secrets
 from rla_client.resume.parameters import changed_parameters, keep_changes, last_parameters, tell_changes
 from rla_client.run.item import Item, create_item, parameter_file, write_parameters
 

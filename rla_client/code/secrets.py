@@ -8,6 +8,15 @@ secret that way, and has MIN_VERBATIM_CHARS, is also hidden wherever else it app
 folders, command lines, variables, text logs. The program itself keeps its true values. Each hidden value
 is the marker HIDDEN. Whoever reads it back never takes the marker for the value: `restored` puts the own
 value in its place, or tells the name; `refilled` does so for a command line.
+
+Files that hold keys and passwords are known by the names that tools give them, and whatever keeps code
+leaves them out. This is the only list of them: for the code backup of items, the archives of launchers, and
+the diff in environment.json. It follows what gitleaks, detect-secrets and GitHub's templates for .gitignore
+know.
+
+What git has committed, unchanged, is not a secret and stays: it is in the repository for everybody to read.
+Of a link that is the name that it points to, not the content, so links do not count. git is asked only
+where such a name was found. A diff is what is not committed, so there the name alone decides.
 """
 
 from __future__ import annotations
@@ -21,6 +30,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rla_client.code.root import ask_git
 from rla_client.stream.values import plain_hyper_param
 
 HIDDEN = "<hidden>"
@@ -416,3 +426,164 @@ def refilled(
         whole = f"{head}={value}" if named else value
         result.append(argument if value is None else str(whole))
     return result, missing
+
+
+SECRET_FOLDERS = frozenset({
+    ".ssh", ".gnupg", ".aws", ".azure", ".config", ".cache", ".kube", ".docker", ".password-store", ".gcloud",
+    ".oci", ".kaggle", ".huggingface", ".envs", ".secrets", ".vault", ".databricks",
+})  # fmt: skip
+_DATA = r"\.(?:json|ya?ml|toml|ini|cfg|conf|config|txt|csv|env|xml|properties|db|sqlite3?|enc)"
+_SECRET_FILES = (
+    # variables
+    r"\.env(?:\..+)?", r".+\.env", r"\.envrc(?:\..+)?", r"\.dev\.vars",
+    # keys and stores of keys
+    r"(?:.*[._-])?id_(?:rsa|dsa|ecdsa|ed25519|xmss)(?:_sk)?(?:[._-].*)?",
+    r".*\.(?:pem|key|p8|pk8|p12|pfx|pkcs12|ppk|jks|keystore|kdb|kdbx|keychain|keytab|agekey|ovpn)",
+    r"secring\..+", r"krb5cc_.+",
+    # what a tool logs in with
+    r"\.netrc", r"_netrc", r"\.authinfo", r"\.pgpass", r"pgpass\.conf", r"\.my\.cnf", r"\.mylogin\.cnf",
+    r"\.git-?credentials", r"\.pypirc", r"\.npmrc", r"\.yarnrc", r"\.htpasswd", r"\.htdigest", r"\.dockercfg",
+    r"\.dockerconfigjson", r"\.s3cfg", r"\.boto", r"\.?passwd-s3fs", r"\.?rclone\.conf", r"\.databrickscfg",
+    r"\.?clearml\.conf", r"\.comet\.config", r"\.terraformrc", r"terraform\.rc",
+    r"\.vault[_-]?(?:pass|token).*",
+    r"vault[_-]?pass(?:word)?(?:\.txt)?", r"\.?(?:msmtprc|esmtprc|fetchmailrc)", r"\.xauthority",
+    r"kaggle\.json", r"kubeconfig", r".+\.kubeconfig", r"\.?sftp(?:-config)?\.json", r"\.ftpconfig",
+    r"\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history",
+    # what a cloud gives
+    r".*service[_-]?account.*\.json", r"(?:.*[._-])?client[_-]?secrets?.*\.json",
+    rf"(?:.*[._-])?credentials?(?:{_DATA})?", r"token\.(?:json|pickle)", r".+\.tfstate(?:\..+)?",
+    r".*\.tfvars(?:\.json)?",
+    # and what people call them
+    rf"(?:.*[._-])?secrets?(?:[._-](?:local|dev|test|prod|production|staging))?{_DATA}", r"\.secrets?",
+    rf"(?:.*[._-])?(?:api[_-]?keys?|passwords?|passwd|(?:access|auth|api)[_-]?tokens?)(?:{_DATA})?",
+    rf"(?:.*[._-])?(?:hf|huggingface|wandb|github|gh|gitlab|openai|anthropic)[_-]?(?:token|key)(?:{_DATA})?",
+)  # fmt: skip
+_SECRET_FILE = re.compile("|".join(_SECRET_FILES), re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r".*[._-](?:example|sample|template|tmpl|dist|defaults?|schema)s?(?:\.\w+)?", re.IGNORECASE
+)
+_OLDER = re.compile(r"(?:~|[._-](?:bak|old|orig|save|swp|swo|backup|copy|tmp))+$", re.IGNORECASE)
+_SOURCES = (
+    ".py",
+    ".pyi",
+    ".pyc",
+    ".md",
+    ".rst",
+    ".ipynb",
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cu",
+    ".h",
+    ".hpp",
+    ".png",
+    ".jpg",
+)
+_WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
+MAX_ASKED = 500  # names in one question to git; more of them are no project
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Whether a file or folder of this name holds secrets."""
+    if name.endswith(_SOURCES):
+        return False
+    if name.lower() in SECRET_FOLDERS:
+        return True
+    bare = _OLDER.sub("", name)
+    return _SECRET_FILE.fullmatch(bare) is not None and not _EXAMPLE.fullmatch(bare)
+
+
+def is_secret_path(path: str) -> bool:
+    """Whether a relative path names such a file, or one below such a folder."""
+    parts = path.split("/")
+    return any(map(is_secret_name, parts)) or tuple(parts[-2:]) in _WITHIN
+
+
+def is_secret(path: str, root: str) -> bool:
+    """Whether a file is one by its own name, or by what it links to.
+
+    Args:
+        path: absolute.
+        root: absolute; folders above it do not count, for a project may lie below `.cache`.
+    """
+    parts = path.split(os.sep)
+    if is_secret_name(parts[-1]) or tuple(parts[-2:]) in _WITHIN:
+        return True
+    if not os.path.islink(path):
+        return False
+    base = os.path.join(os.path.realpath(root), "")
+    return is_secret_path(os.path.realpath(path).removeprefix(base))
+
+
+def named_secrets(paths: Iterable[str], secrets: Iterable[str | os.PathLike[str]]) -> set[str]:
+    """Of these files, those that are one of `secrets`, by whatever name or link."""
+    identities = {identity_of(path) for path in secrets} - {None}
+    return {path for path in paths if identity_of(path) in identities} if identities else set()
+
+
+def identity_of(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Device and inode of a file, whatever its name; None where it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
+    """Of these files, and of those below these folders, the ones that git has as they are; absolute paths.
+
+    What is changed or only staged is not among them, nor are links.
+    """
+    asked = list(paths)[:MAX_ASKED]
+    tracked = tracked_by_git(asked, root)
+    if not tracked:
+        return []
+    changed = ask_git(
+        root,
+        "--literal-pathspecs",
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=no",
+        "--",
+        *asked,
+    )
+    top = ask_git(root, "rev-parse", "--show-toplevel")
+    if changed is None or top is None:
+        return []
+    base = os.path.realpath(os.fsdecode(top).rstrip("\n"))
+    dirty = {os.path.join(base, os.fsdecode(entry[3:])) for entry in changed.split(b"\0") if entry}
+    return [path for path in tracked if not os.path.islink(path) and not _is_below(path, dirty)]
+
+
+def tracked_by_git(paths: Iterable[str], root: str) -> list[str] | None:
+    """Of the first MAX_ASKED of these files, and of those below these folders, the ones in git's index.
+
+    None where there is a repository, and git gives no answer.
+    """
+    asked = list(paths)[:MAX_ASKED]
+    if not asked or not _in_repository(root):
+        return []
+    listed = ask_git(root, "--literal-pathspecs", "ls-files", "-z", "--recurse-submodules", "--", *asked)
+    if listed is None:
+        return None
+    return [os.path.normpath(os.path.join(root, os.fsdecode(name))) for name in listed.split(b"\0") if name]
+
+
+def _is_below(path: str, places: set[str]) -> bool:
+    """Whether one of the places is this path, or a folder above it (a submodule)."""
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return any(real == place or real.startswith(f"{place.rstrip(os.sep)}{os.sep}") for place in places)
+
+
+def _in_repository(folder: str) -> bool:
+    while True:
+        if os.path.exists(os.path.join(folder, ".git")):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above

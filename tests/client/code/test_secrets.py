@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.code.secret_values import (
+from rla_client.code.secrets import (
     ANY,
     HIDDEN,
     OPEN,
