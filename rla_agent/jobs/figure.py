@@ -260,7 +260,8 @@ def _opened_source(job: FigureJob, blobs: Path) -> Iterator[tuple[int, int]]:
             yield opened
         return
     assert job.blob is not None
-    source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else size)
+    # behind an array there may be what was being added to it when it was sent
+    source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else sys.maxsize)
     try:
         if found < size:
             raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")

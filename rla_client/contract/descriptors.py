@@ -132,6 +132,8 @@ def close_own(descriptor: int, expected: Identity | None) -> None:
 class OwnFile:
     """An open file of ours that is kept over more than one call: under a high number, asked before each use.
 
+    It is closed with its object, at the latest.
+
     Args:
         descriptor: open; ours to close.
 
@@ -142,6 +144,14 @@ class OwnFile:
     __slots__ = ("_descriptor", "_identity")
 
     def __init__(self, descriptor: int) -> None:
+        self.replace(descriptor)
+
+    def replace(self, descriptor: int) -> None:
+        """Be of this one from now on, as somebody closed the former; the new one may have its number.
+
+        Raises:
+            OSError: as `lift`.
+        """
         self._descriptor = lift(descriptor)
         self._identity = identity(self._descriptor)
 
@@ -166,3 +176,7 @@ class OwnFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_identity"):
+            self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import fcntl
 import importlib.util
+import itertools
 import os
 import secrets
 import shutil
@@ -24,6 +25,7 @@ from rla_client.media import jobs
 from rla_client.media.pixels import image_pixels, video_pixels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -47,7 +49,8 @@ class VideoRecorder:
         with VideoRecorder("rollout", fps=30) as video:
             video.add(env.render())
 
-    The time-step in the name is that of the creation. Where no ffmpeg is found (package
+    The time-step in the name is that of the creation. A recorder belongs to the process that made it: in a
+    forked child it does nothing. Where no ffmpeg is found (package
     imageio-ffmpeg or on the PATH) a gif is written instead of an mp4, with one warning.
 
     Args:
@@ -74,14 +77,16 @@ class VideoRecorder:
         self._fps = _check_fps(fps)
         self._shape: tuple[int, int, int] | None = None
         self._dtype = ""
-        self._count = 0
+        self._frame_bytes = 0
+        self._places = itertools.count()  # each frame has one of its own, whatever comes in between
+        self._done: list[int] = []  # the places whose frames are there
         self._room = 0  # bytes that the spool takes of the rest, as last heard
-        self._file: OwnFile | None = None
-        self._behind: _WriteBehind | None = None
-        self._blob: str | None = None
+        self._files: list[tuple[OwnFile, str | None]] = []  # with the path of a blob; the first one is used
+        self._behind = _WriteBehind()
         self._broken = self._place.stays
         self._closed = False
-        self._adding = False
+        self._adding: list[None] = []  # one for each `add` under way: a signal handler may add and close, too
+        self._process = os.getpid()
 
     @property
     def path(self) -> str:
@@ -150,44 +155,46 @@ class VideoRecorder:
         """
         if self._closed:
             raise ArgumentError("this video is closed")
-        if self._place.unmade:
+        if self._place.unmade or os.getpid() != self._process:
             return
         pixels = image_pixels(frame)
         if self._shape is None:
-            self._shape, self._dtype = pixels.shape[1:], pixels.dtype
+            self._frame_bytes = pixels.total_bytes
+            self._dtype, self._shape = (
+                pixels.dtype,
+                pixels.shape[1:],
+            )  # the shape last: it says that all is set
         elif (self._shape, self._dtype) != (pixels.shape[1:], pixels.dtype):
             raise ArgumentError(
-                f"frame {self._count} is {pixels.shape[1:]} {pixels.dtype}, "
+                f"frame {len(self._done)} is {pixels.shape[1:]} {pixels.dtype}, "
                 f"the first one {self._shape} {self._dtype}"
             )
         if self._broken:
             return
-        self._adding = True
+        self._adding.append(None)
         try:
             self._append(pixels)
         except OSError as error:
             self._lose(error)
         finally:
-            self._adding = False
-            self._drop_if_closed()  # by a signal handler
+            self._adding.pop()
+            self._drop_if_over()
 
     def _append(self, pixels: Pixels) -> None:
-        if self._file is None:
-            self._file = self._open()
-        number = self._own_number(self._file)
-        self._room -= pixels.total_bytes
-        if self._blob is not None and self._room < 0 and self._place.outbox is not None:
-            self._room = self._place.outbox.blob_room - pixels.total_bytes
-        jobs.check_room(0 if self._blob is None else self._room)
-        self._write(pixels, number)
-        self._count += 1
+        if not self._files:
+            self._files.append(self._open())
+        number, blob = self._own()
+        self._room -= self._frame_bytes
+        if blob is not None and self._room < 0 and self._place.outbox is not None:
+            self._room = self._place.outbox.blob_room - self._frame_bytes
+        jobs.check_room(0 if blob is None else self._room)
+        place = next(self._places)
+        self._write(pixels, number, place * self._frame_bytes)
+        self._done.append(place)
 
-    def _write(self, pixels: Pixels, number: int) -> None:
-        size = pixels.total_bytes
-        at = self._count * size
-        if LEAST_BEHIND <= size <= MOST_BEHIND:
-            if self._behind is None:
-                self._behind = _WriteBehind(number)
+    def _write(self, pixels: Pixels, number: int, at: int) -> None:
+        if LEAST_BEHIND <= self._frame_bytes <= MOST_BEHIND and _has_cores():
+            self._behind.start(number)
             if self._behind.take(pixels, at):
                 return
         for chunk in pixels.chunks():
@@ -198,76 +205,87 @@ class VideoRecorder:
         if not self._closed:
             self._closed = True
             try:
-                if self._file is not None and not self._broken:
-                    if self._behind is not None:
-                        self._behind.finish(self._own_number(self._file))
-                    self._finish(self._file)
+                if self._files and not self._broken and os.getpid() == self._process:
+                    self._finish()
             except OSError as error:
                 self._lose(error)
-            self._drop_if_closed()
+            finally:
+                self._drop_if_over()
         return self.path
 
-    def _open(self) -> OwnFile:
-        """Open a blob in the spool, or an unnamed temp file where the caller will encode."""
+    def _open(self) -> tuple[OwnFile, str | None]:
+        """Open a blob in the spool, which has a path, or a temp file without, if the caller will encode."""
         place = self._place
         folder = place.outbox.blobs_folder if place.outbox is not None and jobs.can_send(place) else None
         if folder is None:
             with tempfile.TemporaryFile() as unnamed:
-                return OwnFile(os.dup(unnamed.fileno()))
+                return OwnFile(os.dup(unnamed.fileno())), None
         path = folder / f"video-{secrets.token_hex(8)}"
-        file = OwnFile(open_high(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL))
-        self._blob = str(path)
-        return file
+        return OwnFile(open_high(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL)), str(path)
 
-    def _own_number(self, file: OwnFile) -> int:
+    def _own(self) -> tuple[int, str | None]:
         """The descriptor of what the frames are written to; a blob that somebody closed is opened again.
 
         Raises:
             OSError: it is gone.
         """
+        file, blob = self._files[0]
         try:
-            return file.number
+            return file.number, blob
         except OSError:
-            if self._blob is None:
+            if blob is None:
                 raise
-            self._file = OwnFile(os.open(self._blob, _BLOB_FLAGS))
-            return self._file.number
+            file.replace(os.open(blob, _BLOB_FLAGS))
+            return file.number, blob
 
-    def _finish(self, file: OwnFile) -> None:
+    def _finish(self) -> None:
+        number, blob = self._own()
+        self._behind.finish(number)
+        places = sorted(self._done)
+        if not places:
+            return
+        if places[-1] >= len(places):
+            number, blob = self._closed_up(number, places)
+        os.ftruncate(number, len(places) * self._frame_bytes)
         assert self._shape is not None
-        fields = {"shape": [self._count, *self._shape], "dtype": self._dtype, "fps": self._fps}
+        fields = {"shape": [len(places), *self._shape], "dtype": self._dtype, "fps": self._fps}
         outbox = self._place.outbox
-        if self._blob is not None and outbox is not None:
-            job = jobs.job_fields(self._place) | fields | {"blob": os.path.basename(self._blob)}
-            blob, self._blob = self._blob, None  # the agent's from here on
+        if blob is not None and outbox is not None:
+            job = jobs.job_fields(self._place) | fields | {"blob": os.path.basename(blob)}
+            self._files[0] = self._files[0][0], None  # the agent's from here on
             if outbox.job(JOB_VIDEO, job):
                 return
-            self._blob = blob
+            self._files[0] = self._files[0][0], blob
             jobs.warn_full(JOB_VIDEO)
-        with open(os.dup(self._own_number(file)), "rb") as raw:
+        with open(os.dup(number), "rb") as raw:
             jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
+
+    def _closed_up(self, number: int, places: Sequence[int]) -> tuple[int, str | None]:
+        """As `_own`, of a new file with these frames alone: an exception left places without one."""
+        self._files.insert(0, self._open())
+        made, blob = self._own()
+        size = self._frame_bytes
+        for new, place in enumerate(places):
+            jobs.write_all(made, os.pread(number, size, place * size), new * size)
+        return made, blob
 
     def _lose(self, error: OSError) -> None:
         self._broken = True
         jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
-        self._drop()
 
-    def _drop_if_closed(self) -> None:
-        """Let go of everything, unless a frame is being added: a signal handler may close meanwhile."""
-        if self._closed and not self._adding:
+    def _drop_if_over(self) -> None:
+        """Let go of everything once there is nothing to add, and no frame is being added."""
+        if (self._closed or self._broken) and not self._adding:
             self._drop()
 
     def _drop(self) -> None:
-        if self._behind is not None:
-            self._behind.end()
-            self._behind = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        if self._blob is not None:
-            with suppress(OSError):
-                os.unlink(self._blob)
-            self._blob = None
+        self._behind.end()
+        while self._files:
+            file, blob = self._files.pop()
+            file.close()
+            if blob is not None and os.getpid() == self._process:
+                with suppress(OSError):
+                    os.unlink(blob)
 
     def __enter__(self) -> VideoRecorder:  # noqa: PYI034 - Self is of Python 3.11
         return self
@@ -278,9 +296,8 @@ class VideoRecorder:
         self.close()
 
     def __del__(self) -> None:
-        behind: _WriteBehind | None = getattr(self, "_behind", None)
-        if behind is not None:  # never closed
-            behind.end()
+        if hasattr(self, "_process"):
+            self._drop()
 
 
 class _WriteBehind:
@@ -288,32 +305,40 @@ class _WriteBehind:
 
     Each write names its place in the file, so nobody ever waits for the thread: who needs a frame to be in
     the file writes the same bytes to the same place, and what finds no free buffer is written by the caller,
-    as all is where there are no more threads or descriptors. What the thread could not write stays pending
-    until `finish` tries again.
-
-    Args:
-        number: descriptor of the file.
+    as all is where there are no more threads or descriptors, or only one core. What the thread could not
+    write stays pending until `finish` tries again.
     """
 
-    def __init__(self, number: int) -> None:
-        self._file: OwnFile | None = None
-        self._pending: dict[int, NDArray[np.uint8]] = {}  # by place
+    def __init__(self) -> None:
+        self._pending: dict[int, NDArray[np.uint8]] = {}  # by place in the file
         self._free: list[NDArray[np.uint8]] = []
-        self._places: SimpleQueue[int | None] = SimpleQueue()
-        self._owner = 0  # the process with the thread
+        self._given: SimpleQueue[tuple[int, NDArray[np.uint8]] | None] = SimpleQueue()
+        self._threads: list[None] = []  # it is one, but for signal handlers
+
+    def start(self, number: int) -> None:
+        """Start the thread, unless there is one, for the file that `number` leads to."""
+        if self._threads:
+            return
         with suppress(OSError, RuntimeError):
-            self._file = OwnFile(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest_own()))
-            _thread.start_new_thread(self._run, (self._file,))
-            self._owner = os.getpid()
+            file = OwnFile(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest_own()))
+            self._threads.append(None)
+            try:
+                _thread.start_new_thread(self._run, (file,))
+            except RuntimeError:
+                self._threads.pop()
+                file.close()
 
     def take(self, pixels: Pixels, at: int) -> bool:
         """Copy a frame that belongs at byte `at`; False where the caller is to write it."""
-        if len(self._pending) >= BUFFERS or os.getpid() != self._owner:
+        if not self._threads or len(self._pending) >= BUFFERS:
             return False
-        buffer = self._free.pop() if self._free else np.empty(pixels.total_bytes, np.uint8)
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = np.empty(pixels.total_bytes, np.uint8)
         pixels.copy_into(buffer.data)
         self._pending[at] = buffer
-        self._places.put(at)
+        self._given.put((at, buffer))
         return True
 
     def finish(self, number: int) -> None:
@@ -322,22 +347,28 @@ class _WriteBehind:
         Raises:
             OSError: as write(2) says.
         """
-        for at, buffer in list(self._pending.items()):
+        for at, buffer in self._pending.copy().items():
             jobs.write_all(number, buffer.data, at)
 
     def end(self) -> None:
         """Let the thread end. Does no harm twice."""
-        if os.getpid() == self._owner:
-            self._places.put(None)
-        elif self._file is not None:
-            self._file.close()
+        for _ in self._threads:
+            self._given.put(None)
 
     def _run(self, file: OwnFile) -> None:
-        while (at := self._places.get()) is not None:
-            with suppress(OSError):
-                jobs.write_all(file.number, self._pending[at].data, at)
-                self._free.append(self._pending.pop(at))
-        file.close()
+        with file:
+            while (given := self._given.get()) is not None:
+                at, buffer = given
+                with suppress(OSError):
+                    jobs.write_all(file.number, buffer.data, at)
+                    del self._pending[at]
+                    self._free.append(buffer)
+
+
+@cache
+def _has_cores() -> bool:
+    """Whether a thread would have a core of its own."""
+    return len(os.sched_getaffinity(0)) > 1
 
 
 def _video_place(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
-import random
 import resource
-import signal
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -154,12 +156,12 @@ def filmed(run: Any) -> tuple[int, bytes]:
     return fields["shape"][0], (run.outbox.blobs_folder / fields["blob"]).read_bytes()
 
 
-def threads() -> int:
+def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
 def test_frames_that_a_thread_writes_are_those_of_the_moment(run: Any) -> None:
-    frames, before = noise(40), threads()
+    frames, before = noise(40), thread_count()
     with VideoRecorder("v") as recorder:
         for frame in frames:
             scratch = frame.copy()
@@ -167,18 +169,18 @@ def test_frames_that_a_thread_writes_are_those_of_the_moment(run: Any) -> None:
             scratch[:] = 0
 
     assert filmed(run) == (40, frames.tobytes())
-    wait_until(lambda: threads() <= before, 10, "the end of the thread")
+    wait_until(lambda: thread_count() <= before, 10, "the end of the thread")
 
 
 def test_a_recorder_that_nobody_closed_leaves_no_thread(run: Any, tmp_path: Path) -> None:
-    before = threads()
+    before = thread_count()
     for _ in range(5):
         recorder = VideoRecorder("v", results_dir=tmp_path)
         recorder.add(noise(1)[0])
     del recorder
     gc.collect()
 
-    wait_until(lambda: threads() <= before, 10, "the end of the threads")
+    wait_until(lambda: thread_count() <= before, 10, "the end of the threads")
 
 
 def test_frames_that_the_thread_cannot_write_are_written_by_the_caller(run: Any) -> None:
@@ -187,48 +189,132 @@ def test_frames_that_the_thread_cannot_write_are_written_by_the_caller(run: Any)
     for number, frame in enumerate(frames):
         recorder.add(frame)
         if number == 0:
-            assert recorder._behind is not None
-            assert recorder._behind._file is not None
-            recorder._behind._file.close()  # what closes descriptors that it did not open may close this one
+            (blob,) = run.outbox.blobs_folder.glob("video-*")
+            descriptors = [
+                int(path.name) for path in Path("/proc/self/fd").iterdir() if path.resolve() == blob
+            ]
+            assert len(descriptors) == 2
+            for descriptor in descriptors:  # as what closes descriptors that it did not open
+                os.close(descriptor)
     recorder.close()
 
     assert filmed(run) == (12, frames.tobytes())
 
 
-def test_a_forked_child_finishes_the_film_that_its_parent_began(run: Any) -> None:
+@pytest.mark.parametrize("outside", [False, True], ids=["spool", "own folder"])
+def test_a_forked_child_leaves_its_parents_film_alone(run: Any, outside: bool) -> None:
     frames = noise(6)
-    recorder = VideoRecorder("v", results_dir=run.results / "..")  # encoded by whoever closes it
+    recorder = VideoRecorder("v", results_dir=run.results / ".." if outside else None)
     for frame in frames[:3]:
         recorder.add(frame)
 
     def child() -> bool:
-        for frame in frames[3:]:
-            recorder.add(frame)
+        recorder.add(frames[3])
         return recorder.close() == recorder.path
 
     assert in_forked_child(child)
-    assert len(frames_of(Path(recorder.path), LARGE[1], LARGE[0])) == 6
+    for frame in frames[3:]:
+        recorder.add(frame)
+    recorder.close()
+
+    if outside:
+        assert len(frames_of(Path(recorder.path), LARGE[1], LARGE[0])) == 6
+    else:
+        assert filmed(run) == (6, frames.tobytes())
 
 
-@pytest.mark.parametrize("_", range(5))
-def test_a_signal_handler_may_close_the_film_at_any_moment(run: Any, _: int) -> None:
-    frames = noise(200)
-    recorder = VideoRecorder("v")
-    before = signal.signal(signal.SIGALRM, lambda *_: recorder.close())
+class StopHereError(Exception):
+    """What a signal handler raises."""
+
+
+def interrupted(call: Callable[[], object], at: int, handler: Callable[[], object]) -> bool:
+    """Run `call` with `handler` at its `at`-th line in the module of videos; whether it has so many."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename == video_module.__file__ and event == "line":
+            count += 1
+            if count == at:
+                handler()
+        return trace
+
+    before = sys.gettrace()
+    gc.disable()  # a finalizer of another recorder is not what is meant
+    sys.settrace(trace)
     try:
-        with suppress(ArgumentError):  # "this video is closed", unless the signal comes behind the last frame
-            for number, frame in enumerate(frames):
-                if number == 3:
-                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.005))
-                recorder.add(frame)
-        wait_until(lambda: recorder._closed, 10, "the signal")
+        call()
+    except (ArgumentError, StopHereError):
+        pass
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        sys.settrace(before)
+        gc.enable()
+    return count >= at
+
+
+@pytest.mark.parametrize("side", [240, 20], ids=["by the thread", "at once"])
+@pytest.mark.parametrize("before", [0, 2], ids=["first frame", "later frame"])
+@pytest.mark.parametrize("what", ["add", "close", "add and close", "raise"])
+def test_a_signal_handler_may_do_anything_at_any_line_of_add(
+    run: Any, what: str, before: int, side: int
+) -> None:
+    frames = np.random.default_rng(1).integers(0, 256, (5, 200, side, 3), np.uint8)
+    names = {frame.tobytes(): str(number) for number, frame in enumerate(frames)}
+    always = "01"[:before] + "3" * ("close" not in what) + "4" * ("add" in what)
+
+    def handler(recorder: VideoRecorder) -> None:
+        if "add" in what:
+            recorder.add(frames[4])
+        if "close" in what:
+            recorder.close()
+        if what == "raise":
+            raise StopHereError
+
+    def film(at: int) -> str | None:
+        """The numbers of the frames; None where `add` has fewer than `at` lines."""
+        recorder = VideoRecorder("v", cover=True)
+        for frame in frames[:before]:
+            recorder.add(frame)
+        there = len(run.jobs)
+        reached = interrupted(lambda: recorder.add(frames[2]), at, lambda: handler(recorder))
+        if "close" not in what:
+            recorder.add(frames[3])
+        recorder.close()
+        if not reached:
+            return None
+        if len(run.jobs) == there:
+            return ""
+        _, fields = run.jobs[-1]
+        content = (run.outbox.blobs_folder / fields["blob"]).read_bytes()
+        size = frames[0].nbytes
+        found = [content[size * n : size * (n + 1)] for n in range(fields["shape"][0])]
+        return "".join(sorted(names.get(one, "?") for one in found))
+
+    films = list(itertools.takewhile(lambda one: one is not None, map(film, itertools.count(1))))
+    gc.collect()  # what an exception kept open
+    assert len(films) > 20
+    both = {always, "".join(sorted(f"{always}2"))}
+    assert set(films) <= (both if what != "add" else both - {always})
+
+
+def test_two_threads_may_add_to_one_film(run: Any) -> None:
+    frames = noise(40)
+    with VideoRecorder("v") as recorder:
+        recorder.add(frames[0])
+        threads = [
+            threading.Thread(target=lambda part=part: deque(map(recorder.add, part)))
+            for part in (frames[1:20], frames[20:])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     count, content = filmed(run)
-    assert 3 <= count <= 200
-    assert content[: count * frames[0].nbytes] == frames[:count].tobytes()
+    size = frames[0].nbytes
+    assert sorted(content[size * n : size * (n + 1)] for n in range(count)) == sorted(
+        frame.tobytes() for frame in frames
+    )
 
 
 def test_a_film_that_the_disk_does_not_take_is_lost_with_one_warning(run: Any) -> None:
