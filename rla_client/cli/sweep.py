@@ -131,7 +131,6 @@ def status(
     from rla_client.database.text import json_text
     from rla_client.sweep import view
     from rla_client.sweep.driver import kept_spec
-    from rla_client.sweep.state import counts
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
@@ -142,7 +141,7 @@ def status(
         facts = {
             "name": journal.name,
             "driver": driver,
-            "counts": counts(journal.runs),
+            "counts": view.shown_counts(journal),
             "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
             "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
@@ -243,8 +242,8 @@ def _drive(
 ) -> None:
     from rla_client.contract.spelling import unknown
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
-    from rla_client.sweep.state import OVER, counts
-    from rla_client.sweep.view import no_metric
+    from rla_client.sweep.state import OVER
+    from rla_client.sweep.view import no_metric, shown_counts
 
     if on not in ENGINES:
         raise unknown(on, ENGINES, f"there is no engine {on!r}")
@@ -259,9 +258,10 @@ def _drive(
             driver.run()
     finally:
         journal.release()
-    text = " ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
+    counts = shown_counts(journal)
+    text = " ".join(f"{count} {state}" for state, count in counts.items() if count)
     missing = no_metric(journal, spec.metric, wait=True)
-    print_done({"name": journal.name, "counts": counts(journal.runs)}, text, as_json=as_json)
+    print_done({"name": journal.name, "counts": counts}, text, as_json=as_json)
     if missing:
         say_aside(missing)
     left = [run for run in journal.runs.values() if run.state not in OVER]

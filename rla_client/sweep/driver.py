@@ -12,6 +12,7 @@ import itertools
 import logging
 import math
 import os
+import shutil
 import signal
 import time
 from collections import deque
@@ -217,7 +218,7 @@ class Driver:
         for run in batch:
             if run.attempts:
                 self._journal.path(run, "exit").unlink(missing_ok=True)
-            self._journal.tell(run, "started", engine=self._engine.name)
+            self._journal.tell(run, "started", engine=self._engine.name, handle=self._engine.handle)
             self._running[run.number] = run
         try:
             handles = self._engine.start([work_of(self._spec, self._journal, run) for run in batch])
@@ -406,7 +407,8 @@ def begin(
     spec = read_spec(path, name)
     text = path.read_bytes()
     journal = Journal(root, spec.name)
-    folder = journal.read().begun_in if journal.exists() else os.getcwd()
+    new = not journal.exists()
+    folder = os.getcwd() if new else journal.read().begun_in
     if not os.path.isdir(folder):
         raise SweepError(f"{folder}, where the sweep was started, no longer exists")
     check_command(spec, Path(folder))
@@ -420,6 +422,8 @@ def begin(
                 journal.tell(run, "revived")
     except BaseException:
         journal.release()
+        if new:
+            shutil.rmtree(journal.folder, ignore_errors=True)
         raise
     return journal, spec, Driver(journal, spec, made, sampler, lambda: on_look(journal, spec))
 

@@ -42,7 +42,7 @@ from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.contract.spelling import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.space import Parameters
-from rla_client.sweep.state import RunState
+from rla_client.sweep.state import RUNNING, RunState
 
 FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
@@ -313,6 +313,16 @@ class Journal:
         if self.exit_status(run) is not None:
             return True
         return run.engine == "local" and not is_held(self.name_of(run, "lock"))
+
+    def is_queued(self, run: RunState) -> bool:
+        """Whether a run that is noted down as running waits in the queue of Slurm."""
+        if run.state != RUNNING or run.engine != "slurm":
+            return False
+        try:
+            told = read_small(self.path(run, "job"), MAX_STATUS_BYTES * 8).decode(errors="replace")
+        except (OSError, RlaError):
+            return True
+        return not told.startswith(f"job {run.handle} ")
 
     def items(self, run: RunState) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""

@@ -75,13 +75,13 @@ def _trials(spec: Spec) -> Iterator[Parameters]:
     listed = spec.listed if spec.method == "list" else ({},)
     count = 0
     for one in listed:
-        for chosen in spec.space.grid():
+        for chosen in spec.space.grid(one):
             count += 1
             if count > MAX_GRID:
                 raise SweepError(
                     f"the {spec.method} has more than {MAX_GRID} trials\nhint: try `method: random`"
                 )
-            yield {**chosen, **one}
+            yield chosen
 
 
 class OptunaSampler:

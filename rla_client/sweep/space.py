@@ -88,6 +88,26 @@ class Dimension:
     kind: Kind
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
+    def check(self, kinds: Mapping[str, Kind]) -> None:
+        """Be sure that the condition can hold.
+
+        Args:
+            kinds: what each parameter may be.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        for other, values in self.when.items():
+            if other not in kinds or other == self.name:
+                raise ValueError(f"{self.name}: its `when` names {other!r}, which is not another parameter")
+            kind = kinds[other]
+            for value in values:
+                text = f"{self.name}: its `when` wants {other} {value!r}, which"
+                if not kind.holds(value):
+                    raise ValueError(f"{text} is none of its values")
+                if isinstance(kind, Range) and not kind.whole and kind.low < kind.high:
+                    raise ValueError(f"{text} no draw from its range is")
+
     def applies(self, chosen: Mapping[str, Any]) -> bool:
         """Whether its condition holds, given what was chosen before."""
         return all(name in chosen and chosen[name] in values for name, values in self.when.items())
@@ -100,35 +120,29 @@ class Space:
     dimensions: tuple[Dimension, ...] = ()
 
     @classmethod
-    def of(cls, dimensions: Sequence[Dimension]) -> Space:
+    def of(cls, dimensions: Sequence[Dimension], listed: Sequence[Parameters] = ()) -> Space:
         """The space of dimensions in any order.
+
+        Args:
+            dimensions: some of them under conditions.
+            listed: choices of other parameters, which conditions may name, too.
 
         Raises:
             ValueError: a condition can never hold, conditions go in a circle, or there are too many.
         """
         if len(dimensions) > MAX_DIMENSIONS:
             raise ValueError(f"has {len(dimensions)} of them; at most {MAX_DIMENSIONS}")
-        kinds = {one.name: one.kind for one in dimensions}
+        given: dict[str, list[Value]] = {}
+        for choice in listed:
+            for name, value in choice.items():
+                given.setdefault(name, []).append(value)
+        kinds: dict[str, Kind] = {name: Values(tuple(values)) for name, values in given.items()}
         for one in dimensions:
-            for other, values in one.when.items():
-                if other not in kinds or other == one.name:
-                    raise ValueError(
-                        f"{one.name}: its `when` names {other!r}, which is not another parameter"
-                    )
-                kind = kinds[other]
-                for value in values:
-                    if not kind.holds(value):
-                        raise ValueError(
-                            f"{one.name}: its `when` wants {other} {value!r}, which is none of its values"
-                        )
-                    if isinstance(kind, Range) and not kind.whole and kind.low < kind.high:
-                        raise ValueError(
-                            f"{one.name}: its `when` wants {other} {value!r}, which no draw from its range is"
-                        )
+            one.check({**kinds, **{other.name: other.kind for other in dimensions}})
         placed: dict[str, Dimension] = {}
         left = list(dimensions)
         while left:
-            ready = next((one for one in left if one.when.keys() <= placed.keys()), None)
+            ready = next((one for one in left if one.when.keys() <= placed.keys() | given.keys()), None)
             if ready is None:
                 raise ValueError(f"the conditions of {', '.join(one.name for one in left)} need each other")
             placed[ready.name] = ready
@@ -150,9 +164,13 @@ class Space:
         """Names of those that cannot be counted through."""
         return tuple(one.name for one in self.dimensions if isinstance(one.kind, Range))
 
-    def grid(self) -> Iterator[Parameters]:
-        """Each combination once, the last dimension changing first; there may be no ranges."""
-        return self._combine({}, 0)
+    def grid(self, given: Parameters | None = None) -> Iterator[Parameters]:
+        """Each combination once, the last dimension changing first; there may be no ranges.
+
+        Args:
+            given: what all of them have besides.
+        """
+        return self._combine(given or {}, 0)
 
     def _combine(self, chosen: Parameters, place: int) -> Iterator[Parameters]:
         if place == len(self.dimensions):

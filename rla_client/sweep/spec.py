@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -327,8 +327,8 @@ class _Reader(SectionReader):
         values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
         values.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", default_name).strip("-.") or "sweep")
         self._check_name(nodes.get("name", root), values["name"])
-        values["space"] = self._space(nodes.get("parameters"))
         values["listed"] = self._listed(nodes.get("list"))
+        values["space"] = self._space(nodes.get("parameters"), values["listed"])
         values["metric"] = self._metric(nodes.get("metric"))
         values["resources"] = Resources(**self._section(nodes.get("resources"), "resources", _RESOURCES))
         values["environment"] = self._environment(nodes.get("environment"))
@@ -394,7 +394,7 @@ class _Reader(SectionReader):
 
     # -- parameters -----------------------------------------------------------------------------
 
-    def _space(self, node: yaml.Node | None) -> Space:
+    def _space(self, node: yaml.Node | None, listed: Sequence[Parameters]) -> Space:
         if node is None or is_empty(node):
             return Space()
         found = []
@@ -406,7 +406,7 @@ class _Reader(SectionReader):
         if self.faults:
             return Space()
         try:
-            return Space.of(found)
+            return Space.of(found, listed)
         except ValueError as error:
             self.faults.append((node, ".parameters", str(error)))
             return Space()

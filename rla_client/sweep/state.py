@@ -91,7 +91,7 @@ class RunState:
         when = moment(event.get("time"))
         if kind == "started":
             self.attempts, self.started, self.ended = self.attempts + 1, when, 0.0
-            self.engine, self.handle = str(event.get("engine", "")), ""
+            self.engine, self.handle = str(event.get("engine", "")), str(event.get("handle", ""))
         elif kind == "placed":
             self.handle = str(event.get("handle", ""))
         elif kind == "revived":

@@ -26,6 +26,7 @@ from rla_client.sweep.state import (
 )
 
 SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
+QUEUED = "queued"
 MOST_BEST = 5
 _SIGNIFICANT = 6
 
@@ -57,9 +58,16 @@ class Values:
         return read
 
 
+def shown_counts(journal: Journal) -> dict[str, int]:
+    """How many runs are in each state; those that wait for their turn in Slurm as queued."""
+    found = counts(journal.runs)
+    queued = sum(map(journal.is_queued, journal.runs.values()))
+    return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued}
+
+
 def summary(journal: Journal, driver: int | None) -> str:
     """How many runs are in which state, and who looks after them."""
-    told = ", ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
+    told = ", ".join(f"{count} {state}" for state, count in shown_counts(journal).items() if count)
     number = len(journal.runs)
     by = ""
     if driver is None and any(run.state not in OVER for run in journal.runs.values()):
@@ -137,10 +145,11 @@ def rows(journal: Journal, values: Values, metric: Metric | None, now: float) ->
     found = []
     order = sorted(journal.runs.values(), key=lambda run: (SHOWN_FIRST.index(run.state), _place(run)))
     for run in order:
+        queued = journal.is_queued(run)
         row: dict[str, Any] = {
             "run": run.number,
-            "state": run.state,
-            "took": run.took(now),
+            "state": QUEUED if queued else run.state,
+            "took": None if queued else run.took(now),
             "tries": run.attempts,
         }
         if metric is not None:

@@ -70,9 +70,15 @@ class Ended:
 
 
 class Engine(Protocol):
-    """Starts runs and tells of their ends. One thread calls it."""
+    """Starts runs and tells of their ends. One thread calls it.
+
+    Attributes:
+        name: of the engine.
+        handle: by which `adopt` finds runs for which `start` gives no handle of their own.
+    """
 
     name: str
+    handle: str
 
     def room(self) -> int:
         """How many runs it would start now."""
@@ -88,7 +94,11 @@ class Engine(Protocol):
         """
 
     def adopt(self, work: Work, handle: str) -> bool:
-        """Look after a run that an earlier driver started, until its end is told; False where none lives."""
+        """Look after a run that an earlier driver started, until its end is told; False where none lives.
+
+        Raises:
+            SweepError: it lives, where this engine cannot look after it.
+        """
 
     def ended(self, timeout_s: float) -> list[Ended]:
         """The ends since the last call; waits for the first for so long."""

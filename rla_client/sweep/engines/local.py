@@ -13,6 +13,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections import ChainMap
@@ -41,11 +42,13 @@ class LocalEngine:
 
     Attributes:
         parallel: runs at a time at most.
+        handle: the name of this machine.
     """
 
     name = "local"
 
     def __init__(self, resources: Resources, *, learns: bool = False) -> None:
+        self.handle = socket.gethostname()
         self._hands_ahead = not (learns or resources.gpus)  # else a choice or a GPU is taken too early
         self._pace = Pace()
         self._gpus = _Gpus(resources.gpus) if resources.gpus else None
@@ -90,10 +93,15 @@ class LocalEngine:
         self._give_back()
         return [""] * len(works)
 
-    def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
-        """As `Engine.adopt`."""
+    def adopt(self, work: Work, handle: str) -> bool:
+        """As `Engine.adopt`: its lock tells, also of a process of another machine."""
         if not is_held(work.lock):
             return False
+        if handle not in {"", self.handle}:
+            raise SweepError(
+                f"run {work.number} goes on on the machine {handle}, and this one is {self.handle}\n"
+                f"hint: stop or continue the sweep there"
+            )
         self._adopted[work.number] = work
         return True
 

@@ -67,6 +67,7 @@ class RayEngine:
     """
 
     name = "ray"
+    handle = ""
 
     def __init__(self, spec: Spec, journal: Journal) -> None:
         init, task, self._grows = _read_options(spec.options.get("ray", {}))

@@ -106,6 +106,7 @@ class SlurmEngine:
     """See the module."""
 
     name = "slurm"
+    handle = ""
 
     def __init__(self, spec: Spec, journal: Journal) -> None:
         _check()

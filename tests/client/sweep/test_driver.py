@@ -173,6 +173,12 @@ def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
     assert len(lab.log("begin")) == 5
 
 
+def test_a_sweep_that_cannot_be_started_leaves_nothing(lab: Lab) -> None:
+    lab.write(resources={"cpus": 4096})
+    assert "this machine has" in lab.run(f"{NAME}.yaml", code=1)
+    assert "has no sweep yet" in lab.run("status", code=1)
+
+
 @pytest.mark.slow
 def test_a_second_driver_is_refused(lab: Lab) -> None:
     lab.write()

@@ -418,6 +418,17 @@ def test_adopted(make: Make) -> None:
     assert not make(parallel=1).adopt(second.work(7, "true"), ""), "it never was"
 
 
+def test_a_run_of_another_machine_is_not_looked_after_here(make: Make) -> None:
+    first, second = make(parallel=1), make(parallel=1)
+    work = first.shell(1, WAITING)
+    first.wait_for("program.pid", "\n")
+    with pytest.raises(SweepError, match=f"on the machine elsewhere, and this one is {second.handle}"):
+        second.adopt(work, "elsewhere")
+    assert second.adopt(work, second.handle)
+    first.path("gate").touch()
+    assert second.next() == Ended(1, None)
+
+
 def test_adopted_and_stopped(make: Make) -> None:
     first, second = make(parallel=1), make(parallel=1)
     work = first.shell(1, WAITING)

@@ -172,3 +172,16 @@ def test_the_grid_is_what_counting_through_everything_leaves(dimensions: list[Di
 def test_each_draw_is_in_the_grid(dimensions: list[Dimension], seed: int, trial: int) -> None:
     space = Space.of(dimensions)
     assert space.draw(seed, trial) in list(space.grid())
+
+
+def test_a_condition_may_name_a_listed_parameter() -> None:
+    listed = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
+    momentum = Dimension("momentum", Values((0.8, 0.9)), {"optimizer": ("sgd",)})
+    space = Space.of([momentum], listed)
+    assert [one for given in listed for one in space.grid(given)] == [
+        {"optimizer": "sgd", "momentum": 0.8},
+        {"optimizer": "sgd", "momentum": 0.9},
+        {"optimizer": "adam"},
+    ]
+    with pytest.raises(ValueError, match="none of its values"):
+        Space.of([Dimension("x", Values((1,)), {"optimizer": ("sdg",)})], listed)
