@@ -59,10 +59,10 @@ class Values:
 
 
 def shown_counts(journal: Journal) -> dict[str, int]:
-    """How many runs are in each state; those that wait for their turn in Slurm as queued."""
+    """How many runs are in each state; those that wait in Slurm as queued, if there are any."""
     found = counts(journal.runs)
     queued = sum(map(journal.is_queued, journal.runs.values()))
-    return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued}
+    return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued} if queued else found
 
 
 def summary(journal: Journal, driver: int | None) -> str:
