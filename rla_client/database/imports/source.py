@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,8 +111,8 @@ class Found:
         return RunIndex.make(datetime.fromtimestamp(began), "noip", make_info(pairs)).path  # noqa: DTZ006
 
 
-UNREADABLE = (DatabaseError, OSError, sqlite3.Error, ValueError, TypeError, KeyError, AttributeError,
-              OverflowError, RecursionError)  # what reading a foreign file may end in # fmt: skip
+UNREADABLE = (DatabaseError, OSError, sqlite3.Error, struct.error, ValueError, TypeError, LookupError,
+              AttributeError, OverflowError, RecursionError)  # what reading a foreign file may end in # fmt: skip
 Look = tuple[str, Callable[[], Found]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
 
 

@@ -261,3 +261,26 @@ def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path
     with changing(root, 1000.0):
         made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
     assert (len(made), len(there)) == (1, 1)
+
+
+def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: Path) -> None:
+    def put(place: str, text: str) -> None:
+        path = tmp_path / "mlruns" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    put("1/meta.yaml", "experiment_id: '1'\nname: walk\n")
+    for name, stage in (("a1", "active"), ("b2", "deleted")):
+        put(f"1/{name}/meta.yaml", f"run_id: {name}\nlifecycle_stage: {stage}\nstatus: 3\nstart_time: 1000\n")
+        put(
+            f"1/{name}/metrics/loss", "1000 0.5 0\n1001 nan 1\n1002 0.1 9007199254740993\n100"
+        )  # cut by a kill
+    put("1/c3/meta.yaml", "run_id: c3\nstart_time: 1000\n")
+    put("1/c3/metrics/loss", "1000 0.5 0\n1001\n1002 0.1 2\n")
+    put(".trash/2/meta.yaml", "experiment_id: '2'\nname: old\nlifecycle_stage: deleted\n")
+    put("models/policy/meta.yaml", "name: policy\n")
+    made, there, (problem,) = run_import(root, "mlflow", tmp_path)
+    assert (len(made), there) == (1, [])
+    assert problem.startswith(f"{tmp_path / 'mlruns' / '1' / 'c3'} cannot be read: ")
+    rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[1:]
+    assert [row.rsplit(",", 1)[0] for row in rows] == ["0.5,0", "nan,1", "0.1,9007199254740993"]
