@@ -217,6 +217,32 @@ def test_a_broken_run_file_is_told_and_imports_nothing(root: Path, tmp_path: Pat
     assert "run.json" in problem
 
 
+def test_tensorboard_every_value_of_a_step(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        for value in (12.0, 9.0, 30.0):  # three environments whose episodes ended in one step
+            writer.add_scalar("return", value, 8)
+        writer.add_scalar("time-step", 5.0, 8)
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert problems == []
+    rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()
+    assert [row.rsplit(",", 1)[0] for row in rows] == [
+        "return,_time-step,time-step",
+        "12.0,5.0,8",
+        "9.0,,8",
+        "30.0,,8",
+    ]
+
+
+def test_a_file_that_is_no_csv_does_not_end_the_import(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'step,text\n1,"x"\n2,y\rz\n')
+    (tmp_path / "b.csv").write_text("step,loss\n1,0.5\n")
+    made, _, (problem,) = run_import(root, "csv", tmp_path)
+    assert len(made) == 1
+    assert problem.startswith(f"{tmp_path / 'a.csv'} cannot be read: ")
+
+
 def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import numpy as np
