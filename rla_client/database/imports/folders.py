@@ -157,7 +157,7 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         data = io.BytesIO(file.read(size).replace(b"\0", b"?"))
-    lines = list(io.TextIOWrapper(data, encoding="utf-8", errors="replace", newline=""))
+    lines = list(io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline=""))
     while lines and lines[0].startswith("#"):
         lines.pop(0)
     rows = [row for row in split_rows("".join(lines)) if row]

@@ -98,7 +98,7 @@ def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> No
 def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n1.25,10,0.5\n2,20,1.5')
-    (tmp_path / "c" / "progress.csv").write_text('time/total_timesteps,note\n100,"a, b"\n200,c\n')
+    (tmp_path / "c" / "progress.csv").write_text('\ufefftime/total_timesteps,note\n100,"a, b"\n200,c\n')
     (tmp_path / "c" / "empty.csv").write_text("")
     made, _, problems = run_import(root, "csv", tmp_path / "c")
     assert len(made) == 2
