@@ -394,10 +394,13 @@ class Run(Lenient):
         return copies
 
     def _save(self, path: Path, target: Path) -> None:
-        changed = path.stat().st_mtime
-        if path != target and self._saved.get((path, target)) != changed:
-            put(target, path)
-            self._saved[path, target] = changed
+        try:
+            changed = path.stat().st_mtime
+            if path != target and self._saved.get((path, target)) != changed:
+                put(target, path)
+                self._saved[path, target] = changed
+        except OSError as error:  # a full disk, say, which is no reason to stop training
+            warn(f"{path} was not copied: {error}")
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
         """A file that this run or the one it continues from has saved, open for reading; None without one."""
@@ -419,7 +422,10 @@ class Run(Lenient):
         aliases = [aliases] if isinstance(aliases, str) else aliases or ()
         artifact.aliases = list(dict.fromkeys([*artifact.aliases, *aliases]))
         if not self.disabled:
-            artifact.store(self.id)
+            try:
+                artifact.store(self.id)
+            except OSError as error:
+                warn(f"artifact {artifact.name} was not copied: {error}")
         return artifact
 
     def log_model(self, path: Any, name: str | None = None, aliases: Any = (), **_: Any) -> Artifact:
@@ -469,10 +475,7 @@ class Run(Lenient):
         self._finished = True
         self.unwatch()
         for path, target in list(self._saved):
-            try:
-                self._save(path, target)
-            except OSError as error:
-                warn(f"{path} was not copied again: {error}")
+            self._save(path, target)
         logger.get_current().write_scalars()
         if self.summary:
             self.summary.changed({})

@@ -400,6 +400,30 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.slow
+def test_a_full_disk_does_not_stop_training(scripts: Scripts) -> None:
+    done = scripts.run(
+        IMPORT
+        + """
+import resource, signal
+run = wandb.init(project="p")
+with open("large.bin", "wb") as file: file.write(bytes(1 << 20))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, -1))  # EFBIG in place of ENOSPC
+wandb.save("large.bin")
+artifact = wandb.Artifact("weights", "model")
+artifact.add_file("large.bin")
+wandb.log_artifact(artifact)
+resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+wandb.log({"loss": 1})
+"""
+    )
+    (run,) = scripts.runs()
+    assert "large.bin was not copied" in done.stdout + done.stderr
+    assert "artifact weights was not copied" in done.stdout + done.stderr
+    assert [row["loss"] for row in plain(run)] == ["1"]
+
+
+@pytest.mark.slow
 def test_disabled_stores_nothing(scripts: Scripts) -> None:
     scripts.run(
         IMPORT
