@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
+_TIMES = ("time", "_runtime")  # begin the names of further such columns; the latter is wandb's
 LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")
 _SHORT_WORD = 3  # letters; such a word counts only alone: `window` is no win
 _SPREAD = frozenset({"std", "stddev", "var", "min", "max", "len", "length"})
@@ -28,7 +29,7 @@ def likely_metric(names: Iterable[str]) -> str | None:
     """The one of some columns with numbers that people most likely want to see; see the module's text."""
     best: tuple[tuple[int, bool], str] | None = None
     for name in names:
-        if name in CLOCKS or name.startswith("time"):
+        if name in CLOCKS or name.startswith(_TIMES):
             continue
         pieces = [piece.lower() for piece in _PIECES.findall(name)]
         rank = (_word_place(pieces), not _SPREAD.isdisjoint(pieces))

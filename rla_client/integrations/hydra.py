@@ -13,11 +13,12 @@ An OmegaConf that is not Hydra's is a `config` like any other: `rla_client.init(
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn, JobStatus, run_job
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
@@ -29,7 +30,7 @@ __all__ = ["RLACallback", "open_run"]
 
 
 def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any) -> ExpManager:
-    """Open a run for a job of Hydra; in a multirun each job ends the run of the one before.
+    """Open a run for a job of Hydra; it ends with the job, `failed` where that raised.
 
     Hyper-parameters are the configuration, nested as it is (`rla ls` and `track` name them by dots, as
     Hydra does), and below `hydra` the chosen config groups, the overrides and the job's folder.
@@ -49,6 +50,7 @@ def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any
     further.setdefault("track", _tracked(cfg, overrides, groups))
     if exp_manager.run is not None:
         exp_manager.close()
+    _end_with_job()
     table = (task_table_name or job.job.name).replace("/", "-")
     return init(table, config={**to_parameters(cfg), "hydra": about}, **further)
 
@@ -61,7 +63,17 @@ def _tracked(cfg: DictConfig, overrides: list[str], groups: dict[str, str]) -> l
     return values + [f"hydra.{name}" for name in names if name in groups]
 
 
-class RLACallback(Callback):
+class _Ending(Callback):
+    """Ends the run of a job."""
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        """End it, failed where the job raised."""
+        del config
+        failed = job_return.status == JobStatus.FAILED
+        exp_manager.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001
+
+
+class RLACallback(_Ending):
     """A run for each job, open while it runs; failed where the job raised."""
 
     def __init__(self, task_table_name: str | None = None) -> None:
@@ -72,8 +84,16 @@ class RLACallback(Callback):
         cfg = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
         open_run(cfg, self._table)
 
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
-        """End it."""
-        del config
-        failed = job_return.status == JobStatus.FAILED
-        exp_manager.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001
+
+def _end_with_job() -> None:
+    """Have Hydra say how this job ends: it catches what a job raises, and no hook of Python sees it.
+
+    Its callbacks are made before the job, so the one that is needed joins those of the job under way.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not run_job.__code__:
+        frame = frame.f_back
+    if frame is not None:
+        callbacks = frame.f_locals["hydra_context"].callbacks.callbacks
+        if not any(isinstance(one, _Ending) for one in callbacks):
+            callbacks.append(_Ending())

@@ -19,6 +19,7 @@ from rla_client import logger
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
+from rla_client.run.current import warn
 from rla_client.run.tensorboard import scalar_rows
 from rla_client.shortcuts import ensure_run, to_parameters
 from rla_client.stream.values import to_plain
@@ -82,8 +83,11 @@ class RLALogWriter(LogWriter):
         if exp_manager.run is None or exp_manager.run.outbox is None:
             return
         self._kept.add(path)
-        with replacing(Path(exp_manager.folder_of(kind)) / path.name, durable=False) as partial:
-            shutil.copyfile(path, partial)
+        try:
+            with replacing(Path(exp_manager.folder_of(kind)) / path.name, durable=False) as partial:
+                shutil.copyfile(path, partial)
+        except OSError as error:  # a full disk, say, which is no reason to stop training
+            warn(f"{path} was not copied: {error}")
 
     def stop(self) -> None:
         """Write the last row; a run of its own ends."""

@@ -29,6 +29,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ from rla_client.contract.extras import extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
-from rla_client.database.imports.source import Found, Look, Source
+from rla_client.database.imports.source import Found, Look, Source, table_of
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.run.readers import MAX_RECORD_BYTES
 
@@ -97,33 +98,22 @@ def is_rerun(path: Path, folder: Path) -> bool:
 
 
 def _read_tensorboard(path: Path) -> tuple[float, Source]:
-    table: dict[int, dict[str, str]] = {}
-    times: dict[int, float] = {}
-    params: dict[str, Any] = {}
-    tags: dict[str, None] = {}
-    began = float("inf")
-    files = event_files(path)
-    points = 0
-    for file in files:
-        for point in read_points(file):
-            points += 1
-            if points > MAX_POINTS:
+    files, params, began = event_files(path), dict[str, Any](), float("inf")
+
+    def scalars() -> Iterator[tuple[str, int, float, float]]:
+        nonlocal began
+        for number, point in enumerate(chain.from_iterable(map(read_points, files))):
+            if number == MAX_POINTS:
                 raise BrokenFileError(os.fspath(path), f"more than {MAX_POINTS} points: import parts of it")
             began = min(began, point.wall_time)
-            if not isinstance(point.value, float):
-                params |= point.value if isinstance(point.value, dict) else {point.tag: point.value}
-                continue
-            tags[point.tag] = None
-            table.setdefault(point.step, {})[point.tag] = repr(point.value)
-            times[point.step] = max(point.wall_time, times.get(point.step, 0.0))
-    if not table:
+            if isinstance(point.value, float):
+                yield point.tag, point.step, point.wall_time, point.value
+            else:
+                params.update(point.value if isinstance(point.value, dict) else {point.tag: point.value})
+
+    columns, rows = table_of(scalars())
+    if set(columns) == {TIME_STEP, TIMESTAMP}:
         raise BrokenFileError(os.fspath(path), "no scalar in its event files")
-    names = sorted(tags.keys() - {TIME_STEP, TIMESTAMP})
-    columns = [*names, TIME_STEP, TIMESTAMP]
-    rows = [
-        [*(cells.get(name, "") for name in names), str(step), repr(times[step])]
-        for step, cells in sorted(table.items())
-    ]
     return began, Source(columns, rows, params, files)
 
 
@@ -167,7 +157,7 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         data = io.BytesIO(file.read(size).replace(b"\0", b"?"))
-    lines = list(io.TextIOWrapper(data, encoding="utf-8", errors="replace", newline=""))
+    lines = list(io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline=""))
     while lines and lines[0].startswith("#"):
         lines.pop(0)
     rows = [row for row in split_rows("".join(lines)) if row]

@@ -40,6 +40,7 @@ from rla_client.run.hyper_params import parse_yaml
 
 DATABASE = "mlflow.db"
 FOLDER = "mlruns"
+_NO_EXPERIMENTS = frozenset({".trash", "models"})  # beside them: deleted ones, registered models
 STATES = {
     "FINISHED": "finished", "3": "finished", "FAILED": "failed", "4": "failed",
     "KILLED": "killed", "5": "killed",
@@ -56,9 +57,20 @@ def find(path: Path) -> Iterator[Look]:
     titles: dict[Path, str] = {}
     for meta in sorted(folder.glob("*/*/meta.yaml")) if folder.is_dir() else ():
         about = meta.parent.parent
-        if about not in titles:
-            titles[about] = _title(about)
-        yield os.fspath(meta.parent), partial(_look, meta.parent, titles[about])
+        if about.name not in _NO_EXPERIMENTS:
+            yield from guarded(os.fspath(meta.parent), _find_filed(meta.parent, titles))
+
+
+def _find_filed(folder: Path, titles: dict[Path, str]) -> Iterator[Look]:
+    """The run of a folder, unless it is deleted."""
+    run = _yaml(folder / "meta.yaml")
+    if run.get("lifecycle_stage") == "deleted":
+        return
+    about = folder.parent
+    if about not in titles:
+        titles[about] = _title(about)
+    run.setdefault("run_uuid", run.get("run_id") or folder.name)
+    yield os.fspath(folder), partial(_found, run, titles[about], partial(_read, folder, run))
 
 
 def _title(experiment: Path) -> str:
@@ -110,12 +122,6 @@ def _source(
     )
 
 
-def _look(folder: Path, table: str) -> Found:
-    run = _yaml(folder / "meta.yaml")
-    run.setdefault("run_uuid", run.get("run_id") or folder.name)
-    return _found(run, table, partial(_read, folder, run))
-
-
 def _read(folder: Path, run: Mapping[str, Any]) -> Source:
     params = {name: _text(path) for path, name in files_below(folder / "params")}
     tags = {name: _text(path) for path, name in files_below(folder / "tags")}
@@ -128,12 +134,17 @@ def _text(path: Path) -> str:
 
 
 def _points(path: Path, name: str) -> Iterator[Point]:
+    """The lines of a metric; a last one that was torn while MLflow wrote it is left out."""
     with open_plain(path) as file:
         for line in file:
             words = line.split()
-            if words:
-                step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
-                yield name, step, float(words[0]) / 1000, float(words[1])
+            try:
+                if words:
+                    step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
+                    yield name, step, float(words[0]) / 1000, float(words[1])
+            except (ValueError, IndexError):
+                if line.endswith(b"\n"):
+                    raise
 
 
 def _find_stored(path: Path) -> Iterator[Look]:

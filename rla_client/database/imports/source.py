@@ -11,11 +11,13 @@ record names is opened. Files are copied from the run's own folder, links left o
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import shutil
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,8 +112,10 @@ class Found:
         return RunIndex.make(datetime.fromtimestamp(began), "noip", make_info(pairs)).path  # noqa: DTZ006
 
 
-UNREADABLE = (DatabaseError, OSError, sqlite3.Error, ValueError, TypeError, KeyError, AttributeError,
-              OverflowError, RecursionError)  # what reading a foreign file may end in # fmt: skip
+UNREADABLE = (  # what reading a foreign file may end in
+    DatabaseError, OSError, sqlite3.Error, struct.error, csv.Error, ValueError, TypeError, LookupError,
+    AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 Look = tuple[str, Callable[[], Found]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
 
 
@@ -187,12 +191,14 @@ def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
     """
     cells: dict[tuple[int, int], dict[str, str]] = {}
     times: dict[tuple[int, int], float] = {}
-    seen: Counter[tuple[str, int]] = Counter()
+    again: Counter[tuple[str, int]] = Counter()
     names: set[str] = set()
     for given, step, when, value in points:
         text, name = cell(value), _CONTROL.sub("_", given)  # a header is one line
-        key = (step, seen[name, step])
-        seen[name, step] += 1
+        key = (step, 0)
+        if name in cells.get(key, ()):
+            again[name, step] += 1
+            key = (step, again[name, step])
         names.add(name)
         cells.setdefault(key, {})[name] = text
         times[key] = max(when, times.get(key, 0.0))

@@ -79,6 +79,8 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         if reinit in {None, False, "return_previous", "default"}:
             former.config.update(config)
             return former
+        if reinit == "create_new":
+            former.give_way()
         former.finish()
     sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
     parameters = session.parameters_of(config)
@@ -109,18 +111,17 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         time_step_holder.set_time(step)
     tags = [tags] if isinstance(tags, str) else tags
     tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
-    options: dict[str, Any] = {**about, "entity": entity, "tags": tags, "synced": sync_tensorboard}
+    options: dict[str, Any] = {**about, "entity": entity, "tags": tags}
+    options |= {"synced": sync_tensorboard, "filmed": monitor_gym}
     options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
     opened = session.current = Run(name, project or table, options)
     dict.update(opened.config, parameters)
     opened.note()
     atexit.register(opened.leave)
-    for wanted, forward in (
-        (sync_tensorboard, showing.forward_tensorboard),
-        (monitor_gym, showing.forward_films),
-    ):
-        if wanted:
-            forward(lambda: session.current is not None)
+    if sync_tensorboard:
+        showing.forward_tensorboard(lambda: session.current is not None and session.current.synced)
+    if monitor_gym:
+        showing.forward_films(lambda: session.current is not None and session.current.filmed)
     return opened
 
 

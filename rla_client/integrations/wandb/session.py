@@ -48,6 +48,10 @@ class _Items(dict[str, Any]):
         """Several were set."""
         raise NotImplementedError
 
+    def end(self) -> None:
+        """Write nothing any more: the run has ended, and what is open is another one."""
+        vars(self)["changed"] = lambda _: None
+
     def __setitem__(self, key: str, value: Any) -> None:
         self.update({key: value})
 
@@ -196,8 +200,9 @@ class Run(Lenient):
         self.config, self.summary, self.project = Config(), Summary(), project
         self.start_time, self.pid = time.time(), os.getpid()
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
-        self._earlier, self._synced = options.get("earlier"), bool(options.get("synced"))
-        if self._synced and (rows := scalar_rows(logger.get_current())) is not None:
+        self._earlier = options.get("earlier")
+        self.synced, self.filmed = bool(options.get("synced")), bool(options.get("filmed"))
+        if self.synced and (rows := scalar_rows(logger.get_current())) is not None:
             rows.sets_clock = True
         self.resumed = self._earlier is not None
         self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
@@ -211,10 +216,12 @@ class Run(Lenient):
         self._alerted: dict[str, float] = {}
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
-        self._finished = False
+        self._finished = self._gave_way = False
 
     def __setattr__(self, key: str, value: Any) -> None:
         super().__setattr__(key, tuple(value) if key == "tags" else value)
+        if vars(self).get("_finished"):
+            return
         if key == "name":
             exp_manager.add_hyper_param({"run_name" if "name" in self.config else "name": str(value)})
         elif key in {"tags", "notes"}:
@@ -277,8 +284,10 @@ class Run(Lenient):
         others: dict[str, Any] = {}
         _sort(data, "", values, others)
         if self._finished:
+            if self._gave_way:
+                return
             raise UsageError("the run is finished: call wandb.init() again")
-        following = max(self.step, int(time_step_holder.get_time())) if self._synced else self.step
+        following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
         self._last.update(values)
@@ -385,10 +394,13 @@ class Run(Lenient):
         return copies
 
     def _save(self, path: Path, target: Path) -> None:
-        changed = path.stat().st_mtime
-        if path != target and self._saved.get((path, target)) != changed:
-            put(target, path)
-            self._saved[path, target] = changed
+        try:
+            changed = path.stat().st_mtime
+            if path != target and self._saved.get((path, target)) != changed:
+                put(target, path)
+                self._saved[path, target] = changed
+        except OSError as error:  # a full disk, say, which is no reason to stop training
+            warn(f"{path} was not copied: {error}")
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
         """A file that this run or the one it continues from has saved, open for reading; None without one."""
@@ -410,7 +422,10 @@ class Run(Lenient):
         aliases = [aliases] if isinstance(aliases, str) else aliases or ()
         artifact.aliases = list(dict.fromkeys([*artifact.aliases, *aliases]))
         if not self.disabled:
-            artifact.store(self.id)
+            try:
+                artifact.store(self.id)
+            except OSError as error:
+                warn(f"artifact {artifact.name} was not copied: {error}")
         return artifact
 
     def log_model(self, path: Any, name: str | None = None, aliases: Any = (), **_: Any) -> Artifact:
@@ -448,6 +463,11 @@ class Run(Lenient):
             disables = False
             os.environ.pop(MODE_VARIABLE, None)
 
+    def give_way(self) -> None:
+        """Tell that the run ends for another one, which the script wants beside it: one is open at a time."""
+        self._gave_way = True
+        warn(f"wandb: one run is open at a time, so {self.name!r} ends here; nothing more is kept of it")
+
     def leave(self) -> None:
         """Write what is written at the end."""
         if self._finished:
@@ -455,13 +475,12 @@ class Run(Lenient):
         self._finished = True
         self.unwatch()
         for path, target in list(self._saved):
-            try:
-                self._save(path, target)
-            except OSError as error:
-                warn(f"{path} was not copied again: {error}")
+            self._save(path, target)
         logger.get_current().write_scalars()
         if self.summary:
             self.summary.changed({})
+        self.config.end()
+        self.summary.end()
 
     def __enter__(self) -> Run:  # noqa: PYI034 - Self is of Python 3.11
         return self

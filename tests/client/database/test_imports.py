@@ -98,7 +98,7 @@ def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> No
 def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n1.25,10,0.5\n2,20,1.5')
-    (tmp_path / "c" / "progress.csv").write_text('time/total_timesteps,note\n100,"a, b"\n200,c\n')
+    (tmp_path / "c" / "progress.csv").write_text('\ufefftime/total_timesteps,note\n100,"a, b"\n200,c\n')
     (tmp_path / "c" / "empty.csv").write_text("")
     made, _, problems = run_import(root, "csv", tmp_path / "c")
     assert len(made) == 2
@@ -217,6 +217,32 @@ def test_a_broken_run_file_is_told_and_imports_nothing(root: Path, tmp_path: Pat
     assert "run.json" in problem
 
 
+def test_tensorboard_every_value_of_a_step(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        for value in (12.0, 9.0, 30.0):  # three environments whose episodes ended in one step
+            writer.add_scalar("return", value, 8)
+        writer.add_scalar("time-step", 5.0, 8)
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert problems == []
+    rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()
+    assert [row.rsplit(",", 1)[0] for row in rows] == [
+        "return,_time-step,time-step",
+        "12.0,5.0,8",
+        "9.0,,8",
+        "30.0,,8",
+    ]
+
+
+def test_a_file_that_is_no_csv_does_not_end_the_import(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'step,text\n1,"x"\n2,y\rz\n')
+    (tmp_path / "b.csv").write_text("step,loss\n1,0.5\n")
+    made, _, (problem,) = run_import(root, "csv", tmp_path)
+    assert len(made) == 1
+    assert problem.startswith(f"{tmp_path / 'a.csv'} cannot be read: ")
+
+
 def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import numpy as np
@@ -261,3 +287,26 @@ def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path
     with changing(root, 1000.0):
         made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
     assert (len(made), len(there)) == (1, 1)
+
+
+def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: Path) -> None:
+    def put(place: str, text: str) -> None:
+        path = tmp_path / "mlruns" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    put("1/meta.yaml", "experiment_id: '1'\nname: walk\n")
+    for name, stage in (("a1", "active"), ("b2", "deleted")):
+        put(f"1/{name}/meta.yaml", f"run_id: {name}\nlifecycle_stage: {stage}\nstatus: 3\nstart_time: 1000\n")
+        put(
+            f"1/{name}/metrics/loss", "1000 0.5 0\n1001 nan 1\n1002 0.1 9007199254740993\n100"
+        )  # cut by a kill
+    put("1/c3/meta.yaml", "run_id: c3\nstart_time: 1000\n")
+    put("1/c3/metrics/loss", "1000 0.5 0\n1001\n1002 0.1 2\n")
+    put(".trash/2/meta.yaml", "experiment_id: '2'\nname: old\nlifecycle_stage: deleted\n")
+    put("models/policy/meta.yaml", "name: policy\n")
+    made, there, (problem,) = run_import(root, "mlflow", tmp_path)
+    assert (len(made), there) == (1, [])
+    assert problem.startswith(f"{tmp_path / 'mlruns' / '1' / 'c3'} cannot be read: ")
+    rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[1:]
+    assert [row.rsplit(",", 1)[0] for row in rows] == ["0.5,0", "nan,1", "0.1,9007199254740993"]

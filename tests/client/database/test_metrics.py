@@ -34,6 +34,7 @@ def write_rows(root: Path, index: str, header: str, *rows: str) -> None:
         (["window", "win_rate", "loss"], "win_rate"),
         (["time-step", "timestamp", "time/fps", "entropy", "kl"], "entropy"),
         (["brewing", "x"], "brewing"),  # no word in it: the first one
+        (["_runtime", "x"], "x"),
         (["time-step"], None),
         ([], None),
     ],

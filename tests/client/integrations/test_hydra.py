@@ -70,3 +70,12 @@ def test_the_callback_needs_no_line_in_the_program(scripts: Scripts) -> None:
     assert (good.table, good.state["state"]) == ("jobs", "finished")
     assert good.log.name.endswith("&seed=3")
     assert (bad.state["state"], bad.state["reason"]) == ("failed", "ValueError: bad luck")
+
+
+def test_a_job_that_raises_has_failed(scripts: Scripts) -> None:
+    write_config(scripts)
+    source = MAIN.replace("OPEN", "from rla_client.integrations.hydra import open_run; open_run(cfg)")
+    scripts.run(source, "seed=13", fails=True)
+    scripts.run(source, "-m", "seed=13,14", fails=True)
+    states = [(run.state["state"], run.state["reason"]) for run in scripts.runs(3)]
+    assert states == [("failed", "ValueError: bad luck")] * 2 + [("finished", "")]

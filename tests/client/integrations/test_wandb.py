@@ -368,6 +368,62 @@ except wandb.UsageError:
 
 
 @pytest.mark.slow
+def test_a_run_that_has_ended_changes_nothing_of_the_next(scripts: Scripts) -> None:
+    done = scripts.run(
+        IMPORT
+        + """
+from tensorboardX import SummaryWriter
+first = wandb.init(project="p", name="first", sync_tensorboard=True, config={"lr": 1})
+writer = SummaryWriter("runs")
+writer.add_scalar("synced", 1.0, 0)
+second = wandb.init(project="p", name="second", config={"lr": 2}, reinit="create_new")
+writer.add_scalar("not synced", 1.0, 1)
+first.log({"loss": 1})
+second.log({"loss": 2})
+second.summary["best"] = 2
+first.summary["best"] = 1
+first.config.update({"lr": 3, "late": True})
+first.tags, first.notes = ("late",), "late"
+import os
+os.kill(os.getpid(), 9)
+""",
+        fails=True,
+    )
+    assert "one run is open at a time" in done.stdout + done.stderr
+    first, second = scripts.runs(2)
+    assert [first.state["state"], second.state["state"]] == ["finished", "killed"]
+    assert [list(row) for row in plain(first)] == [["synced", "time-step"]]
+    assert plain(second) == [{"loss": "2", "time-step": "0"}]
+    assert second.parameters == {"lr": 2, "name": "second"}
+    assert json.loads((second.log / "summary.json").read_text()) == {"loss": 2, "best": 2}
+    assert not (second.log / "note.json").exists()
+
+
+@pytest.mark.slow
+def test_a_full_disk_does_not_stop_training(scripts: Scripts) -> None:
+    done = scripts.run(
+        IMPORT
+        + """
+import resource, signal
+run = wandb.init(project="p")
+with open("large.bin", "wb") as file: file.write(bytes(1 << 20))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, -1))  # EFBIG in place of ENOSPC
+wandb.save("large.bin")
+artifact = wandb.Artifact("weights", "model")
+artifact.add_file("large.bin")
+wandb.log_artifact(artifact)
+resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+wandb.log({"loss": 1})
+"""
+    )
+    (run,) = scripts.runs()
+    assert "large.bin was not copied" in done.stdout + done.stderr
+    assert "artifact weights was not copied" in done.stdout + done.stderr
+    assert [row["loss"] for row in plain(run)] == ["1"]
+
+
+@pytest.mark.slow
 def test_disabled_stores_nothing(scripts: Scripts) -> None:
     scripts.run(
         IMPORT
