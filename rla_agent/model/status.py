@@ -39,7 +39,7 @@ FIXES = (
     ),
     (
         ("no space", "quota", "is full", "mib free"),
-        "free space on that disk; rows wait in the spool until then",
+        "free space on that disk, or inodes (df -i); rows wait in the spool until then",
     ),
     (("file too large",), WITHOUT_LIMITS),
     (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),

@@ -106,7 +106,8 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
             keep_item_file(stream.opening, file)
         except OSError as error:
             if _may_pass(stream, error, now):
-                faults[fault] = f"{file.path} is not kept yet: {error}"
+                why = error.strerror or error  # its path is one of a descriptor
+                faults[fault] = f"{file.path} is not kept yet: {why}: {stream.opening.root}"
                 return
             _give_up(stream, file, error.strerror or str(error), faults)
         except (RlaError, KeyError) as error:

@@ -27,7 +27,7 @@ from pathlib import Path
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
-from rla_client.contract.paths import network_file_system
+from rla_client.contract.paths import network_file_system, user_home
 
 SERVICE_VARIABLE = "RLA_AGENT_SERVICE"  # set by the unit files: user or system
 STATUS_INTERVAL_S = 5.0
@@ -99,7 +99,7 @@ def install_user_unit(destination: Path | None, config: Path | None = None) -> l
     Raises:
         OSError: it cannot be written.
     """
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    base = os.environ.get("XDG_CONFIG_HOME") or user_home() / ".config"
     path = (destination or Path(base, "systemd", "user")) / UNIT_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, user_unit(config=os.path.abspath(config) if config else "").encode())

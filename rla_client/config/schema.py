@@ -36,6 +36,7 @@ from rla_client.config.rules import (
 )
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
+from rla_client.contract.paths import user_home
 
 if TYPE_CHECKING:
     import yaml
@@ -244,7 +245,10 @@ def machine_config_path() -> Path:
     """
     import platformdirs  # noqa: PLC0415 - not at import of the package
 
-    return platformdirs.user_config_path("rla-agent") / "agent.yaml"
+    try:
+        return platformdirs.user_config_path("rla-agent") / "agent.yaml"
+    except RuntimeError:
+        return user_home() / ".config" / "rla-agent" / "agent.yaml"
 
 
 def settings_of_run(settings: AgentConfig) -> dict[str, Any]:

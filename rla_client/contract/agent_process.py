@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.locks import is_locked
-from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places, user_home
 
 OWNER_VARIABLE = "RLA_LAUNCH_OWNER"  # set by `rla-agent run`: an agent that its command starts ends with it
 UNIT_NAME = "rla-agent.service"
@@ -208,7 +208,7 @@ def shares_our_life() -> bool:
 
 def unit_file() -> Path | None:
     """The user's installed systemd unit, None without one."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    base = os.environ.get("XDG_CONFIG_HOME") or user_home() / ".config"
     path = Path(base, "systemd", "user", UNIT_NAME)
     return path if path.exists() else None
 

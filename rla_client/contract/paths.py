@@ -48,6 +48,7 @@ from rla_client.contract.errors import PlaceError
 STATE_VARIABLE = "RLA_STATE_DIR"
 RUNTIME_VARIABLE = "RLA_RUNTIME_DIR"
 MAX_SOCKET_PATH_BYTES = 107  # sun_path, less the closing NUL
+NO_HOME = Path("/nonexistent")  # what passwd says of users without a home
 NOWHERE = Path("/dev/null")  # a folder of sockets that nobody can make
 OVERFLOW_UID = 65534  # of everybody whom a user namespace does not map
 MAX_LINKS = 40  # in one path, as the kernel has it
@@ -228,7 +229,18 @@ def _default_state() -> Path:
 def _state_in_home() -> Path:
     import platformdirs  # noqa: PLC0415 - only when no variable says where
 
-    return Path(platformdirs.user_state_dir("rla-agent"), machine_key())
+    try:
+        return Path(platformdirs.user_state_dir("rla-agent"), machine_key())
+    except RuntimeError:
+        return _usual_below("/var/tmp") / machine_key()
+
+
+def user_home() -> Path:
+    """The user's home, or a name that leads nowhere: a container's uid may have none, and no HOME."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return NO_HOME
 
 
 def _below_shared(shared: str) -> Path:

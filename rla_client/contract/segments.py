@@ -53,8 +53,8 @@ _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
 
 
 def new_stream_name() -> str:
-    """Unique over machines and reboots, sorts by time, safe as a folder name."""
-    return f"{time.time_ns():016x}-{os.getpid()}-{os.urandom(4).hex()}"
+    """Unique over machines and reboots, sorts by time from 1970 on, safe as a folder name."""
+    return f"{max(time.time_ns(), 0):016x}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def segment_path(folder: str | os.PathLike[str], number: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -113,7 +114,10 @@ def fresh_logdir(now: float) -> Path:
     """
     import platformdirs
 
-    cache = Path(platformdirs.user_cache_dir("rla")) / "tb"
+    try:
+        cache = Path(platformdirs.user_cache_dir("rla")) / "tb"
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, "this user has no home, and HOME is not set") from error
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in cache.iterdir():
         with suppress(OSError):

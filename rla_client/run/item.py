@@ -123,7 +123,11 @@ def _check_links(root: str, relative: str) -> None:
 
 
 def _cannot_write(root: str, error: OSError) -> ArgumentError:
-    return ArgumentError(f"cannot make the run's folders below data_root {root}: {error.strerror or error}")
+    where = f" ({error.filename})" if error.filename else ""
+    message = f"cannot make the run's folders below data_root {root}: {error.strerror or error}{where}"
+    if error.errno == errno.EACCES:
+        message += "; if several users share it: give its folders to one group, setgid, and use umask 002"
+    return ArgumentError(message)
 
 
 def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> tuple[str, bytes]:

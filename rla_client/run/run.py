@@ -213,8 +213,8 @@ def make_opening(
     }
     opening = Opening(
         run=os.urandom(16).hex(),
-        epoch=time.time_ns(),
-        opened=time.time(),
+        epoch=max(time.time_ns(), 0),
+        opened=max(time.time(), 0.0),  # a clock before 1970 is a broken one; the run is kept all the same
         root=real,
         root_device=found.st_dev,
         root_inode=found.st_ino,

@@ -11,7 +11,8 @@ run may hold at most a multiple of it: SHARE_ROWS times for rows, less for texts
 *The bytes.* All files of all streams count: segments, blobs, and what dead writers left. A count is a walk
 over the streams, COUNT_TURN_S a call, so that training hardly waits for it. A process counts again once
 it has written its part: half the free bytes, divided by the streams that are being written; and RECOUNT_S
-after it was refused something. All streams of one run share: the opening frame names the run.
+after it was refused something. All streams of one run share: the opening frame names the run, and a process reads
+that of each stream once, however many runs it opens.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ RECOUNT_S = 1.0
 FRESH_S = 0.01  # what is written in between is no more than memory can copy
 WRITTEN_S = 60.0  # a stream that nobody wrote to for so long takes no part in what may be written next
 
+_runs: dict[Path, dict[str, object]] = {}  # by spool: run of each stream that this process counted
+
 
 class Quota:
     """What one process may put into the spool.
@@ -48,7 +51,7 @@ class Quota:
         self._spool = spool
         self._max_bytes = max_bytes
         self._min_free_fraction = min_free_fraction
-        self._runs: dict[str, object] = {}  # run of each stream that was counted
+        self._runs = _runs.setdefault(spool, {})
         self.begin("", None)
 
     def begin(self, stream: str, run: object) -> None:
@@ -131,7 +134,10 @@ class Quota:
                 self._refused and time.monotonic() >= self._last_count + RECOUNT_S
             )
             if self._rest is None and (due or until == float("inf")):
-                self._rest = iter(stream_names(self._spool))
+                names = stream_names(self._spool)
+                for gone in set(self._runs).difference(names):
+                    self._runs.pop(gone, None)
+                self._rest = iter(names)
                 self._counted, self._written = [0, 0, 0], 0
                 self._refused = False
             self._count_on(until)
@@ -170,4 +176,4 @@ class Quota:
         if name not in self._runs:
             opening = stream_opening(self._spool / name)
             self._runs[name] = None if opening is None else opening.run
-        return self._runs[name]
+        return self._runs.get(name)

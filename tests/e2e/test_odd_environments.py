@@ -261,6 +261,7 @@ CASES = [
     mounts("/dev/shm full", "mount -t tmpfs -o size=4k tmpfs /dev/shm;"),
     mounts("/dev/shm read-only", "mount -t tmpfs -o ro tmpfs /dev/shm;"),
     user("no passwd entry"),
+    user("no passwd entry, no HOME", env={"HOME": None}),
     user("HOME not writable", env={"HOME": "/root"}),
     user("TMPDIR not writable", env={"TMPDIR": "/root"}),
     user("docker --user", env={"HOME": "/"}, torch=True),

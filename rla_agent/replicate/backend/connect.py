@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import base64
 import getpass
+import glob
 import hashlib
 import logging
 import os
+import re
 import shlex
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +31,7 @@ from rla_agent.replicate.backend.target import (
     LoginError,
 )
 from rla_client.contract.errors import ConfigError
+from rla_client.contract.paths import user_home
 
 if TYPE_CHECKING:
     import paramiko
@@ -59,6 +63,9 @@ WEAK: Final = {
 DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 OWN_KEY: Final = "id_ed25519"
 OWN_KNOWN_HOSTS: Final = "known_hosts"
+MAX_INCLUDES: Final = 16  # files of an ssh_config inside one another, as OpenSSH has it
+_INCLUDE: Final = re.compile(r"\s*include(?:\s*=\s*|\s+)(.*)", re.IGNORECASE)
+_BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
     identities = found.get("identityfile", [])
     files = [remote.identity_file] if remote.identity_file else []
     files += identities if isinstance(identities, list) else [identities]
-    home = Path.home() / ".ssh"
+    home = user_home() / ".ssh"
     files += [str(private / OWN_KEY), *(str(home / name) for name in DEFAULT_KEYS)]
     known = [remote.known_hosts] if remote.known_hosts else str(found.get("userknownhostsfile", "")).split()
     known = known or [str(home / "known_hosts"), "/etc/ssh/ssh_known_hosts"]
@@ -271,24 +278,52 @@ def fingerprint(key: bytes) -> str:
 
 def known_keys(login: Login) -> list[tuple[str, bytes]]:
     """(type, key) of every entry for the master in its known_hosts files."""
-    import paramiko  # noqa: PLC0415
+    return [(key_type, key) for marker, key_type, key in _known_hosts(login) if not marker]
 
-    found = []
+
+def _known_hosts(login: Login) -> Iterator[tuple[str, str, bytes]]:
+    """(marker, type, key) of every line that is about the master; a line that makes no sense is passed over.
+
+    A marker is empty, `@revoked` or `@cert-authority`. Paramiko's own reader ends at a line with one.
+    """
     for path in login.known_hosts:
-        entries = paramiko.HostKeys()
-        try:
-            entries.load(str(path))
-        except (OSError, paramiko.SSHException, UnicodeDecodeError):
-            continue
-        keys = entries.lookup(login.known_as)
-        if keys is not None:
-            found += [(key_type, keys[key_type].asbytes()) for key_type in keys]
+        lines: list[str] = []
+        with suppress(OSError):
+            lines = path.read_text(errors="replace").splitlines()
+        for line in lines:
+            words = line.split()
+            marker = words.pop(0) if line.lstrip().startswith("@") else ""
+            with suppress(ValueError):
+                names, key_type, key = words[:3]
+                if _is_named(login.known_as, names):
+                    yield marker, key_type, base64.b64decode(key, validate=True)
+
+
+def _is_named(host: str, names: str) -> bool:
+    """Whether the first field of a line of known_hosts (names, patterns, a hash) means this host."""
+    from paramiko import HostKeys  # noqa: PLC0415
+
+    found = False
+    for name in names.split(","):
+        pattern = re.escape(name.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".")
+        hashed = name.startswith("|1|") and HostKeys.hash_host(host, name) == name
+        if hashed or re.fullmatch(pattern, host, re.IGNORECASE):
+            if name.startswith("!"):
+                return False
+            found = True
     return found
 
 
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
     """None when the key is the pinned or a known one, else an error with the words to fix it."""
     shown = fingerprint(key)
+    if any(marker == "@revoked" and revoked == key for marker, _, revoked in _known_hosts(login)):
+        return HostKeyError(
+            "connect",
+            b"",
+            f"the host key {shown} of {login.known_as} is marked @revoked in known_hosts",
+            "somebody may be listening in; give the master a new key",
+        )
     if login.host_key:
         if login.host_key.strip().removesuffix("=") == shown:
             return None
@@ -366,13 +401,36 @@ def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
 def _ssh_config(host: str) -> dict[str, str | list[str]]:
     import paramiko  # noqa: PLC0415
 
-    path = Path.home() / ".ssh" / "config"
+    path = user_home() / ".ssh" / "config"
     if not path.is_file():
         return {}
     try:
-        return dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
-    except (OSError, paramiko.SSHException, UnicodeDecodeError) as error:
+        return dict(paramiko.SSHConfig.from_text("\n".join(_ssh_lines(path, "Host *"))).lookup(host))
+    except (OSError, paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
+
+
+def _ssh_lines(path: Path, block: str, depth: int = 0) -> Iterator[str]:
+    """Lines of an ssh_config with what it includes, which paramiko passes over.
+
+    Args:
+        path: of the file.
+        block: the Host or Match line that its first lines belong to; holds again after each Include.
+        depth: how many files include this one.
+
+    Raises:
+        OSError, ValueError: one of the files cannot be read, or a quote is not closed.
+    """
+    for line in path.read_text().splitlines():
+        include = _INCLUDE.match(line)
+        if include is None:
+            block = line if _BLOCK.match(line) else block
+            yield line
+        elif depth < MAX_INCLUDES:
+            for pattern in shlex.split(include[1]):
+                for name in sorted(glob.glob(os.path.join(user_home(), ".ssh", os.path.expanduser(pattern)))):
+                    yield from _ssh_lines(Path(name), block, depth + 1)
+            yield block
 
 
 def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:

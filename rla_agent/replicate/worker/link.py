@@ -40,6 +40,7 @@ from rla_agent.replicate.report import shown_target
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
 from rla_agent.replicate.worker.version import Job
+from rla_client.contract.errors import RlaError
 from rla_client.contract.files import file_mode
 
 if TYPE_CHECKING:
@@ -209,6 +210,11 @@ class Link:
             error = caught
         except (TransientError, DeniedError) as caught:
             results += [Failed(job, caught) for job in _without_result(batch.jobs, results)]
+        except RlaError as caught:  # ~/.ssh/config, say
+            error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
+        except Exception as caught:  # the top of a thread: it is told, and tried again
+            log.exception("a sender failed")
+            error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")
         written = session.written_bytes - before if session is not None else 0
         if error is not None:
             self._drop(number)

@@ -153,6 +153,10 @@ def check_roots(around: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "root-space", "warning", what, "free space there; rows wait in the spool until then"
             )
+        disk = os.statvfs(root)
+        if disk.f_files and disk.f_favail < FREE_INODES:
+            what = f"the disk of the data root {root} has {disk.f_favail} inodes left"
+            yield Finding("root-space", "warning", what, "delete small files there; rows wait until then")
 
 
 def check_socket(around: Surroundings) -> Iterator[Finding]:

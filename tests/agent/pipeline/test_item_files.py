@@ -133,6 +133,10 @@ def test_a_file_waits_for_a_disk_as_long_as_it_takes(
             for now in (0.0, 1e9):
                 item_files.keep_new_files(side.stream, side.faults, now)
                 assert side.stream.new_files
+                why = side.faults[f"{side.stream.name}/x"]
+                assert (
+                    why == f"x is not kept yet: {os.strerror(number)}: {lone.root}"
+                )  # no path of a descriptor
         item_files.keep_new_files(side.stream, side.faults, 2e9)
         assert (side.stream.new_files, side.faults) == ([], {})
 

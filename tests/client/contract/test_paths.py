@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 from support.waiting import TIME_FACTOR
 
+from rla_client.config.schema import machine_config_path
 from rla_client.contract import paths as places_module
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.paths import (
+    NO_HOME,
     NOWHERE,
     Places,
     find_places,
@@ -30,6 +32,7 @@ from rla_client.contract.paths import (
     make_private,
     network_file_system,
     program_problem,
+    user_home,
 )
 
 
@@ -47,6 +50,15 @@ def test_two_state_folders_never_share_sockets(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / name))
         found.append(find_places().runtime)
     assert found[0] != found[1]
+
+
+def test_a_uid_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that is given a uid and no HOME."""
+    for name in ("RLA_STATE_DIR", "RLA_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert find_places().state.parent.name.startswith(f"rla-agent-{os.geteuid()}")
+    assert user_home() == machine_config_path().parents[2] == NO_HOME
 
 
 @pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from rla_client.contract.errors import SpoolError
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import (
+    STREAM_NAME,
+    new_stream_name,
     read_at,
     segment_path,
     spool_bytes,
@@ -31,6 +34,11 @@ def opening(number: int, rows: int) -> bytes:
 @pytest.fixture
 def writer(tmp_path: Path) -> SegmentWriter:
     return SegmentWriter(tmp_path, opening)
+
+
+def test_a_clock_before_1970_names_a_stream_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: -(10**18))
+    assert STREAM_NAME.match(new_stream_name())
 
 
 def test_lock_says_whether_the_writer_lives(tmp_path: Path) -> None:

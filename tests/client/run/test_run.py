@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from support.spooled import stop_autostart, values
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
-from rla_client.run.run import REASON_CHARS, TRACEBACK_BYTES
+from rla_client.run.run import REASON_CHARS, TRACEBACK_BYTES, make_opening
 
 HEAD = """
 import os, signal, sys, time
@@ -494,6 +496,15 @@ def test_rows_without_a_run_are_said_to_be_lost_at_the_second(trainer: Trainer) 
     assert code == 0
     assert out.count("time-step") == 3
     assert err.count("no run is open, so rows are printed and not saved: call rla_client.init(") == 1
+
+
+def test_a_run_that_begins_before_1970_is_one_that_the_agent_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: -(10**18))
+    monkeypatch.setattr(time, "time", lambda: -1e9)
+    opening = make_opening(root=tmp_path, folders={"log": "."}, sinks=("csv",), names={}, item={})
+    assert Opening.from_fields(opening.to_fields()).opened == 0
 
 
 def test_a_folder_whose_path_is_not_utf8_is_refused_in_words(places: Places, tmp_path: Path) -> None:

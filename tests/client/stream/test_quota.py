@@ -76,6 +76,15 @@ def test_all_streams_of_a_run_share(tmp_path: Path) -> None:
     assert quota_of(tmp_path, 28 * MIB, mine, "c").why_full(SHARE_MEDIA) is None
 
 
+def test_a_process_reads_once_of_which_run_a_stream_is(tmp_path: Path) -> None:
+    name = add_stream(tmp_path, 1, 4 * MIB, "mine")
+    first = quota_of(tmp_path, 64 * MIB, run="mine").room(SHARE_MEDIA)
+    (tmp_path / name / "000001.seg").write_bytes(b"")
+    os.truncate(tmp_path / name / "000001.seg", 2 * MIB)  # as large, without an opening
+    assert quota_of(tmp_path, 64 * MIB, run="mine").room(SHARE_MEDIA) == first
+    assert quota_of(tmp_path, 64 * MIB, run="another").room(SHARE_MEDIA) > first
+
+
 def test_the_reserve_of_the_disk(tmp_path: Path) -> None:
     quota = Quota(tmp_path, 1 << 60, 1.1)
     quota.count()

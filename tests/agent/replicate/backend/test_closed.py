@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -11,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paramiko import HostKeys
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, replication_status
-from rla_agent.replicate.backend.connect import Login, resolve_login
+from rla_agent.replicate.backend.connect import Login, host_key_problem, resolve_login
 from rla_agent.replicate.backend.known_hosts import own_key, trust
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text
 from rla_client.config.schema import RemoteSetting, load_config
+from rla_client.contract.errors import ConfigError
 
 MakeNode = Callable[..., Node]
 
@@ -155,6 +158,49 @@ def test_ssh_config_aliases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert tmp_path / "k" in login.key_files
     assert login.proxy_command == "ssh -o BatchMode=yes -W 10.1.2.3:2222 gate"
     assert resolve_login(RemoteSetting(ftp_server="lab", port=22, username="bob"), tmp_path).user == "bob"
+
+
+ED25519 = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)
+OUR_KEY = f"ssh-ed25519 {base64.b64encode(ED25519).decode()}"
+HASHED = f"{HostKeys.hash_host('[10.1.2.3]:2222')} {OUR_KEY}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (f"@cert-authority * {OUR_KEY}\n[10.1.2.3]:2222 {OUR_KEY}", ""),
+        (f"[10.1.2.3]:2222 ssh-ed25519 x\nnonsense\n\n# [10.1.2.3]:2222\n[10.1.2.3]:2222\t {OUR_KEY} me", ""),
+        (HASHED, ""),
+        (f"[10.1.*]:222? {OUR_KEY}", ""),
+        (f"|1|no|salt {OUR_KEY}\n|1|x {OUR_KEY}", "is not known"),
+        (f"@cert-authority * {OUR_KEY}", "is not known"),
+        (f"*,![10.1.2.3]:2222 {OUR_KEY}", "is not known"),
+        (f"@revoked * {OUR_KEY}\n{HASHED}", "is marked @revoked"),
+        (f"{HASHED}\n@revoked {HASHED}", "is marked @revoked"),
+        (f"@revoked elsewhere {OUR_KEY}\n{HASHED}", ""),
+    ],
+)
+def test_what_lines_of_known_hosts_say(lines: str, refused: str, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").write_text(lines)
+    login = Login("10.1.2.3", "10.1.2.3", 2222, "ada", known_hosts=(tmp_path / "known_hosts",))
+    problem = host_key_problem(login, "ssh-ed25519", ED25519)
+    assert (refused in problem.why) if problem and refused else (problem is None and not refused)
+
+
+def test_an_ssh_config_that_includes_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parts = tmp_path / ".ssh" / "conf.d"
+    parts.mkdir(parents=True)
+    (parts / "1").write_text("User ada\nHost other\n  Port 1\n")
+    (parts / "2").write_text("Host lab\n  HostName 10.1.2.3\n")
+    (tmp_path / "far").write_text(f"Include {tmp_path}/far\nPort 2222\n")  # itself, too
+    (tmp_path / ".ssh" / "config").write_text('include conf.d/*\nHost lab\n  Include "~/far" none\n')
+    login = resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
+    assert (login.address, login.port, login.user) == ("10.1.2.3", 2222, "ada")
+    assert resolve_login(RemoteSetting(ftp_server="else"), tmp_path).port == 22
+    (tmp_path / ".ssh" / "config").write_text('Include "conf.d\n')
+    with pytest.raises(ConfigError, match="quot"):
+        resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
 
 
 def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None:

@@ -360,7 +360,12 @@ def test_data_root(
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
 @pytest.mark.parametrize(
     ("options", "names"),
-    [("ro,size=200m", {"root-permissions"}), ("size=4m", {"root-space"}), ("size=200m", set())],
+    [
+        ("ro,size=200m", {"root-permissions"}),
+        ("size=4m", {"root-space"}),
+        ("size=200m,nr_inodes=500", {"root-space"}),
+        ("size=200m", set()),
+    ],
 )
 def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
     script = (
