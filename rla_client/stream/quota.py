@@ -11,8 +11,8 @@ run may hold at most a multiple of it: SHARE_ROWS times for rows, less for texts
 *The bytes.* All files of all streams count: segments, blobs, and what dead writers left. A count is a walk
 over the streams, COUNT_TURN_S a call, so that training hardly waits for it. A process counts again once
 it has written its part: half the free bytes, divided by the streams that are being written; and RECOUNT_S
-after it was refused something. All streams of one run share: the opening frame names the run, and a process reads
-that of each stream once, however many runs it opens.
+after it was refused something. All streams of one run share: the opening frame names the run, and a process
+reads that of each stream once, however many runs it opens.
 """
 
 from __future__ import annotations
