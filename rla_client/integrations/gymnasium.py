@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -58,16 +58,21 @@ def record_episodes(env: Any, video_every: int = 0, name: str = "episode") -> An
 class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
     """See `record_episodes`, of a single environment."""
 
+    env: gymnasium.Env[Any, Any]
+
     def __init__(self, env: gymnasium.Env[Any, Any], video_every: int = 0, name: str = "episode") -> None:
         RecordConstructorArgs.__init__(
             self, video_every=video_every, name=name
         )  # before the base's, for `spec`
         super().__init__(env, stats_key=_KEY)
         self._recorder = _Recorder(env, video_every, name)
+        self._counted = 0  # steps of this episode that the recorder knows of
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
+        self._count_steps()
         found = super().reset(**kwargs)
+        self._counted = 0
         self._recorder.begin()
         if self._recorder.video is not None:
             self._recorder.video.add(self.env.render())
@@ -75,21 +80,48 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step; the last one of an episode writes its row."""
-        found = super().step(action)
-        recorder = self._recorder
-        recorder.steps += 1
-        if recorder.video is not None:
-            recorder.video.add(self.env.render())
-        if _KEY in found[4]:
-            ended = found[4].pop(_KEY)
-            recorder.write(ended["r"], ended["l"], ended["t"])
-            recorder.end()
+        found = self.env.step(action)
+        if self._recorder.video is not None:
+            self._recorder.video.add(self.env.render())
+        if found[2] or found[3]:
+            return self._end(action, found)
+        self.episode_returns += found[1]  # as gymnasium's wrapper does, without the way there at each step
+        self.episode_lengths += 1
         return found
+
+    def _end(self, action: Any, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Any:
+        """Have gymnasium's wrapper take the last step of an episode, which the environment has taken."""
+        env = self.env
+        self.env = cast("gymnasium.Env[Any, Any]", _Taken(found))
+        try:
+            found = super().step(action)
+        finally:
+            self.env = env
+        ended = found[4].pop(_KEY)
+        self._count_steps()
+        self._recorder.write(ended["r"], ended["l"], ended["t"])
+        self._recorder.end()
+        return found
+
+    def _count_steps(self) -> None:
+        self._recorder.steps += self.episode_lengths - self._counted
+        self._counted = self.episode_lengths
 
     def close(self) -> None:
         """Close the environment; a film that is not at its end is sent as it is."""
         self._recorder.cut()
         super().close()
+
+
+class _Taken:
+    """An environment that has taken its step."""
+
+    def __init__(self, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> None:
+        self._found = found
+
+    def step(self, _: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """What came of it."""
+        return self._found
 
 
 class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
@@ -153,7 +185,7 @@ class _Recorder:
     """Rows of episodes, and films of some.
 
     Attributes:
-        steps: of all environments so far.
+        steps: of all environments so far; a single one's are counted when its episode ends.
         video: of the episode under way, if that is filmed.
     """
 

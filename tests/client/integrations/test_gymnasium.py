@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -57,6 +58,38 @@ films(env, 14, 0)
     shades = [frames_of(path) for path in found]
     assert [len(frames) for frames in shades] == [4, 6]
     assert all(abs(one - other) <= 3 for one, other in zip(shades[1], range(40, 46), strict=True))
+
+
+@pytest.mark.slow
+def test_episodes_are_counted_as_gymnasium_counts_them(scripts: Scripts) -> None:
+    scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + """
+inner = gymnasium.wrappers.RecordEpisodeStatistics(Counter())
+env = record_episodes(inner)
+seen = []
+for steps in (2, 4, 7, 1):  # some episodes are cut, some go on behind their end
+    env.reset()
+    for _ in range(steps):
+        *_, info = env.step(0)
+        assert "rla_episode" not in info
+        if "episode" in info:
+            seen.append((info["episode"]["r"], info["episode"]["l"]))
+for one in (env, inner):
+    assert seen == list(zip(one.return_queue, one.length_queue))
+assert env.episode_count == inner.episode_count == len(seen)
+assert env.episode_lengths == inner.episode_lengths == 1
+env.close()
+import json
+json.dump(seen, open("seen.json", "w"))
+"""
+    )
+    (run,) = scripts.runs()
+    seen = json.loads((scripts.folder / "seen.json").read_text())
+    assert [[total, length] for _, total, length in episodes(run)] == seen
+    assert len(seen) >= 2
+    assert episodes(run)[0][0] == 2 + seen[0][1]  # the steps of the episode that was cut count, too
 
 
 @pytest.mark.slow
