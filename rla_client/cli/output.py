@@ -250,7 +250,7 @@ def import_(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="wandb, mlflow, trackio, aim, sacred, tensorboard, garage or csv."
+            metavar="KIND", help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage or csv."
         ),
     ],
     folder: Annotated[

@@ -21,7 +21,7 @@ from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
 from rla_client.contract.spelling import unknown
 from rla_client.database.changes import HIDDEN
 from rla_client.database.copies import publish
-from rla_client.database.imports import aim, folders, mlflow, sacred, trackio, wandb
+from rla_client.database.imports import aim, folders, mlflow, neptune, sacred, trackio, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write
 
 BATCH = 100  # runs that appear together: they share the syncs and the journal entry
@@ -33,6 +33,7 @@ FINDERS: dict[str, Finder] = {
     "wandb": wandb.find,
     "mlflow": mlflow.find,
     "trackio": trackio.find,
+    "neptune": neptune.find,
     "aim": aim.find,
     "sacred": sacred.find,
 }

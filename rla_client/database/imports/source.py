@@ -30,6 +30,7 @@ from rla_client.code.secrets import Secrets
 from rla_client.contract.bounded import MAX_VALUES, parse_json
 from rla_client.contract.csv_lines import write_rows
 from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import open_plain
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
@@ -52,7 +53,7 @@ DEFAULT_TABLE = "imported"
 MAX_TABLE_BYTES = 100
 MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-Point = tuple[str, int, float, Any]  # name, step, Unix seconds, value
+Point = tuple[str, float, float, Any]  # name, step, Unix seconds, value
 File = tuple[Path, str]  # where it lies; its path below the item
 
 
@@ -189,9 +190,9 @@ def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
     Raises:
         ValueError: more columns or cells than one file may have.
     """
-    cells: dict[tuple[int, int], dict[str, str]] = {}
-    times: dict[tuple[int, int], float] = {}
-    again: Counter[tuple[str, int]] = Counter()
+    cells: dict[tuple[float, int], dict[str, str]] = {}
+    times: dict[tuple[float, int], float] = {}
+    again: Counter[tuple[str, float]] = Counter()
     names: set[str] = set()
     for given, step, when, value in points:
         text, name = cell(value), _CONTROL.sub("_", given)  # a header is one line
@@ -321,3 +322,26 @@ def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> 
     if not isinstance(found, dict):
         raise BrokenFileError(os.fspath(path), "a record is not a JSON object")
     return found
+
+
+def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
+    """The rows of a Parquet file, some at a time.
+
+    Args:
+        path: the file.
+        what: needs pyarrow, for the message.
+        **chosen: columns or filters, as pyarrow takes them.
+
+    Raises:
+        BrokenFileError: it is no Parquet file, or lacks what was chosen.
+        MissingExtraError: pyarrow is not installed.
+    """
+    with extra("parquet", what):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    with open_plain(path, links=True) as file:
+        try:
+            for batch in pq.read_table(file, **chosen).to_batches():
+                yield from batch.to_pylist()
+        except pa.ArrowException as error:
+            raise BrokenFileError(os.fspath(path), str(error)) from error

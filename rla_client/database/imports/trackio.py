@@ -15,9 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.extras import extra
-from rla_client.contract.files import open_plain
 from rla_client.contract.layout import component_problem
 from rla_client.database.imports import sqlite
 from rla_client.database.imports.source import (
@@ -28,6 +25,7 @@ from rla_client.database.imports.source import (
     files_below,
     flat,
     guarded,
+    parquet_rows,
     read_object,
     run_name,
     run_state,
@@ -74,16 +72,8 @@ def _find_exported(path: Path) -> Iterator[Look]:
         yield _shown(path, run), partial(_look, path, run, partial(iter, rows.get(run["run_id"], [])))
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    with extra("parquet", "rla import trackio of Parquet files"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    with open_plain(path, links=True) as file:
-        try:
-            found: list[dict[str, Any]] = pq.read_table(file).to_pylist()
-        except pa.ArrowException as error:
-            raise BrokenFileError(os.fspath(path), str(error)) from error
-    return found
+def _parquet(path: Path) -> Iterator[Row]:
+    return parquet_rows(path, "rla import trackio of Parquet files")
 
 
 def _merged(configs: Iterable[Row], named: Iterable[Row]) -> list[Row]:

@@ -272,7 +272,7 @@ def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no garage logs"):
         run_import(root, "garage", tmp_path)
     with pytest.raises(ArgumentError, match="there are: tensorboard"):
-        run_import(root, "neptune", tmp_path)
+        run_import(root, "comet", tmp_path)
 
 
 def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path) -> None:

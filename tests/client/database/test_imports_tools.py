@@ -1,12 +1,20 @@
-"""Runs that the real tools wrote in this test run: `make test-imports` installs them."""
+"""Runs that the real tools wrote in this test run: `make test-imports` installs them.
+
+Neptune was switched off: its runs are written here as its exporter says that it writes them.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rla_client.database import open as open_database
@@ -149,3 +157,95 @@ def test_sacred(root: Path, tmp_path: Path) -> None:
     assert (found.record.note, Path(found.folder("results"), "art.txt").read_text()) == ("why", "x")
     about = json.loads(Path(found.folder("log"), "run.json").read_text())
     assert about["imported"] == {"from": "sacred", "id": "1"}
+
+
+TIME = pa.timestamp("ms", tz="UTC")
+EXPORTED = pa.schema({
+    "project_id": pa.string(), "run_id": pa.string(),
+    "attribute_path": pa.string(), "attribute_type": pa.string(),
+    "step": pa.decimal128(18, 6), "timestamp": TIME, "int_value": pa.int64(), "float_value": pa.float64(),
+    "string_value": pa.string(), "bool_value": pa.bool_(), "datetime_value": TIME,
+    "string_set_value": pa.list_(pa.string()), "file_value": pa.struct({"path": pa.string()}),
+    "histogram_value": pa.struct({
+        "type": pa.string(), "edges": pa.list_(pa.float64()), "values": pa.list_(pa.float64()),
+    }),
+})  # fmt: skip
+"""What neptune-exporter's README says of its columns."""
+
+
+def exported(path: Path, run: str, *rows: tuple[Any, ...]) -> None:
+    """One Parquet file of it: (name, type, value, step, seconds) of each row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = [
+        {
+            "project_id": "lab/walk", "run_id": run, "attribute_path": name, "attribute_type": kind,
+            "step": None if step is None else Decimal(str(step)),
+            "timestamp": None if when is None else datetime.fromtimestamp(when, timezone.utc),
+            f"{kind.removesuffix('_series')}_value": value,
+        }
+        for name, kind, value, step, when in (*rows,)
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(found, EXPORTED), path, compression="snappy")
+
+
+def one(name: str, kind: str, value: object) -> tuple[Any, ...]:
+    return name, kind, value, None, None
+
+
+def test_neptune(root: Path, tmp_path: Path) -> None:
+    data, began = tmp_path / "exports" / "data" / "lab_walk_1a2b", datetime(2025, 3, 1, tzinfo=timezone.utc)
+    points = [("train/loss", "float_series", value, step, 1e9 + step) for step, value in enumerate(VALUES)]
+    exported(
+        data / "WAL-7_part_0.parquet", "WAL-7",
+        one("sys/name", "string", "a run"), one("sys/creation_time", "datetime", began),
+        one("sys/failed", "bool", value=True), one("sys/tags", "string_set", ["base line"]),
+        one("sys/description", "string", "why"), one("sys/owner", "string", "ada"),
+        one("lr", "float", 0.1), one("seed", "int", 3), one("api_key", "string", CONFIG["api_key"]),
+        one("model", "file", {"path": "model/weights.pt"}), one("gone", "file", {"path": "gone.txt"}),
+        one("evil", "file", {"path": "../../secret"}),
+        *points[:6],
+    )  # fmt: skip
+    exported(
+        data / "WAL-7_part_1.parquet", "WAL-7",
+        *points[6:],
+        ("said", "string_series", "two,\nlines", 2, 1e9), ("odd", "float_series", math.inf, 2.5, 1e9),
+        ("weights", "histogram_series", {"type": "COUNTING", "edges": [0, 1], "values": [4]}, 3, 1e9),
+    )  # fmt: skip
+    exported(data / "WAL-8_part_1.parquet", "WAL-8", one("lr", "float", 1.0))  # killed before its part 0
+    (data / "WAL-9_part_0.parquet.tmp").write_bytes(b"PAR1")
+    weights = tmp_path / "exports" / "files" / data.name / "model" / "weights.pt"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"w")
+    (tmp_path / "exports" / "secret").write_text("x")
+
+    found = imported(root, "neptune", tmp_path / "exports")
+
+    check(found, "failed")
+    assert (found.record.tags, found.record.note, found.hyper_param["seed"]) == (("base-line",), "why", 3)
+    assert found.record.opened == began.timestamp()
+    frame = found.scalars().set_index("time-step")
+    assert frame["odd"].dropna().to_dict() == {2.5: math.inf}
+    with Path(found.folder("log"), "progress.csv").open(newline="") as file:
+        texts = {
+            (name, row["time-step"]): row[name]
+            for row in csv.DictReader(file)
+            for name in ("said", "weights")
+        }
+    assert texts["said", "2"] == "two,\nlines"
+    assert json.loads(texts["weights", "3"])["values"] == [4]
+    assert [path.name for path in Path(found.folder("results")).rglob("*") if path.is_file()] == [
+        "weights.pt"
+    ]
+    about = json.loads(Path(found.folder("log"), "run.json").read_text())
+    assert (about["imported"], about["user"]) == ({"from": "neptune", "id": "WAL-7"}, "ada")
+
+
+def test_neptune_that_is_damaged(root: Path, tmp_path: Path) -> None:
+    exported(tmp_path / "p" / "A-1_part_0.parquet", "A-1", one("lr", "float", 1.0))
+    whole = (tmp_path / "p" / "A-1_part_0.parquet").read_bytes()
+    (tmp_path / "p" / "A-2_part_0.parquet").write_bytes(whole[:-20])
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "p" / "A-3_part_0.parquet")
+    with changing(root, 1000.0):
+        made, _, problems = import_logs(root, "neptune", tmp_path, None, 1000.0)
+    assert len(made) == 1
+    assert ["A-2" in problems[0], "A-3" in problems[1]] == [True, True]

@@ -1,0 +1,141 @@
+"""Neptune, which was switched off: what neptune-exporter wrote, `<project>/<run>_part_<n>.parquet`.
+
+Each row is an attribute of a run, or a point of a series. Series are columns, texts and histograms (as JSON)
+too; single values are hyper-parameters, those below `sys/` go to environment.json. The project is the table.
+Files are copied from the folder `files` beside the one of the Parquet files. A part 0 is renamed last: a run
+without one was not exported to its end, and is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.layout import component_problem
+from rla_client.database.imports.source import (
+    File,
+    Found,
+    Look,
+    Point,
+    Source,
+    guarded,
+    parquet_rows,
+    run_name,
+    run_state,
+    table_of,
+)
+from rla_client.database.records import UNKNOWN
+
+PART = re.compile(r"(.+)_part_(\d+)\.parquet")
+_SERIES = {
+    "float_series": "float_value",
+    "string_series": "string_value",
+    "histogram_series": "histogram_value",
+}
+_OWN = "sys/"
+_NAMES = ["sys/name", "sys/creation_time"]  # by which a run is found
+_ENDED = frozenset({"Inactive", "idle"})  # of Neptune 2; Neptune 3 does not say
+Row = Mapping[str, Any]
+
+
+def find(path: Path) -> Iterator[Look]:
+    """The runs of all projects below a folder, or of one file."""
+    parts: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+    for one in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
+        found = PART.fullmatch(one.name)
+        if found is not None and not one.is_symlink():
+            parts.setdefault((one.parent, found[1]), []).append((int(found[2]), one))
+    for (_, name), numbered in parts.items():
+        files = [one for _, one in sorted(numbered)]
+        if min(number for number, _ in numbered) == 0 or path.is_file():
+            where = os.fspath(files[0])
+            yield from guarded(where, [(where, partial(_look, name, files))])
+
+
+def _look(name: str, parts: Sequence[Path]) -> Found:
+    rows = [row for part in parts for row in _rows(part, filters=[("attribute_path", "in", _NAMES)])]
+    values = {row["attribute_path"]: _single(row) for row in rows}
+    first = rows[0] if rows else next(_rows(parts[0]), {})
+    run = str(first.get("run_id") or name)
+    project = str(first.get("project_id") or parts[0].parent.name)
+    title = values.get("sys/name")
+    began = _seconds(values.get("sys/creation_time")) or 0.0
+    shown = run_name(title if title != run else None, run)
+    return Found(shown, began, partial(_read, run, parts), project.rpartition("/")[2])
+
+
+def _rows(path: Path, **chosen: Any) -> Iterator[Row]:  # noqa: ANN401 - of pyarrow
+    return parquet_rows(path, "rla import neptune", **chosen)
+
+
+def _read(run: str, parts: Sequence[Path]) -> Source:
+    points: list[Point] = []
+    values: dict[str, Any] = {}
+    named: list[str] = []
+    for row in (row for part in parts for row in _rows(part)):
+        name, kind = str(row["attribute_path"]), row["attribute_type"]
+        if kind in _SERIES:
+            when = _seconds(row["timestamp"]) or 0.0
+            points.append((name, _step(row["step"]), when, row[_SERIES[kind]]))
+        elif kind in {"file", "file_series"}:
+            named.append(str((row["file_value"] or {}).get("path") or ""))
+        else:
+            values[name] = _single(row)
+    own = {name: value for name, value in values.items() if name.startswith(_OWN)}
+    tags = [*(own.get("sys/tags") or ()), *(own.get("sys/group_tags") or ())]
+    return Source(
+        *table_of(points),
+        {name: value for name, value in values.items() if name not in own},
+        state=_state(run, own),
+        environment={name: str(value) for name, value in own.items()},
+        tags=tags,
+        note=str(own.get("sys/description") or ""),
+        files=list(_files(parts[0].parent, dict.fromkeys(named))),
+    )
+
+
+def _state(run: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    state = UNKNOWN
+    if own.get("sys/failed") is True:
+        state = "failed"
+    elif own.get("sys/failed") is False and own.get("sys/state") in _ENDED:
+        state = "finished"
+    return run_state(
+        "neptune", run, state,
+        opened=_seconds(own.get("sys/creation_time")),
+        closed=_seconds(own.get("sys/modification_time")) if state != UNKNOWN else None,
+        user=own.get("sys/owner"), host=own.get("sys/hostname"),
+    )  # fmt: skip
+
+
+def _files(project: Path, named: Mapping[str, Any]) -> Iterator[File]:
+    """Where the files lie, whose paths are below the folder of all files or that of their project."""
+    above = project.absolute().parent.parent / "files"
+    for path in named:
+        if path and not any(map(component_problem, path.split("/"))):
+            below = path.removeprefix(f"{project.name}/")
+            found = [one for one in (above / project.name / below, above / path) if one.is_file()]
+            if found and not found[0].is_symlink():
+                yield found[0], below
+
+
+def _single(row: Row) -> Any:  # noqa: ANN401 - foreign data
+    """The value of an attribute that has one."""
+    value = row[f"{row['attribute_type']}_value"]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _seconds(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.timestamp() if isinstance(value, datetime) else None
+
+
+def _step(value: Any) -> float:  # noqa: ANN401 - a Decimal, or None
+    number = 0 if value is None else value
+    return int(number) if number == int(number) else float(number)
