@@ -325,6 +325,7 @@ def test_optuna_learns_from_jobs(slurm_lab: SlurmLab, lab: Lab) -> None:
     )
     lab.run(*SLURM)
     assert lab.states() == ["finished"] * 4
+    lab.kill_all(agents=True)  # the trainings have started one
 
 
 def test_what_slurm_refuses_is_told(slurm_lab: SlurmLab, lab: Lab) -> None:
