@@ -131,7 +131,6 @@ def give_up(stream: Stream) -> None:
 MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
 
-_gc_log = logging.getLogger("rla_agent.pipeline.removal")
 _swept: dict[str, float] = {}
 
 
@@ -160,10 +159,10 @@ def sweep_store(root: str) -> None:
     try:
         freed = sweep_objects(root, time.time())
     except OSError as error:
-        _gc_log.warning("code store of %s not swept: %s", root, error)
+        _log.warning("code store of %s not swept: %s", root, error)
         return
     if freed:
-        _gc_log.info("freed %d bytes of code that no run of %s uses", freed, root)
+        _log.info("freed %d bytes of code that no run of %s uses", freed, root)
 
 
 def sweep_fork_copies(spool: Path, stream: str, opening: Opening) -> None:

@@ -82,10 +82,10 @@ class RLALogWriter(LogWriter):
     def _keep(self, kind: str, path: Path) -> None:
         if exp_manager.run is None or exp_manager.run.outbox is None:
             return
-        self._kept.add(path)
         try:
             with replacing(Path(exp_manager.folder_of(kind)) / path.name, durable=False) as partial:
                 shutil.copyfile(path, partial)
+            self._kept.add(path)
         except OSError as error:  # a full disk, say, which is no reason to stop training
             warn(f"{path} was not copied: {error}")
 

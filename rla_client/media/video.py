@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 _BLOB_FLAGS = os.O_RDWR | os.O_CLOEXEC
 BUFFERS = 3  # of frames on their way
-LEAST_BEHIND, MOST_BEHIND = (
-    128 << 10,
-    8 << 20,
-)  # bytes of a frame: a smaller one is written at once, a larger one held
+LEAST_BEHIND = 128 << 10  # bytes of a frame; a smaller one is written as fast as it is handed over
+MOST_BEHIND = (8 << 20) - 1  # of a larger one, too much would be held, and threads would share its copy
 
 
 class VideoRecorder:
@@ -314,6 +312,7 @@ class _WriteBehind:
         self._free: list[NDArray[np.uint8]] = []
         self._given: SimpleQueue[tuple[int, NDArray[np.uint8]] | None] = SimpleQueue()
         self._threads: list[None] = []  # it is one, but for signal handlers
+        self._over = False  # no buffer is used again
 
     def start(self, number: int) -> None:
         """Start the thread, unless there is one, for the file that `number` leads to."""
@@ -330,23 +329,27 @@ class _WriteBehind:
 
     def take(self, pixels: Pixels, at: int) -> bool:
         """Copy a frame that belongs at byte `at`; False where the caller is to write it."""
-        if not self._threads or len(self._pending) >= BUFFERS:
+        if self._over or not self._threads or len(self._pending) >= BUFFERS:
             return False
         try:
             buffer = self._free.pop()
         except IndexError:
-            buffer = np.empty(pixels.total_bytes, np.uint8)
+            try:
+                buffer = np.empty(pixels.total_bytes, np.uint8)
+            except MemoryError:
+                return False
         pixels.copy_into(buffer.data)
         self._pending[at] = buffer
         self._given.put((at, buffer))
         return True
 
     def finish(self, number: int) -> None:
-        """Have all frames in the file, which `number` leads to as well. None may come afterwards.
+        """Have all frames in the file, which `number` leads to as well. No more are taken.
 
         Raises:
             OSError: as write(2) says.
         """
+        self._over = True
         for at, buffer in self._pending.copy().items():
             jobs.write_all(number, buffer.data, at)
 
@@ -362,7 +365,8 @@ class _WriteBehind:
                 with suppress(OSError):
                     jobs.write_all(file.number, buffer.data, at)
                     del self._pending[at]
-                    self._free.append(buffer)
+                    if not self._over:
+                        self._free.append(buffer)
 
 
 @cache

@@ -173,7 +173,6 @@ class Quota:
             self._counted[2] += stream_size(self._spool / name / BLOBS_NAME)[0]
 
     def _run_of(self, name: str) -> object:
-        if name not in self._runs:
-            opening = stream_opening(self._spool / name)
-            self._runs[name] = None if opening is None else opening.run
+        if name not in self._runs and (opening := stream_opening(self._spool / name)) is not None:
+            self._runs[name] = opening.run
         return self._runs.get(name)

@@ -137,14 +137,10 @@ def _points(path: Path, name: str) -> Iterator[Point]:
     """The lines of a metric; a last one that was torn while MLflow wrote it is left out."""
     with open_plain(path) as file:
         for line in file:
-            words = line.split()
-            try:
-                if words:
-                    step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
-                    yield name, step, float(words[0]) / 1000, float(words[1])
-            except (ValueError, IndexError):
-                if line.endswith(b"\n"):
-                    raise
+            words = line.split() if line.endswith(b"\n") else []
+            if words:
+                step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
+                yield name, step, float(words[0]) / 1000, float(words[1])
 
 
 def _find_stored(path: Path) -> Iterator[Look]:

@@ -67,9 +67,12 @@ _READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log fol
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 _ADVICE: Final = (  # what an error of the library has in it → what to do
     (_NO_BUCKET, "there is no such bucket"),
-    (("URL",), "an address is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"),
     (
-        ("169.254.169.254", "metadata"),
+        ("relative URL without a base", "Unable to recognise URL"),
+        "an address is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+    ),
+    (
+        ("169.254.169.254", "metadata.google"),
         "credentials come from the environment (AWS_ACCESS_KEY_ID …) or a role",
     ),
     (("error sending request",), "is the store up, and --endpoint right?"),
@@ -324,7 +327,7 @@ def _told(address: str) -> Iterator[None]:
     except (BaseError, ValueError, OSError) as error:
         text = str(error).strip()
         hints = [f"\nhint: {hint}" for words, hint in _ADVICE if any(word in text for word in words)]
-        raise DatabaseError(f"{address}: {text.splitlines()[0][:300]}{''.join(hints[:1])}") from error
+        raise DatabaseError(f"{address}: {text.partition(chr(10))[0][:300]}{''.join(hints[:1])}") from error
 
 
 @contextmanager

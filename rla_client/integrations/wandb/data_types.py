@@ -281,16 +281,25 @@ class Artifact(_Value, Lenient):
         return str(root or self._folder)
 
     def store(self, run: str) -> None:
-        """Copy the files into the run of this id, in the folder of the next version."""
+        """Copy the files into the run of this id, in the folder of the next version.
+
+        Raises:
+            OSError: a file cannot be copied; then there is no such folder.
+        """
         kind = CHECKPOINT if self.type in {"model", "checkpoint"} else OTHER_RESULTS
         parent = Path(exp_manager.folder_of(kind)) / "artifacts" / safe_name(self.name)
         self.version = f"v{len(list(parent.glob('v*')))}"
-        self._folder = parent / self.version
-        for name, entry in self.entries.items():
-            put(self._folder / safe_name(name), entry)
+        folder = parent / self.version
         about = {name: plain_hyper_param(getattr(self, name)) for name in self.takes}
         about |= {"run": run, "aliases": self.aliases, "files": sorted(self.entries)}
-        put(self._folder / "artifact.json", json.dumps(about, indent=1, default=str).encode())
+        try:
+            for name, entry in self.entries.items():
+                put(folder / safe_name(name), entry)
+            put(folder / "artifact.json", json.dumps(about, indent=1, default=str).encode())
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self._folder = folder
 
 
 # -- what they hold, as arrays and files ------------------------------------------------------------

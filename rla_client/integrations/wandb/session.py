@@ -216,6 +216,7 @@ class Run(Lenient):
         self._alerted: dict[str, float] = {}
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
+        self._folders = None if self.disabled else self._at()
         self._finished = self._gave_way = False
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -243,19 +244,24 @@ class Run(Lenient):
     @property
     def dir(self) -> str:
         """A folder of the run for the script's own files."""
-        folder = Path(exp_manager.folder_of(OTHER_RESULTS)) / FILES
+        folder = Path(self._at()[1]) / FILES
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)
 
     @property
     def url(self) -> str:
         """Where the run lies."""
-        return Path(exp_manager.log_dir or ".").absolute().as_uri()
+        return Path(self._at()[0]).absolute().as_uri()
 
     @property
     def path(self) -> str:
         """Table and index."""
-        return os.path.relpath(exp_manager.log_dir or ".", os.path.join(str(exp_manager.data_root), LOG))
+        return os.path.relpath(self._at()[0], os.path.join(str(exp_manager.data_root), LOG))
+
+    def _at(self) -> tuple[str, str]:
+        """The folders of the run's log and results, also while another run is open."""
+        there = vars(self).get("_folders")
+        return there or (str(exp_manager.log_dir or "."), str(exp_manager.folder_of(OTHER_RESULTS)))
 
     def get_url(self) -> str:
         """Where the run lies."""
@@ -361,6 +367,8 @@ class Run(Lenient):
     ) -> None:
         """Histograms of modules' gradients, parameters, or `all`, each `log_freq` backward passes."""
         del criterion
+        if self._finished:
+            return
         modules = list(models) if isinstance(models, list | tuple) else [models]
         for number, module in enumerate(modules):
             place = f"_{number}" if len(modules) > 1 else ""
@@ -381,7 +389,7 @@ class Run(Lenient):
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
         """Copy files to the run now and, where they have changed, once more at its end; the copies' paths."""
         del policy
-        if glob_str is None or self.disabled:
+        if glob_str is None or self.disabled or self._finished:
             return []
         pattern = os.fspath(glob_str)
         above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
@@ -400,10 +408,13 @@ class Run(Lenient):
                 put(target, path)
                 self._saved[path, target] = changed
         except OSError as error:  # a full disk, say, which is no reason to stop training
+            self._saved.setdefault((path, target), -math.inf)  # at the end there may be room
             warn(f"{path} was not copied: {error}")
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
         """A file that this run or the one it continues from has saved, open for reading; None without one."""
+        if self._finished:
+            return None
         path = Path(self.dir, name)
         before = None if self._earlier is None else Path(self._earlier.folder(OTHER_RESULTS), FILES, name)
         if before is not None and before.is_file() and not path.exists():
@@ -421,7 +432,7 @@ class Run(Lenient):
             (artifact.add_dir if path.is_dir() else artifact.add_file)(path)
         aliases = [aliases] if isinstance(aliases, str) else aliases or ()
         artifact.aliases = list(dict.fromkeys([*artifact.aliases, *aliases]))
-        if not self.disabled:
+        if not (self.disabled or self._finished):
             try:
                 artifact.store(self.id)
             except OSError as error:
@@ -440,6 +451,8 @@ class Run(Lenient):
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = ALERT_WAIT_S) -> None:
         """Tell somebody, by the agent's channels; not again within `wait_duration` seconds."""
         del level
+        if self._finished:
+            return
         wait = wait_duration.total_seconds() if hasattr(wait_duration, "total_seconds") else wait_duration
         now = time.monotonic()
         if now - self._alerted.get(title, -math.inf) >= (ALERT_WAIT_S if wait is None else float(wait)):

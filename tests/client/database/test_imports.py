@@ -299,8 +299,8 @@ def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: P
     for name, stage in (("a1", "active"), ("b2", "deleted")):
         put(f"1/{name}/meta.yaml", f"run_id: {name}\nlifecycle_stage: {stage}\nstatus: 3\nstart_time: 1000\n")
         put(
-            f"1/{name}/metrics/loss", "1000 0.5 0\n1001 nan 1\n1002 0.1 9007199254740993\n100"
-        )  # cut by a kill
+            f"1/{name}/metrics/loss", "1000 0.5 0\n1001 nan 1\n1002 0.1 9007199254740993\n1003 0.5 1"
+        )  # of step 12, cut by a kill
     put("1/c3/meta.yaml", "run_id: c3\nstart_time: 1000\n")
     put("1/c3/metrics/loss", "1000 0.5 0\n1001\n1002 0.1 2\n")
     put(".trash/2/meta.yaml", "experiment_id: '2'\nname: old\nlifecycle_stage: deleted\n")

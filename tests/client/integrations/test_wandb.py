@@ -384,6 +384,13 @@ second.summary["best"] = 2
 first.summary["best"] = 1
 first.config.update({"lr": 3, "late": True})
 first.tags, first.notes = ("late",), "late"
+open("w.bin", "w").write("x")
+artifact = wandb.Artifact("weights", "model")
+artifact.add_file("w.bin")
+first.save("w.bin")
+first.log_artifact(artifact)
+first.alert("late", "late")
+assert first.dir != second.dir and first.path != second.path and first.url != second.url
 import os
 os.kill(os.getpid(), 9)
 """,
@@ -397,6 +404,8 @@ os.kill(os.getpid(), 9)
     assert second.parameters == {"lr": 2, "name": "second"}
     assert json.loads((second.log / "summary.json").read_text()) == {"loss": 2, "best": 2}
     assert not (second.log / "note.json").exists()
+    assert not list((scripts.folder / "data").rglob("w.bin"))
+    assert not any("late" in path.read_text() for path in second.log.glob("warn.txt"))
 
 
 @pytest.mark.slow
@@ -418,6 +427,8 @@ wandb.log({"loss": 1})
 """
     )
     (run,) = scripts.runs()
+    assert not list((scripts.folder / "data").rglob("weights/v0"))
+    assert len(list((scripts.folder / "data").rglob("files/large.bin"))) == 1  # at the end there was room
     assert "large.bin was not copied" in done.stdout + done.stderr
     assert "artifact weights was not copied" in done.stdout + done.stderr
     assert [row["loss"] for row in plain(run)] == ["1"]

@@ -50,6 +50,12 @@ def levels_of(frames: np.ndarray[Any, Any]) -> list[int]:
     return [round(float(frame[: len(frame) // 2].mean()) / 10) * 10 for frame in frames]
 
 
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are written by a thread on any machine."""
+    monkeypatch.setattr(video_module, "_has_cores", lambda: True)
+
+
 @pytest.mark.parametrize("kind", ["array", "list", "channels first", "float", "torch", "grey"])
 def test_an_mp4_has_the_frames_in_order(run: Any, kind: str) -> None:
     video = moving(12, 32, 48)
@@ -170,6 +176,32 @@ def test_frames_that_a_thread_writes_are_those_of_the_moment(run: Any) -> None:
 
     assert filmed(run) == (40, frames.tobytes())
     wait_until(lambda: thread_count() <= before, 10, "the end of the thread")
+
+
+@pytest.mark.parametrize("why", ["one core", "no memory"])
+def test_without_a_thread_or_memory_the_caller_writes(
+    run: Any, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    frames, before = noise(5), thread_count()
+    if why == "one core":
+        monkeypatch.setattr(video_module, "_has_cores", lambda: False)
+    recorder = VideoRecorder("v")
+    recorder.add(frames[0])
+    assert thread_count() == before + (why != "one core")
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    if why == "no memory":
+        wait_until(lambda: not recorder._behind._pending, 10, "the first frame")
+        recorder._behind._free.clear()
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used, limit[1]))
+    try:
+        for frame in frames[1:]:
+            recorder.add(frame)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    recorder.close()
+
+    assert filmed(run) == (5, frames.tobytes())
 
 
 def test_a_recorder_that_nobody_closed_leaves_no_thread(run: Any, tmp_path: Path) -> None:
