@@ -293,7 +293,7 @@ def _known_hosts(login: Login) -> Iterator[tuple[str, str, bytes]]:
         for line in lines:
             words = line.split()
             marker = words.pop(0) if line.lstrip().startswith("@") else ""
-            with suppress(ValueError):
+            with suppress(ValueError, AssertionError):  # the latter: paramiko's, of a hash's salt
                 names, key_type, key = words[:3]
                 if _is_named(login.known_as, names):
                     yield marker, key_type, base64.b64decode(key, validate=True)

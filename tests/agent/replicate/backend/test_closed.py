@@ -173,6 +173,7 @@ HASHED = f"{HostKeys.hash_host('[10.1.2.3]:2222')} {OUR_KEY}"
         (HASHED, ""),
         (f"[10.1.*]:222? {OUR_KEY}", ""),
         (f"|1|no|salt {OUR_KEY}\n|1|x {OUR_KEY}", "is not known"),
+        (f"|1|F1E1KeoE|EELq {OUR_KEY}\n|1| {OUR_KEY}\n{HASHED}", ""),
         (f"@cert-authority * {OUR_KEY}", "is not known"),
         (f"*,![10.1.2.3]:2222 {OUR_KEY}", "is not known"),
         (f"@revoked * {OUR_KEY}\n{HASHED}", "is marked @revoked"),
