@@ -64,6 +64,7 @@ DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 OWN_KEY: Final = "id_ed25519"
 OWN_KNOWN_HOSTS: Final = "known_hosts"
 MAX_INCLUDES: Final = 16  # files of an ssh_config inside one another, as OpenSSH has it
+_ANY_HOST: Final = "Host *"
 _INCLUDE: Final = re.compile(r"\s*include(?:\s*=\s*|\s+)(.*)", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 
@@ -405,32 +406,45 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
     if not path.is_file():
         return {}
     try:
-        return dict(paramiko.SSHConfig.from_text("\n".join(_ssh_lines(path, "Host *"))).lookup(host))
+        lines: list[str] = []
+        _read_ssh_config(path, host, lines)
+        return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
     except (OSError, paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
 
-def _ssh_lines(path: Path, block: str, depth: int = 0) -> Iterator[str]:
-    """Lines of an ssh_config with what it includes, which paramiko passes over.
+def _read_ssh_config(path: Path, host: str, lines: list[str], block: str = _ANY_HOST, depth: int = 0) -> None:
+    """Add the lines of an ssh_config and of what it includes for a host, which paramiko passes over.
 
     Args:
         path: of the file.
-        block: the Host or Match line that its first lines belong to; holds again after each Include.
+        host: what is included under a Host or Match line that does not match it, is left out.
+        lines: what was read so far.
+        block: the Host or Match line that its first lines belong to; holds again after each included file.
         depth: how many files include this one.
 
     Raises:
-        OSError, ValueError: one of the files cannot be read, or a quote is not closed.
+        OSError, SSHException, ValueError: one of the files cannot be read, or a quote is not closed.
     """
     for line in path.read_text().splitlines():
         include = _INCLUDE.match(line)
         if include is None:
             block = line if _BLOCK.match(line) else block
-            yield line
-        elif depth < MAX_INCLUDES:
+            lines.append(line)
+        elif depth < MAX_INCLUDES and _matches(lines, block, host):
             for pattern in shlex.split(include[1]):
                 for name in sorted(glob.glob(os.path.join(user_home(), ".ssh", os.path.expanduser(pattern)))):
-                    yield from _ssh_lines(Path(name), block, depth + 1)
-            yield block
+                    if os.path.isfile(name):
+                        _read_ssh_config(Path(name), host, lines, block, depth + 1)
+                        lines.append(block)
+
+
+def _matches(lines: list[str], block: str, host: str) -> bool:
+    """Whether a Host or Match line after these lines means a host."""
+    from paramiko import SSHConfig  # noqa: PLC0415
+
+    probe = "\n".join([*lines, block, "RlaProbe yes"])
+    return block == _ANY_HOST or "rlaprobe" in SSHConfig.from_text(probe).lookup(host)
 
 
 def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import getpass
 import os
 import subprocess
 import sys
@@ -202,6 +203,38 @@ def test_an_ssh_config_that_includes_others(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / ".ssh" / "config").write_text('Include "conf.d\n')
     with pytest.raises(ConfigError, match="quot"):
         resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "users"),
+    [
+        ("Include {}/*", {"lab": "", "gate": "gina", "box": "bob"}),
+        ("Host lab\n  Include {}/*\n  User ada", {"lab": "ada", "gate": "", "box": ""}),
+        ("Host box gate\nInclude {}/1\nHost *\nUser ada", {"lab": "ada", "gate": "gina", "box": "ada"}),
+        ("Match originalhost box\nInclude {}/*", {"lab": "", "gate": "", "box": "bob"}),
+        ("Host lab\nUser ada\nMatch user ada\nInclude {}/3\nUser eve", {"lab": "ada", "gate": "", "box": ""}),
+        ("Host gate\nInclude {}/4\n", {"lab": "", "gate": "", "box": ""}),
+    ],
+)
+def test_included_files_mean_the_hosts_that_ssh_takes_them_to_mean(
+    config: str, users: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parts = tmp_path / "conf.d"
+    (parts / "a-folder").mkdir(parents=True)
+    (parts / "1").write_text("Port 1\nHost gate\n  User gina\n")
+    (parts / "2").write_text("Port 2\nHost box\n  User bob\n")
+    (parts / "3").write_text("Port 3\n")
+    (parts / "4").write_text(f"Host lab\n  Include {parts}/2\n")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(config.format(parts))
+    for host, user in users.items():
+        login = resolve_login(RemoteSetting(ftp_server=host), tmp_path)
+        command = ["ssh", "-G", "-F", str(tmp_path / ".ssh" / "config"), host]
+        ssh = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert login.user == (user or getpass.getuser())
+        assert f"user {login.user}" in ssh
+        assert f"port {login.port}" in ssh
 
 
 def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None:
