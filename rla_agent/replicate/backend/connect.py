@@ -403,9 +403,9 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
     import paramiko  # noqa: PLC0415
 
     path = user_home() / ".ssh" / "config"
-    if not path.is_file():
-        return {}
     try:
+        if not path.is_file():
+            return {}
         lines: list[str] = []
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
