@@ -10,7 +10,6 @@ default key files; then the password. Secrets live in `Login` only and are never
 from __future__ import annotations
 
 import base64
-import getpass
 import glob
 import hashlib
 import logging
@@ -31,7 +30,7 @@ from rla_agent.replicate.backend.target import (
     LoginError,
 )
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.paths import user_home
+from rla_client.contract.paths import user_home, user_name
 
 if TYPE_CHECKING:
     import paramiko
@@ -111,7 +110,8 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
         config: the file that the settings come from.
 
     Raises:
-        BlockedError: no server is named, or the secret that the settings name is not there.
+        BlockedError: no server or user is named, or the secret that the settings name is not there.
+        ConfigError: `~/.ssh/config` cannot be read, or has faults.
     """
     if not remote.ftp_server:
         raise BlockedError("connect", b"", "REMOTE_SETTING.ftp_server is empty", "name the master there")
@@ -125,7 +125,10 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
     files += [str(private / OWN_KEY), *(str(home / name) for name in DEFAULT_KEYS)]
     known = [remote.known_hosts] if remote.known_hosts else str(found.get("userknownhostsfile", "")).split()
     known = known or [str(home / "known_hosts"), "/etc/ssh/ssh_known_hosts"]
-    user = remote.username or str(found.get("user", "")) or getpass.getuser()
+    user = remote.username or str(found.get("user", "")) or user_name()
+    if not user:
+        what = f"user {os.getuid()} has no name here"
+        raise BlockedError("log in", b"", what, "name REMOTE_SETTING.username in rla_config.yaml")
     trust = _trust_words(remote.ftp_server, remote.port or 0, remote.username, remote.remote_data_root)
     if config is not None:
         trust = [*trust[:3], "--config", os.path.abspath(config)]
@@ -135,8 +138,8 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
         port=port,
         user=user,
         host_key=remote.host_key,
-        known_hosts=(*(Path(name).expanduser() for name in known), private / OWN_KNOWN_HOSTS),
-        key_files=tuple(dict.fromkeys(Path(name).expanduser() for name in files)),
+        known_hosts=(*(Path(os.path.expanduser(name)) for name in known), private / OWN_KNOWN_HOSTS),
+        key_files=tuple(dict.fromkeys(Path(os.path.expanduser(name)) for name in files)),
         proxy_command=_proxy(found, address, port),
         password=read_password(remote),
         trust=shlex.join(trust),
@@ -161,7 +164,7 @@ def read_password(remote: RemoteSetting) -> str:
             )
         return value
     if remote.credentials_file:
-        return _credentials(Path(remote.credentials_file).expanduser(), remote.ftp_server)
+        return _credentials(Path(os.path.expanduser(remote.credentials_file)), remote.ftp_server)
     return remote.password
 
 
@@ -406,6 +409,9 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
     try:
         if not path.is_file():
             return {}
+        if not user_name():  # paramiko needs it, whatever the file says
+            what = f"user {os.getuid()} has no name here, so {path} cannot be used"
+            raise BlockedError("log in", b"", what, "set LOGNAME for the agent, then: rla-agent restart")
         lines: list[str] = []
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import getpass
 import os
+import pwd
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,13 @@ from paramiko import HostKeys
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, register, registry, replication_status
+from rla_agent.replicate import Announcer, register, registry, replication_status, settings
 from rla_agent.replicate.backend.connect import Login, host_key_problem, resolve_login
 from rla_agent.replicate.backend.known_hosts import own_key, trust
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text
-from rla_client.config.schema import RemoteSetting, load_config
+from rla_client.config.schema import Config, RemoteSetting, load_config
 from rla_client.contract.errors import ConfigError
 
 MakeNode = Callable[..., Node]
@@ -203,6 +205,27 @@ def test_an_ssh_config_that_includes_others(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / ".ssh" / "config").write_text('Include "conf.d\n')
     with pytest.raises(ConfigError, match="quot"):
         resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
+
+
+def test_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as in a container that does not know the uid
+    remote = RemoteSetting(ftp_server="lab", identity_file="~/k", remote_data_root="data")
+    assert settings.target(Config(remote_setting=remote), tmp_path).name == f"sftp://{os.getuid()}@lab/data"
+    with pytest.raises(BlockedError) as caught:
+        resolve_login(remote, tmp_path)
+    assert "REMOTE_SETTING.username" in caught.value.hint
+    named = replace(remote, username="ada")
+    assert Path("~/k") in resolve_login(named, tmp_path).key_files
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host lab\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(BlockedError) as caught:
+        resolve_login(named, tmp_path)
+    assert "LOGNAME" in caught.value.hint
+    monkeypatch.setenv("LOGNAME", "ada")
+    assert resolve_login(remote, tmp_path).user == "ada"
 
 
 @pytest.mark.parametrize(
