@@ -7,7 +7,6 @@ each.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shlex
@@ -33,7 +32,7 @@ from rla_client.config.schema import load_config
 from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.paths import find_places
+from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.retention import pruned_files
 from rla_client.contract.textformat import printable
 
@@ -112,7 +111,7 @@ def remove(
         there = shown_target(target.name)
         session = target.open()
         try:
-            about = {"host": socket.gethostname(), "user": getpass.getuser()}
+            about = {"host": socket.gethostname(), "user": user_name() or str(os.getuid())}
             entry = master_trash.move_to_trash(session, chosen, kinds, about, time.time())
         finally:
             session.close()

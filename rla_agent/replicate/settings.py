@@ -7,7 +7,7 @@ the ledger, so another server or root starts a ledger of its own.
 
 from __future__ import annotations
 
-import getpass
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_agent.replicate.worker.scan import Scope
 from rla_client.config.schema import BUCKETS, LOCAL, Config
+from rla_client.contract.paths import user_name
 
 if TYPE_CHECKING:
     from rla_agent.replicate.registry import Entry
@@ -90,7 +91,8 @@ def _name(remote: RemoteSetting) -> str:
     if protocol in LOCAL:
         return f"{protocol}:{root}"
     port = f":{remote.port}" if remote.port else ""
-    return f"{protocol}://{remote.username or getpass.getuser()}@{remote.ftp_server}{port}/{root}"
+    user = remote.username or user_name() or os.getuid()
+    return f"{protocol}://{user}@{remote.ftp_server}{port}/{root}"
 
 
 def _open_ftp(config: Config, _private: Path) -> Session:

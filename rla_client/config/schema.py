@@ -213,7 +213,9 @@ class Config:
     def secret_files(self) -> tuple[Path, ...]:
         """Files that hold a secret of REMOTE_SETTING; none of them goes into a code backup."""
         remote = self.remote_setting
-        found = [Path(name).expanduser() for name in (remote.credentials_file, remote.identity_file) if name]
+        found = [
+            Path(os.path.expanduser(name)) for name in (remote.credentials_file, remote.identity_file) if name
+        ]
         if remote.password and self.path is not None:
             found.append(self.path)
         return tuple(found)

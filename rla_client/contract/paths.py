@@ -243,6 +243,16 @@ def user_home() -> Path:
         return NO_HOME
 
 
+def user_name() -> str:
+    """The user's name in the environment or in passwd; empty where neither has one, as in some containers."""
+    import getpass  # noqa: PLC0415 - not at import of the package
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
 def _below_shared(shared: str) -> Path:
     """A folder of ours in one that everybody may write to: found, or a name for it that is free.
 

@@ -52,7 +52,7 @@ from rla_client.contract.layout import (
     check_relative,
 )
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
-from rla_client.contract.paths import find_places
+from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.version import __version__
 from rla_client.run.recording import ERROR, Comm, Logger, Row
@@ -288,19 +288,10 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
         "label": label,
         "pid": os.getpid(),
         "host": readable(os.uname().nodename),
-        "user": readable(_user()),
+        "user": readable(user_name() or str(os.getuid())),
         "python": readable(sys.executable or ""),
         "client": __version__,
     }
-
-
-def _user() -> str:
-    import getpass  # noqa: PLC0415 - not at import of the package
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return str(os.getuid())
 
 
 def open_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import resource
@@ -23,6 +22,7 @@ import uvicorn
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import TIME_STEP
+from rla_client.contract.paths import user_name
 from rla_client.web.app import make_app
 from rla_client.web.curves import read_entries
 from rla_client.web.site import Site
@@ -150,18 +150,11 @@ def _where(address: str, host: str, port: int) -> list[str]:
             "whoever reaches this machine and has the address can read these databases; nothing is encrypted"
         )
     elif not _has_screen():
-        whom = f"{_user()}@{socket.gethostname()}"
+        whom = f"{user_name() or os.getuid()}@{socket.gethostname()}"
         lines.append(
             f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there"
         )
     return [*lines, "Ctrl-C ends it"]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return str(os.getuid())
 
 
 def _has_screen() -> bool:

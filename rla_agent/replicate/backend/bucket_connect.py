@@ -114,7 +114,7 @@ def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
     if not named and (os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_ROLE_ARN")):
         return {}
     usual = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
-    path = _private(named) if named else Path(usual).expanduser()
+    path = _private(named) if named else Path(os.path.expanduser(usual))
     if not path.is_file():
         return {}
     profile = remote.username or os.environ.get("AWS_PROFILE") or "default"
@@ -136,7 +136,7 @@ def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
 
 def _private(name: str) -> Path:
     """A named file of credentials, which nobody else may read."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         mode = path.stat().st_mode
     except OSError as error:

@@ -10,7 +10,6 @@ default key files; then the password. Secrets live in `Login` only and are never
 from __future__ import annotations
 
 import base64
-import getpass
 import glob
 import hashlib
 import logging
@@ -31,7 +30,7 @@ from rla_agent.replicate.backend.target import (
     LoginError,
 )
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.paths import user_home
+from rla_client.contract.paths import user_home, user_name
 
 if TYPE_CHECKING:
     import paramiko
@@ -64,6 +63,7 @@ DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 OWN_KEY: Final = "id_ed25519"
 OWN_KNOWN_HOSTS: Final = "known_hosts"
 MAX_INCLUDES: Final = 16  # files of an ssh_config inside one another, as OpenSSH has it
+_ANY_HOST: Final = "Host *"
 _INCLUDE: Final = re.compile(r"\s*include(?:\s*=\s*|\s+)(.*)", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 
@@ -110,7 +110,8 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
         config: the file that the settings come from.
 
     Raises:
-        BlockedError: no server is named, or the secret that the settings name is not there.
+        BlockedError: no server or user is named, or the secret that the settings name is not there.
+        ConfigError: `~/.ssh/config` cannot be read, or has faults.
     """
     if not remote.ftp_server:
         raise BlockedError("connect", b"", "REMOTE_SETTING.ftp_server is empty", "name the master there")
@@ -124,7 +125,10 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
     files += [str(private / OWN_KEY), *(str(home / name) for name in DEFAULT_KEYS)]
     known = [remote.known_hosts] if remote.known_hosts else str(found.get("userknownhostsfile", "")).split()
     known = known or [str(home / "known_hosts"), "/etc/ssh/ssh_known_hosts"]
-    user = remote.username or str(found.get("user", "")) or getpass.getuser()
+    user = remote.username or str(found.get("user", "")) or user_name()
+    if not user:
+        what = f"user {os.getuid()} has no name here"
+        raise BlockedError("log in", b"", what, "name REMOTE_SETTING.username in rla_config.yaml")
     trust = _trust_words(remote.ftp_server, remote.port or 0, remote.username, remote.remote_data_root)
     if config is not None:
         trust = [*trust[:3], "--config", os.path.abspath(config)]
@@ -134,8 +138,8 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
         port=port,
         user=user,
         host_key=remote.host_key,
-        known_hosts=(*(Path(name).expanduser() for name in known), private / OWN_KNOWN_HOSTS),
-        key_files=tuple(dict.fromkeys(Path(name).expanduser() for name in files)),
+        known_hosts=(*(Path(os.path.expanduser(name)) for name in known), private / OWN_KNOWN_HOSTS),
+        key_files=tuple(dict.fromkeys(Path(os.path.expanduser(name)) for name in files)),
         proxy_command=_proxy(found, address, port),
         password=read_password(remote),
         trust=shlex.join(trust),
@@ -160,7 +164,7 @@ def read_password(remote: RemoteSetting) -> str:
             )
         return value
     if remote.credentials_file:
-        return _credentials(Path(remote.credentials_file).expanduser(), remote.ftp_server)
+        return _credentials(Path(os.path.expanduser(remote.credentials_file)), remote.ftp_server)
     return remote.password
 
 
@@ -293,7 +297,7 @@ def _known_hosts(login: Login) -> Iterator[tuple[str, str, bytes]]:
         for line in lines:
             words = line.split()
             marker = words.pop(0) if line.lstrip().startswith("@") else ""
-            with suppress(ValueError):
+            with suppress(ValueError, AssertionError):  # the latter: paramiko's, of a hash's salt
                 names, key_type, key = words[:3]
                 if _is_named(login.known_as, names):
                     yield marker, key_type, base64.b64decode(key, validate=True)
@@ -402,35 +406,51 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
     import paramiko  # noqa: PLC0415
 
     path = user_home() / ".ssh" / "config"
-    if not path.is_file():
-        return {}
     try:
-        return dict(paramiko.SSHConfig.from_text("\n".join(_ssh_lines(path, "Host *"))).lookup(host))
+        if not path.is_file():
+            return {}
+        if not user_name():  # paramiko needs it, whatever the file says
+            what = f"user {os.getuid()} has no name here, so {path} cannot be used"
+            raise BlockedError("log in", b"", what, "set LOGNAME for the agent, then: rla-agent restart")
+        lines: list[str] = []
+        _read_ssh_config(path, host, lines)
+        return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
     except (OSError, paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
 
-def _ssh_lines(path: Path, block: str, depth: int = 0) -> Iterator[str]:
-    """Lines of an ssh_config with what it includes, which paramiko passes over.
+def _read_ssh_config(path: Path, host: str, lines: list[str], block: str = _ANY_HOST, depth: int = 0) -> None:
+    """Add the lines of an ssh_config and of what it includes for a host, which paramiko passes over.
 
     Args:
         path: of the file.
-        block: the Host or Match line that its first lines belong to; holds again after each Include.
+        host: what is included under a Host or Match line that does not match it, is left out.
+        lines: what was read so far.
+        block: the Host or Match line that its first lines belong to; holds again after each included file.
         depth: how many files include this one.
 
     Raises:
-        OSError, ValueError: one of the files cannot be read, or a quote is not closed.
+        OSError, SSHException, ValueError: one of the files cannot be read, or a quote is not closed.
     """
     for line in path.read_text().splitlines():
         include = _INCLUDE.match(line)
         if include is None:
             block = line if _BLOCK.match(line) else block
-            yield line
-        elif depth < MAX_INCLUDES:
+            lines.append(line)
+        elif depth < MAX_INCLUDES and _matches(lines, block, host):
             for pattern in shlex.split(include[1]):
                 for name in sorted(glob.glob(os.path.join(user_home(), ".ssh", os.path.expanduser(pattern)))):
-                    yield from _ssh_lines(Path(name), block, depth + 1)
-            yield block
+                    if os.path.isfile(name):
+                        _read_ssh_config(Path(name), host, lines, block, depth + 1)
+                        lines.append(block)
+
+
+def _matches(lines: list[str], block: str, host: str) -> bool:
+    """Whether a Host or Match line after these lines means a host."""
+    from paramiko import SSHConfig  # noqa: PLC0415
+
+    probe = "\n".join([*lines, block, "RlaProbe yes"])
+    return block == _ANY_HOST or "rlaprobe" in SSHConfig.from_text(probe).lookup(host)
 
 
 def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:

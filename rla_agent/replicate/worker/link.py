@@ -210,8 +210,8 @@ class Link:
             error = caught
         except (TransientError, DeniedError) as caught:
             results += [Failed(job, caught) for job in _without_result(batch.jobs, results)]
-        except RlaError as caught:  # ~/.ssh/config, say
-            error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
+        except RlaError as caught:  # ~/.ssh/config in a home that is away, say: it may pass
+            error = LinkError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
         except Exception as caught:  # the top of a thread: it is told, and tried again
             log.exception("a sender failed")
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")

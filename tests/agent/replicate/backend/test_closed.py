@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import getpass
 import os
+import pwd
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,13 @@ from paramiko import HostKeys
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, register, registry, replication_status
+from rla_agent.replicate import Announcer, register, registry, replication_status, settings
 from rla_agent.replicate.backend.connect import Login, host_key_problem, resolve_login
 from rla_agent.replicate.backend.known_hosts import own_key, trust
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text
-from rla_client.config.schema import RemoteSetting, load_config
+from rla_client.config.schema import Config, RemoteSetting, load_config
 from rla_client.contract.errors import ConfigError
 
 MakeNode = Callable[..., Node]
@@ -173,6 +176,7 @@ HASHED = f"{HostKeys.hash_host('[10.1.2.3]:2222')} {OUR_KEY}"
         (HASHED, ""),
         (f"[10.1.*]:222? {OUR_KEY}", ""),
         (f"|1|no|salt {OUR_KEY}\n|1|x {OUR_KEY}", "is not known"),
+        (f"|1|F1E1KeoE|EELq {OUR_KEY}\n|1| {OUR_KEY}\n{HASHED}", ""),
         (f"@cert-authority * {OUR_KEY}", "is not known"),
         (f"*,![10.1.2.3]:2222 {OUR_KEY}", "is not known"),
         (f"@revoked * {OUR_KEY}\n{HASHED}", "is marked @revoked"),
@@ -201,6 +205,59 @@ def test_an_ssh_config_that_includes_others(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / ".ssh" / "config").write_text('Include "conf.d\n')
     with pytest.raises(ConfigError, match="quot"):
         resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
+
+
+def test_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as in a container that does not know the uid
+    remote = RemoteSetting(ftp_server="lab", identity_file="~/k", remote_data_root="data")
+    assert settings.target(Config(remote_setting=remote), tmp_path).name == f"sftp://{os.getuid()}@lab/data"
+    with pytest.raises(BlockedError) as caught:
+        resolve_login(remote, tmp_path)
+    assert "REMOTE_SETTING.username" in caught.value.hint
+    named = replace(remote, username="ada")
+    assert Path("~/k") in resolve_login(named, tmp_path).key_files
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host lab\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(BlockedError) as caught:
+        resolve_login(named, tmp_path)
+    assert "LOGNAME" in caught.value.hint
+    monkeypatch.setenv("LOGNAME", "ada")
+    assert resolve_login(remote, tmp_path).user == "ada"
+
+
+@pytest.mark.parametrize(
+    ("config", "users"),
+    [
+        ("Include {}/*", {"lab": "", "gate": "gina", "box": "bob"}),
+        ("Host lab\n  Include {}/*\n  User ada", {"lab": "ada", "gate": "", "box": ""}),
+        ("Host box gate\nInclude {}/1\nHost *\nUser ada", {"lab": "ada", "gate": "gina", "box": "ada"}),
+        ("Match originalhost box\nInclude {}/*", {"lab": "", "gate": "", "box": "bob"}),
+        ("Host lab\nUser ada\nMatch user ada\nInclude {}/3\nUser eve", {"lab": "ada", "gate": "", "box": ""}),
+        ("Host gate\nInclude {}/4\n", {"lab": "", "gate": "", "box": ""}),
+    ],
+)
+def test_included_files_mean_the_hosts_that_ssh_takes_them_to_mean(
+    config: str, users: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parts = tmp_path / "conf.d"
+    (parts / "a-folder").mkdir(parents=True)
+    (parts / "1").write_text("Port 1\nHost gate\n  User gina\n")
+    (parts / "2").write_text("Port 2\nHost box\n  User bob\n")
+    (parts / "3").write_text("Port 3\n")
+    (parts / "4").write_text(f"Host lab\n  Include {parts}/2\n")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(config.format(parts))
+    for host, user in users.items():
+        login = resolve_login(RemoteSetting(ftp_server=host), tmp_path)
+        command = ["ssh", "-G", "-F", str(tmp_path / ".ssh" / "config"), host]
+        ssh = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert login.user == (user or getpass.getuser())
+        assert f"user {login.user}" in ssh
+        assert f"port {login.port}" in ssh
 
 
 def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from rla_agent.replicate.backend.target import BlockedError, LinkError, Session
+from rla_agent.replicate.backend.target import BlockedError, LinkError, MissingError, NoRootError, Session
 from rla_agent.replicate.worker.link import Batch, Confirmed, Link, Outcome
 from rla_client.contract.errors import ConfigError
 
@@ -15,7 +15,9 @@ from rla_client.contract.errors import ConfigError
 @pytest.mark.parametrize(
     ("fault", "kind", "why"),
     [
-        (ConfigError("~/.ssh/config", ["no such keyword"]), BlockedError, "no such keyword"),
+        (ConfigError("~/.ssh/config", ["Stale file handle"]), LinkError, "Stale file handle"),
+        (MissingError("stat", b"x", "gone"), LinkError, "gone"),
+        (NoRootError("open", b"", "no root"), BlockedError, "no root"),
         (ZeroDivisionError("by zero"), LinkError, "internal error"),
     ],
 )
