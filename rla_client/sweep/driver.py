@@ -3,7 +3,7 @@
 One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
 another driver continues from any line of this one.
 
-`start` makes a driver from a sweep's file, also of one that was begun before.
+`begin` makes a driver from a sweep's file, also of one that was begun before.
 """
 
 from __future__ import annotations
