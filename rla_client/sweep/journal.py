@@ -50,6 +50,7 @@ PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
 WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_ITEMS_BYTES = 1 << 20
+CLOCKS_S = 60.0  # by which the clocks of two machines may differ
 LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
 FORMAT = 1
 
@@ -315,14 +316,22 @@ class Journal:
         return run.engine == "local" and not is_held(self.name_of(run, "lock"))
 
     def is_queued(self, run: RunState) -> bool:
-        """Whether a run that is noted down as running waits in the queue of Slurm."""
+        """Whether a run that is noted down as running waits in the queue of Slurm.
+
+        Which job it has is not noted where that was submitted late, or by a driver that was killed: then
+        the file of a job counts that was written since the run was to start.
+        """
         if run.state != RUNNING or run.engine != "slurm":
             return False
+        path = self.path(run, "job")
         try:
-            told = read_small(self.path(run, "job"), MAX_STATUS_BYTES * 8).decode(errors="replace")
+            told = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            written = path.stat().st_mtime
         except (OSError, RlaError):
             return True
-        return not told.startswith(f"job {run.handle} ")
+        if run.handle:
+            return not told.startswith(f"job {run.handle} ")
+        return not told or written < run.started - CLOCKS_S
 
     def items(self, run: RunState) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""
