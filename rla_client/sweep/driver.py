@@ -74,6 +74,7 @@ class Driver:
             SweepError: the engine can start nothing.
         """
         try:
+            self._find_left()
             self._take_over()
             while not (self.asked or self._is_done()):
                 self._plan()
@@ -88,19 +89,19 @@ class Driver:
         self._on_look()
 
     def stop_left(self) -> int:
-        """Stop what an earlier driver left running; how many runs that were.
+        """Stop what an earlier driver left running, and plan nothing; how many runs were stopped.
 
         Raises:
             SweepError: it cannot be found.
         """
         try:
-            self._take_over()
-            count = len(self._running)
+            self._find_left()
+            left = list(self._running.values())
             self.asked = STOP  # only now: what ended before was not stopped
             self._stop()
         finally:
             self._engine.close()
-        return count
+        return sum(run.state == STOPPED for run in left)
 
     def _look(self) -> None:
         """Show what is new and see what was asked; not after each of a thousand short runs."""
@@ -116,7 +117,7 @@ class Driver:
 
     # -- what is to be run ----------------------------------------------------------------------
 
-    def _take_over(self) -> None:
+    def _find_left(self) -> None:
         """Find out what became of the runs that an earlier driver began.
 
         Raises:
@@ -134,6 +135,9 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
+
+    def _take_over(self) -> None:
+        """Continue behind what an earlier driver planned."""
         self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
         if self._sampler.learns:
             self._remember()
