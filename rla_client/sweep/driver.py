@@ -12,7 +12,6 @@ import itertools
 import logging
 import math
 import os
-import shutil
 import signal
 import time
 from collections import deque
@@ -411,8 +410,7 @@ def begin(
     spec = read_spec(path, name)
     text = path.read_bytes()
     journal = Journal(root, spec.name)
-    new = not journal.exists()
-    folder = os.getcwd() if new else journal.read().begun_in
+    folder = journal.read().begun_in if journal.exists() else os.getcwd()
     if not os.path.isdir(folder):
         raise SweepError(f"{folder}, where the sweep was started, no longer exists")
     check_command(spec, Path(folder))
@@ -425,9 +423,8 @@ def begin(
             if failed and run.state == FAILED:
                 journal.tell(run, "revived")
     except BaseException:
+        journal.discard()
         journal.release()
-        if new:
-            shutil.rmtree(journal.folder, ignore_errors=True)
         raise
     return journal, spec, Driver(journal, spec, made, sampler, lambda: on_look(journal, spec))
 

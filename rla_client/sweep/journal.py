@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -68,6 +69,7 @@ class Journal:
         ident: tells this sweep from others that had its name.
         begun_in: working folder of its runs.
         data_root: their database.
+        is_new: `hold` began it.
     """
 
     def __init__(self, data_root: Path, name: str) -> None:
@@ -78,6 +80,7 @@ class Journal:
         self.runs: dict[int, RunState] = {}
         self.ident = ""
         self.begun_in = ""
+        self.is_new = False
         self._file: int | None = None
         self._lock: int | None = None
 
@@ -150,6 +153,9 @@ class Journal:
                 f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
                 f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
             )
+        if not os.fstat(self._lock).st_nlink:  # who held it before has removed the sweep that it began
+            self.release()
+            return self.hold()
         try:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
@@ -180,7 +186,8 @@ class Journal:
 
     def _open(self) -> None:
         path = self.folder / JOURNAL
-        if not self.exists():
+        self.is_new = not self.exists()
+        if self.is_new:
             first = {"event": "sweep", "format": FORMAT, "ident": secrets.token_hex(3), "folder": os.getcwd()}
             write_atomic(path, _lines([first]), mode=PRIVATE_FILE)  # so that no journal begins torn
             fsync_folder(self.folder.parent)
@@ -196,6 +203,11 @@ class Journal:
             if descriptor is not None:
                 os.close(descriptor)
         self._file = self._lock = None
+
+    def discard(self) -> None:
+        """Have what `hold` began be gone, while it is held; a sweep that was there, or has runs, stays."""
+        if self.is_new and not self.runs:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep_file(self, text: bytes) -> None:
         """Keep the sweep's file as it is now."""
