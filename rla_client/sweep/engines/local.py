@@ -101,7 +101,7 @@ class LocalEngine:
         there, here = handle.split(" "), self.handle.split(" ")
         if handle and there[-1] != here[-1]:
             raise SweepError(
-                f"run {work.number} goes on on {there[0]}, and this is another machine or container, {here[0]}\n"
+                f"run {work.number} continues on {there[0]}; this is another machine or container, {here[0]}\n"
                 f"hint: stop or continue the sweep there"
             )
         self._adopted[work.number] = work

@@ -425,7 +425,7 @@ def test_a_run_of_another_machine_is_not_looked_after_here(make: Make) -> None:
     host, place = second.handle.split(" ")
     for other in ("elsewhere", f"elsewhere 1{place}"):
         with pytest.raises(
-            SweepError, match=f"goes on on elsewhere, .* another machine or container, {host}"
+            SweepError, match=f"continues on elsewhere; this is another machine or container, {host}"
         ):
             second.adopt(work, other)
     assert second.adopt(work, f"its-former-name {place}")
