@@ -435,4 +435,4 @@ def kept_spec(journal: Journal) -> Spec:
     Raises:
         ConfigError: it is damaged.
     """
-    return read_spec(journal.folder / FILE, journal.name)
+    return read_spec(journal.folder / FILE, journal.name, begun=True)
