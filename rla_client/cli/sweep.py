@@ -385,13 +385,15 @@ class _Shown:
 
     def _say_changes(self, journal: Journal) -> None:
         from rla_client.database.text import clean
+        from rla_client.sweep.view import QUEUED
 
         for number, run in journal.runs.items():
-            if self._states.get(number, "waiting") != run.state:
+            state = QUEUED if journal.is_queued(run) else run.state
+            if self._states.get(number, "waiting") != state:
                 given = " ".join(f"{name}={value}" for name, value in run.parameters.items())
                 why = f": {run.reason}" if run.state in {"failed", "waiting"} and run.reason else ""
-                self._tell(clean(f"run {number} {run.state}  {given}{why}"))
-                self._states[number] = run.state
+                self._tell(clean(f"run {number} {state}  {given}{why}"))
+                self._states[number] = state
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:
