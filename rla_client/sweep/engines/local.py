@@ -101,8 +101,8 @@ class LocalEngine:
         there, here = handle.split(" "), self.handle.split(" ")
         if handle and there[-1] != here[-1]:
             raise SweepError(
-                f"run {work.number} continues on {there[0]}; this is another machine or container, {here[0]}\n"
-                f"hint: stop or continue the sweep there"
+                f"run {work.number} continues on {there[0]}; this is another machine or container, "
+                f"{here[0]}\nhint: stop or continue the sweep there"
             )
         self._adopted[work.number] = work
         return True

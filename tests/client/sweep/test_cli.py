@@ -15,6 +15,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sweep_lab import NAME, Lab, make_spec
@@ -202,7 +203,7 @@ def test_wrong_words(lab: Lab, words: tuple[str, ...], told: str) -> None:
 def test_a_sweep_of_an_earlier_release_can_be_looked_at(lab: Lab) -> None:
     """It took a condition that no draw from a continuous range meets."""
     x = {"uniform": [0, 1]}
-    drawn = {"method": "random", "trials": 1, "command": "true {args}"}
+    drawn: dict[str, Any] = {"method": "random", "trials": 1, "command": "true {args}"}
     lab.write(parameters={"x": x}, **drawn)
     lab.run()
     path = lab.write(parameters={"x": x, "y": {"value": 1, "when": {"x": 0.5}}}, **drawn)

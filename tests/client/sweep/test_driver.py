@@ -255,7 +255,7 @@ def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
 
 def test_stop_without_a_driver_needs_no_sampler_and_plans_nothing(lab: Lab) -> None:
     pytest.importorskip("optuna", reason="needs optuna")
-    space = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "optuna", "metric": "score"}
+    space: dict[str, Any] = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "optuna", "metric": "score"}
     lab.write(**space, trials=3, resources={"parallel": 1})
     driver = lab.start()
     lab.wait_for("begin", 1)
