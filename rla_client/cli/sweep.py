@@ -177,10 +177,18 @@ def stop(
 
     journal = _find(name, data_root)
     if journal.driver() is None:
-        left = 0 if leave else _stop_left(journal)
-        text = f"nobody drives the sweep {journal.name}"
-        text = f"{left} runs left by an earlier driver were stopped" if left else text
-        print_done({"name": journal.name, "ended": False, "told": left}, text, as_json=as_json)
+        stopped = None if leave else _stop_left(journal)
+        if stopped is None:
+            text = f"nobody drives the sweep {journal.name}"
+        elif stopped:
+            one = stopped == 1
+            text = (
+                f"{stopped} run{'s' * (not one)} left by an earlier driver {'was' if one else 'were'} stopped"
+            )
+        else:
+            text = f"the runs that an earlier driver of {journal.name} left had ended already"
+        facts = {"name": journal.name, "ended": stopped is not None, "stopped": stopped or 0}
+        print_done({**facts, "told": stopped or 0}, text, as_json=as_json)
         return
     journal.request(LEAVE if leave else STOP)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -194,19 +202,19 @@ def stop(
     print_done({"name": journal.name, "ended": True, "told": 0}, text, as_json=as_json)
 
 
-def _stop_left(journal: Journal) -> int:
-    """Stop runs that have no driver; how many there were."""
+def _stop_left(journal: Journal) -> int | None:
+    """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
     from rla_client.sweep.driver import Driver, kept_spec, make_engine
-    from rla_client.sweep.samplers import make_sampler
+    from rla_client.sweep.samplers import Listed
     from rla_client.sweep.state import RUNNING
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
     if not left:
-        return 0
+        return None
     spec = kept_spec(journal)
     journal.hold()
     try:
-        return Driver(journal, spec, make_engine(left[0], spec, journal), make_sampler(spec)).stop_left()
+        return Driver(journal, spec, make_engine(left[0], spec, journal), Listed()).stop_left()
     finally:
         journal.release()
 
@@ -377,13 +385,15 @@ class _Shown:
 
     def _say_changes(self, journal: Journal) -> None:
         from rla_client.database.text import clean
+        from rla_client.sweep.view import QUEUED
 
         for number, run in journal.runs.items():
-            if self._states.get(number, "waiting") != run.state:
+            state = QUEUED if journal.is_queued(run) else run.state
+            if self._states.get(number, "waiting") != state:
                 given = " ".join(f"{name}={value}" for name, value in run.parameters.items())
                 why = f": {run.reason}" if run.state in {"failed", "waiting"} and run.reason else ""
-                self._tell(clean(f"run {number} {run.state}  {given}{why}"))
-                self._states[number] = run.state
+                self._tell(clean(f"run {number} {state}  {given}{why}"))
+                self._states[number] = state
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:

@@ -7,8 +7,8 @@ GIT_LIMIT_S and DIFF_MAX_BYTES. What is not there when the run starts is written
 by the same thread, as a second version of the file.
 
 Secrets: what `secrets` takes for one is replaced in variables, in the command line and in the diff,
-whatever AGENT.hide_secrets says. Files that `secret_files` names are left out of the diff, also where they
-were renamed or copied; `left_out` names them.
+whatever AGENT.hide_secrets says. Files that by their name hold some are left out of the diff, also where
+they were renamed or copied; `left_out` names them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
 given, and folders that look like one), version control folders, virtual environments, caches,
 TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), files that hold
-secrets by their name and are not committed as they are (`secret_files`), and whatever is not a regular file.
+secrets by their name and are not committed as they are (`secrets`), and whatever is not a regular file.
 Other pictures and tables stay: a program may need them; where nobody said what the code is, only
 what looks like source or is in git's index is taken (`sources_only`). A file that this process's
 own output is redirected to is never code, and one that is called like an output (`train.log`) only

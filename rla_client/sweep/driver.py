@@ -3,7 +3,7 @@
 One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
 another driver continues from any line of this one.
 
-`start` makes a driver from a sweep's file, also of one that was begun before.
+`begin` makes a driver from a sweep's file, also of one that was begun before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import itertools
 import logging
 import math
 import os
-import shutil
 import signal
 import time
 from collections import deque
@@ -74,6 +73,7 @@ class Driver:
             SweepError: the engine can start nothing.
         """
         try:
+            self._find_left()
             self._take_over()
             while not (self.asked or self._is_done()):
                 self._plan()
@@ -88,19 +88,19 @@ class Driver:
         self._on_look()
 
     def stop_left(self) -> int:
-        """Stop what an earlier driver left running; how many runs that were.
+        """Stop what an earlier driver left running, and plan nothing; how many runs were stopped.
 
         Raises:
             SweepError: it cannot be found.
         """
         try:
-            self._take_over()
-            count = len(self._running)
+            self._find_left()
+            left = list(self._running.values())
             self.asked = STOP  # only now: what ended before was not stopped
             self._stop()
         finally:
             self._engine.close()
-        return count
+        return sum(run.state == STOPPED for run in left)
 
     def _look(self) -> None:
         """Show what is new and see what was asked; not after each of a thousand short runs."""
@@ -116,7 +116,7 @@ class Driver:
 
     # -- what is to be run ----------------------------------------------------------------------
 
-    def _take_over(self) -> None:
+    def _find_left(self) -> None:
         """Find out what became of the runs that an earlier driver began.
 
         Raises:
@@ -134,6 +134,9 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
+
+    def _take_over(self) -> None:
+        """Continue behind what an earlier driver planned."""
         self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
         if self._sampler.learns:
             self._remember()
@@ -407,8 +410,7 @@ def begin(
     spec = read_spec(path, name)
     text = path.read_bytes()
     journal = Journal(root, spec.name)
-    new = not journal.exists()
-    folder = os.getcwd() if new else journal.read().begun_in
+    folder = journal.read().begun_in if journal.exists() else os.getcwd()
     if not os.path.isdir(folder):
         raise SweepError(f"{folder}, where the sweep was started, no longer exists")
     check_command(spec, Path(folder))
@@ -421,9 +423,8 @@ def begin(
             if failed and run.state == FAILED:
                 journal.tell(run, "revived")
     except BaseException:
+        journal.discard()
         journal.release()
-        if new:
-            shutil.rmtree(journal.folder, ignore_errors=True)
         raise
     return journal, spec, Driver(journal, spec, made, sampler, lambda: on_look(journal, spec))
 
@@ -434,4 +435,4 @@ def kept_spec(journal: Journal) -> Spec:
     Raises:
         ConfigError: it is damaged.
     """
-    return read_spec(journal.folder / FILE, journal.name)
+    return read_spec(journal.folder / FILE, journal.name, begun=True)

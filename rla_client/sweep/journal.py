@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -50,6 +51,7 @@ PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
 WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_ITEMS_BYTES = 1 << 20
+CLOCKS_S = 60.0  # by which the clocks of two machines may differ
 LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
 FORMAT = 1
 
@@ -67,6 +69,7 @@ class Journal:
         ident: tells this sweep from others that had its name.
         begun_in: working folder of its runs.
         data_root: their database.
+        is_new: `hold` began it.
     """
 
     def __init__(self, data_root: Path, name: str) -> None:
@@ -77,6 +80,7 @@ class Journal:
         self.runs: dict[int, RunState] = {}
         self.ident = ""
         self.begun_in = ""
+        self.is_new = False
         self._file: int | None = None
         self._lock: int | None = None
 
@@ -149,6 +153,9 @@ class Journal:
                 f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
                 f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
             )
+        if not os.fstat(self._lock).st_nlink:  # who held it before has removed the sweep that it began
+            self.release()
+            return self.hold()
         try:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
@@ -179,7 +186,8 @@ class Journal:
 
     def _open(self) -> None:
         path = self.folder / JOURNAL
-        if not self.exists():
+        self.is_new = not self.exists()
+        if self.is_new:
             first = {"event": "sweep", "format": FORMAT, "ident": secrets.token_hex(3), "folder": os.getcwd()}
             write_atomic(path, _lines([first]), mode=PRIVATE_FILE)  # so that no journal begins torn
             fsync_folder(self.folder.parent)
@@ -195,6 +203,11 @@ class Journal:
             if descriptor is not None:
                 os.close(descriptor)
         self._file = self._lock = None
+
+    def discard(self) -> None:
+        """Have what `hold` began be gone, while it is held; a sweep that was there, or has runs, stays."""
+        if self.is_new and not self.runs:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep_file(self, text: bytes) -> None:
         """Keep the sweep's file as it is now."""
@@ -315,14 +328,22 @@ class Journal:
         return run.engine == "local" and not is_held(self.name_of(run, "lock"))
 
     def is_queued(self, run: RunState) -> bool:
-        """Whether a run that is noted down as running waits in the queue of Slurm."""
+        """Whether a run that is noted down as running waits in the queue of Slurm.
+
+        Which job it has is not noted where that was submitted late, or by a driver that was killed: then
+        the file of a job counts that was written since the run was to start.
+        """
         if run.state != RUNNING or run.engine != "slurm":
             return False
+        path = self.path(run, "job")
         try:
-            told = read_small(self.path(run, "job"), MAX_STATUS_BYTES * 8).decode(errors="replace")
+            told = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            written = path.stat().st_mtime
         except (OSError, RlaError):
             return True
-        return not told.startswith(f"job {run.handle} ")
+        if run.handle:
+            return not told.startswith(f"job {run.handle} ")
+        return not told or written < run.started - CLOCKS_S
 
     def items(self, run: RunState) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rla_client.sweep.journal import SweepError
@@ -36,17 +36,19 @@ def make_sampler(spec: Spec) -> Sampler:
         SweepError: optuna is not installed, or there are more runs than make any sense.
     """
     _check_runs(spec, spec.trials or 0)
-    return OptunaSampler(spec) if spec.method == "optuna" else Listed(spec)
+    if spec.method == "optuna":
+        return OptunaSampler(spec)
+    trials = list(_trials(spec))
+    _check_runs(spec, len(trials))
+    return Listed(trials)
 
 
 class Listed:
-    """Methods grid, list and random: what is tried does not depend on what came of it."""
+    """Methods grid, list and random, or nothing: what is tried does not depend on what came of it."""
 
     learns = False
 
-    def __init__(self, spec: Spec) -> None:
-        trials = list(_trials(spec))
-        _check_runs(spec, len(trials))
+    def __init__(self, trials: Iterable[Parameters] = ()) -> None:
         self._trials = iter(trials)
 
     def next(self) -> Parameters | None:

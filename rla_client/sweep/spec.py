@@ -153,25 +153,26 @@ class Spec:
         return {name: value for name, value in parameters.items() if name != SEED or self.seeds is None}
 
 
-def read_spec(path: Path, name: str | None = None) -> Spec:
+def read_spec(path: Path, name: str | None = None, *, begun: bool = False) -> Spec:
     """Read a sweep file.
 
     Args:
         path: the file.
         name: of the sweep where the file gives none; None: that of the file.
+        begun: it is not to be started, but looked at: what earlier releases took is no fault.
 
     Raises:
         ConfigError: with all its faults.
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
-    return _spec(node_of_file(path), str(path), name or path.stem)
+    return _spec(node_of_file(path), str(path), name or path.stem, begun=begun)
 
 
-def _spec(node: yaml.Node | None, source: str, name: str) -> Spec:
+def _spec(node: yaml.Node | None, source: str, name: str, *, begun: bool) -> Spec:
     if node is None:
         raise ConfigError(source, ["is empty; `rla sweep --help` shows what stands in it"])
-    reader = _Reader()
+    reader = _Reader(begun=begun)
     found = reader.spec(node, name)
     if reader.faults or found is None:
         told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
@@ -321,6 +322,10 @@ _ADVICE = {
 class _Reader(SectionReader):
     """Reads the sections of a sweep file."""
 
+    def __init__(self, *, begun: bool) -> None:
+        super().__init__()
+        self._begun = begun
+
     def spec(self, root: yaml.Node, default_name: str) -> Spec | None:
         known = {key: key for key in (*_SIMPLE, *_SECTIONS)}
         nodes = self.mapping(root, "", known, _ADVICE)
@@ -406,7 +411,7 @@ class _Reader(SectionReader):
         if self.faults:
             return Space()
         try:
-            return Space.of(found, listed)
+            return Space.of(found, listed, begun=self._begun)
         except ValueError as error:
             self.faults.append((node, ".parameters", str(error)))
             return Space()

@@ -231,4 +231,4 @@ def lab(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     made.kill_all()
 
 
-__all__ = ["FILE", "NAME", "Lab", "lab", "make_spec"]
+__all__ = ["FILE", "NAME", "REPOSITORY", "Lab", "lab", "make_spec"]

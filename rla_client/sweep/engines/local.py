@@ -34,6 +34,7 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 LIST_TIMEOUT_S = 30
 POLL_S = 0.1  # of a run that an earlier driver started; it is not this process's child
 MAX_AHEAD = 16  # runs; each has two open files while it waits
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -42,13 +43,13 @@ class LocalEngine:
 
     Attributes:
         parallel: runs at a time at most.
-        handle: the name of this machine.
+        handle: the name of this machine, which may change, and what tells it from all others.
     """
 
     name = "local"
 
     def __init__(self, resources: Resources, *, learns: bool = False) -> None:
-        self.handle = socket.gethostname()
+        self.handle = f"{socket.gethostname()} {_place()}"
         self._hands_ahead = not (learns or resources.gpus)  # else a choice or a GPU is taken too early
         self._pace = Pace()
         self._gpus = _Gpus(resources.gpus) if resources.gpus else None
@@ -97,10 +98,11 @@ class LocalEngine:
         """As `Engine.adopt`: its lock tells, also of a process of another machine."""
         if not is_held(work.lock):
             return False
-        if handle not in {"", self.handle}:
+        there, here = handle.split(" "), self.handle.split(" ")
+        if handle and there[-1] != here[-1]:
             raise SweepError(
-                f"run {work.number} goes on on the machine {handle}, and this one is {self.handle}\n"
-                f"hint: stop or continue the sweep there"
+                f"run {work.number} continues on {there[0]}; this is another machine or container, "
+                f"{here[0]}\nhint: stop or continue the sweep there"
             )
         self._adopted[work.number] = work
         return True
@@ -189,6 +191,15 @@ class LocalEngine:
         """GPUs that were taken and no run was for are others' again."""
         while self._taken:
             _release(self._taken.pop()[0])
+
+
+def _place() -> str:
+    """Where processes know each other by their numbers: this boot of the machine, and its container."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        return f"{_BOOT.read_text().strip()}/{namespace}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _release(held: Sequence[int]) -> None:

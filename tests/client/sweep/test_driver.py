@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.sweep_lab import NAME, Lab
+from support.sweep_lab import NAME, REPOSITORY, Lab
 from support.waiting import TIME_FACTOR, lives, wait_until
 
 from rla_client.launcher.settle import settle
@@ -251,6 +251,39 @@ def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
     assert lab.run("stop") == "nobody drives the sweep lr\n"
     lab.open_gate()
     assert lab.run("resume").endswith("3 finished\n")
+
+
+def test_stop_without_a_driver_needs_no_sampler_and_plans_nothing(lab: Lab) -> None:
+    pytest.importorskip("optuna", reason="needs optuna")
+    space: dict[str, Any] = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "optuna", "metric": "score"}
+    lab.write(**space, trials=3, resources={"parallel": 1})
+    driver = lab.start()
+    lab.wait_for("begin", 1)
+    lab.end(driver, signal.SIGKILL)
+    (lab.folder / "without" / "optuna").mkdir(parents=True)
+    (lab.folder / "without" / "optuna" / "__init__.py").write_text("raise ImportError('none here')")
+    hidden = {"PYTHONPATH": os.pathsep.join([str(lab.folder / "without"), str(REPOSITORY)])}
+    assert "method optuna needs optuna" in lab.run("resume", code=1, environment=hidden)
+    told = lab.run("stop", environment=hidden)
+    assert told == "1 run left by an earlier driver was stopped\n"
+    assert lab.states() == ["stopped"]
+
+
+def test_what_stop_says_of_runs_without_a_driver(lab: Lab) -> None:
+    lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGKILL)
+    stopped = json.loads(lab.run("stop", "--json"))
+    assert stopped == {"name": NAME, "ended": True, "stopped": 2, "told": 2}
+    assert json.loads(lab.run("stop", "--json")) == {"name": NAME, "ended": False, "stopped": 0, "told": 0}
+    driver = lab.start()
+    lab.wait_for("begin", 4)
+    lab.end(driver, signal.SIGKILL)
+    lab.open_gate()
+    wait_until(lambda: all(map(lab.journal().has_ended, [*lab.journal().runs.values()][:2])), 60)
+    assert lab.run("stop") == "the runs that an earlier driver of lr left had ended already\n"
+    assert lab.states() == ["finished", "finished", "waiting"]
 
 
 @pytest.mark.slow

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
+from rla_client.sweep import journal as module
+from rla_client.sweep.driver import begin
 from rla_client.sweep.journal import FOLDER, FORMAT, JOURNAL, Journal, SweepError, names
 from rla_client.sweep.state import FINISHED, RUNNING, WAITING, RunState
 
@@ -199,6 +205,47 @@ def test_a_second_driver_is_told_of_the_first(journal: Journal) -> None:
     journal.release()
     assert again(journal).driver() is None
     Journal(journal.data_root, "lr").hold().release()
+
+
+def test_what_cannot_be_started_takes_no_sweep_of_another_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins a sweep of that name after this one saw none, and ends before this one."""
+    monkeypatch.setattr(module, "LOCK_S", 60.0)
+    spec = tmp_path / "lr.yaml"
+    spec.write_text("command: 'true'\nresources: {cpus: 4096}\n")
+    other = Journal(tmp_path / "other", "lr").hold()
+    other.plan(WANTED)
+    folder = tmp_path.joinpath(*FOLDER, "lr")
+    folder.mkdir(parents=True)
+    with open(folder / "driver.lock", "w") as lock, ThreadPoolExecutor() as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        late = pool.submit(begin, spec, tmp_path, "local", on_look=lambda *_: None)
+        wait_until((folder / "runs").exists)  # it is about to hold the sweep
+        shutil.copy(path_of(other), folder)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        with pytest.raises(SweepError, match="this machine has"):
+            late.result()
+    assert len(Journal(tmp_path, "lr").read().runs) == len(WANTED)
+    other.release()
+
+
+def test_a_sweep_that_is_discarded_is_begun_anew_by_who_waited_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_S", 60.0)
+    first, second = Journal(tmp_path, "lr").hold(), Journal(tmp_path, "lr")
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(second.hold)
+        wait_until(lambda: second._lock is not None)
+        first.discard()
+        first.release()
+        late.result()
+    assert second.ident != first.ident
+    assert Journal(tmp_path, "lr").read().ident == second.ident
+    second.discard()
+    second.release()
+    assert not second.exists()
 
 
 def test_who_looks_is_in_nobodys_way(journal: Journal) -> None:

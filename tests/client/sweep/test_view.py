@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,20 +74,26 @@ def test_a_trial_is_shown_with_what_its_runs_have_in_common(tmp_path: Path) -> N
 
 def test_a_run_whose_job_waits_in_slurm_is_queued(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "lr").hold()
-    for number, handle in enumerate(("7_0", "7_1", ""), 1):
+    for number, handle in enumerate(("7_0", "7_1", "", "", ""), 1):
         (run,) = journal.plan([(number, {"lr": number})])
         journal.tell(run, "started", engine="slurm", handle="")
         if handle:
             journal.tell(run, "placed", handle=handle)
     journal.path(journal.runs[1], "job").write_text("job 7_0 on node1\n")
     journal.path(journal.runs[2], "job").write_text("job 5_1 on node1\n")  # of an earlier attempt
+    for number, age_s in ((4, 0), (5, 1000)):  # begun though no handle is noted, and of an earlier attempt
+        path = journal.path(journal.runs[number], "job")
+        path.write_text("job 9 on node1\n")
+        os.utime(path, (time.time() - age_s,) * 2)
     rows = view.rows(journal, view.Values(journal, None), None, time.time() + 60)
     assert [(row["run"], row["state"], row["took"] is None) for row in rows] == [
         (1, "running", False),
         (2, "queued", True),
         (3, "queued", True),
+        (4, "running", False),
+        (5, "queued", True),
     ]
-    assert view.summary(journal, 1) == "sweep lr: 3 runs: 1 running, 2 queued"
+    assert view.summary(journal, 1) == "sweep lr: 5 runs: 2 running, 3 queued"
     journal.release()
 
 
