@@ -174,6 +174,7 @@ def stop(
     """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
     from rla_client.sweep.driver import LEAVE, STOP
     from rla_client.sweep.journal import SweepError
+    from rla_client.sweep.state import STOPPED
 
     journal = _find(name, data_root)
     if journal.driver() is None:
@@ -188,7 +189,7 @@ def stop(
         else:
             text = f"the runs that an earlier driver of {journal.name} left had ended already"
         facts = {"name": journal.name, "ended": stopped is not None, "stopped": stopped or 0}
-        print_done({**facts, "told": stopped or 0}, text, as_json=as_json)
+        print_done(facts, text, as_json=as_json)
         return
     journal.request(LEAVE if leave else STOP)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -198,8 +199,9 @@ def stop(
                 f"the sweep {journal.name} has not ended after {STOP_TIMEOUT_S:.0f} s; it was asked to"
             )
         time.sleep(POLL_S)
+    stopped = sum(run.state == STOPPED for run in journal.read().runs.values())
     text = f"the sweep {journal.name} has ended; `rla sweep resume {journal.name}` continues it"
-    print_done({"name": journal.name, "ended": True, "told": 0}, text, as_json=as_json)
+    print_done({"name": journal.name, "ended": True, "stopped": stopped}, text, as_json=as_json)
 
 
 def _stop_left(journal: Journal) -> int | None:

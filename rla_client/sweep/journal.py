@@ -140,21 +140,22 @@ class Journal:
         Raises:
             SweepError: another process is.
         """
+        path = self.folder / LOCK
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, self.folder / "runs"):
             with suppress(FileExistsError):
                 folder.mkdir(mode=PUBLIC_FOLDER)
         self.check_own()
-        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if not try_lock(self._lock, timeout_s=LOCK_S):
-            told = read_small(self.folder / LOCK, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            told = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
             self.release()
             raise SweepError(
                 f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
                 f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
             )
-        if not os.fstat(self._lock).st_nlink:  # who held it before has removed the sweep that it began
-            self.release()
+        if not _leads_to(path, self._lock):
+            self.release()  # who held it before has discarded the sweep that it began
             return self.hold()
         try:
             os.ftruncate(self._lock, 0)
@@ -207,7 +208,9 @@ class Journal:
     def discard(self) -> None:
         """Have what `hold` began be gone, while it is held; a sweep that was there, or has runs, stays."""
         if self.is_new and not self.runs:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            gone = self.folder.with_name(f".{self.name}-{secrets.token_hex(8)}")  # at once: somebody may wait
+            self.folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
     def keep_file(self, text: bytes) -> None:
         """Keep the sweep's file as it is now."""
@@ -369,6 +372,14 @@ def items_of(path: Path) -> list[Mapping[str, Any]]:
     return found
 
 
+def _leads_to(path: Path, descriptor: int) -> bool:
+    """Whether a path still is that of an open file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def names(data_root: Path) -> list[str]:
     """The sweeps of a database, the newest first."""
     try:
@@ -376,7 +387,7 @@ def names(data_root: Path) -> list[str]:
             found = [
                 (os.stat(f"{one.path}/{JOURNAL}").st_mtime, one.name)
                 for one in entries
-                if os.path.isfile(f"{one.path}/{JOURNAL}")
+                if not one.name.startswith(".") and os.path.isfile(f"{one.path}/{JOURNAL}")
             ]
     except FileNotFoundError:
         return []

@@ -415,7 +415,9 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
         lines: list[str] = []
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
-    except (OSError, paramiko.SSHException, ValueError) as error:
+    except OSError as error:  # it may pass
+        raise LinkError("read the ssh config for", b"", str(error), "is the home folder there?") from error
+    except (paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
 

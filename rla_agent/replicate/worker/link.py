@@ -40,7 +40,7 @@ from rla_agent.replicate.report import shown_target
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
 from rla_agent.replicate.worker.version import Job
-from rla_client.contract.errors import RlaError
+from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.files import file_mode
 
 if TYPE_CHECKING:
@@ -210,8 +210,10 @@ class Link:
             error = caught
         except (TransientError, DeniedError) as caught:
             results += [Failed(job, caught) for job in _without_result(batch.jobs, results)]
-        except RlaError as caught:  # ~/.ssh/config in a home that is away, say: it may pass
-            error = LinkError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
+        except ConfigError as caught:  # in ~/.ssh/config
+            error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
+        except RlaError as caught:  # of the target, where nobody expected it
+            error = LinkError("connect", b"", str(caught), "it is tried again")
         except Exception as caught:  # the top of a thread: it is told, and tried again
             log.exception("a sender failed")
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")

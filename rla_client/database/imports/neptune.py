@@ -2,12 +2,13 @@
 
 Each row is an attribute of a run, or a point of a series. Series are columns, texts and histograms (as JSON)
 too; single values are hyper-parameters, those below `sys/` go to environment.json. The project is the table.
-Files are copied from the folder `files` beside the one of the Parquet files. A part 0 is renamed last: a run
-without one was not exported to its end, and is left out.
+Files are copied from the folder `files` beside the one of the Parquet files, links left out. A part 0 gets
+its name last: a run without one was not exported to its end, and is left out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from rla_client.database.imports.source import (
     Look,
     Point,
     Source,
+    files_below,
     guarded,
     parquet_rows,
     run_name,
@@ -31,12 +33,14 @@ from rla_client.database.imports.source import (
 )
 from rla_client.database.records import UNKNOWN
 
+WHOLE_ID = 16  # characters; a longer one is told apart by its hash
 PART = re.compile(r"(.+)_part_(\d+)\.parquet")
 _SERIES = {
     "float_series": "float_value",
     "string_series": "string_value",
     "histogram_series": "histogram_value",
 }
+_FILES = frozenset({"file", "file_series", "file_set", "artifact"})
 _OWN = "sys/"
 _NAMES = ["sys/name", "sys/creation_time"]  # by which a run is found
 _ENDED = frozenset({"Inactive", "idle"})  # of Neptune 2; Neptune 3 does not say
@@ -59,13 +63,14 @@ def find(path: Path) -> Iterator[Look]:
 
 def _look(name: str, parts: Sequence[Path]) -> Found:
     rows = [row for part in parts for row in _rows(part, filters=[("attribute_path", "in", _NAMES)])]
-    values = {row["attribute_path"]: _single(row) for row in rows}
-    first = rows[0] if rows else next(_rows(parts[0]), {})
+    values = {row["attribute_path"]: value for row in rows if (value := _single(row)) is not None}
+    first = rows[0] if rows else next(_rows(parts[0], columns=["run_id", "project_id"]), {})
     run = str(first.get("run_id") or name)
     project = str(first.get("project_id") or parts[0].parent.name)
     title = values.get("sys/name")
     began = _seconds(values.get("sys/creation_time")) or 0.0
-    shown = run_name(title if title != run else None, run)
+    ident = run if len(run) <= WHOLE_ID else f"{run[:7]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    shown = run_name(title if title != run else run if ident != run else None, ident)
     return Found(shown, began, partial(_read, run, parts), project.rpartition("/")[2])
 
 
@@ -82,10 +87,10 @@ def _read(run: str, parts: Sequence[Path]) -> Source:
         if kind in _SERIES:
             when = _seconds(row["timestamp"]) or 0.0
             points.append((name, _step(row["step"]), when, row[_SERIES[kind]]))
-        elif kind in {"file", "file_series"}:
+        elif kind in _FILES:
             named.append(str((row["file_value"] or {}).get("path") or ""))
-        else:
-            values[name] = _single(row)
+        elif (value := _single(row)) is not None:  # the exporter writes what other runs have, too, as null
+            values[name] = value
     own = {name: value for name, value in values.items() if name.startswith(_OWN)}
     tags = [*(own.get("sys/tags") or ()), *(own.get("sys/group_tags") or ())]
     return Source(
@@ -114,19 +119,25 @@ def _state(run: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _files(project: Path, named: Mapping[str, Any]) -> Iterator[File]:
-    """Where the files lie, whose paths are below the folder of all files or that of their project."""
-    above = project.absolute().parent.parent / "files"
+    """Where the files lie, whose paths are below the folder of all files or that of their project.
+
+    A path may be that of a folder. What a link leads to is left out.
+    """
+    above = project.resolve().parent.parent / "files"
     for path in named:
-        if path and not any(map(component_problem, path.split("/"))):
-            below = path.removeprefix(f"{project.name}/")
-            found = [one for one in (above / project.name / below, above / path) if one.is_file()]
-            if found and not found[0].is_symlink():
-                yield found[0], below
+        if not path or any(map(component_problem, path.split("/"))):
+            continue
+        below = path.removeprefix(f"{project.name}/")
+        for one in (above / project.name / below, above / path):
+            if one.exists() and one.resolve() == one:
+                some = [(one, "")] if one.is_file() else files_below(one)
+                yield from ((file, f"{below}/{name}".rstrip("/")) for file, name in some)
+                break
 
 
 def _single(row: Row) -> Any:  # noqa: ANN401 - foreign data
     """The value of an attribute that has one."""
-    value = row[f"{row['attribute_type']}_value"]
+    value = row.get(f"{row['attribute_type']}_value")  # of a kind that is not known, none
     return value.isoformat() if isinstance(value, datetime) else value
 
 

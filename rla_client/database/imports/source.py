@@ -51,6 +51,7 @@ from rla_client.database.records import MAX_TIME, NOTE_FILE, PROGRESS_FILE, UNKN
 ENVIRONMENT_FILE = "environment.json"
 DEFAULT_TABLE = "imported"
 MAX_TABLE_BYTES = 100
+PARQUET_ROWS = 10_000
 MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Point = tuple[str, float, float, Any]  # name, step, Unix seconds, value
@@ -325,7 +326,7 @@ def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> 
 
 
 def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
-    """The rows of a Parquet file, some at a time.
+    """The rows of a Parquet file, as Python's objects some at a time.
 
     Args:
         path: the file.
@@ -341,7 +342,7 @@ def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any
         import pyarrow.parquet as pq
     with open_plain(path, links=True) as file:
         try:
-            for batch in pq.read_table(file, **chosen).to_batches():
+            for batch in pq.read_table(file, **chosen).to_batches(max_chunksize=PARQUET_ROWS):
                 yield from batch.to_pylist()
         except pa.ArrowException as error:
             raise BrokenFileError(os.fspath(path), str(error)) from error

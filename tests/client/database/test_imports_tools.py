@@ -181,7 +181,7 @@ def exported(path: Path, run: str, *rows: tuple[Any, ...]) -> None:
             "project_id": "lab/walk", "run_id": run, "attribute_path": name, "attribute_type": kind,
             "step": None if step is None else Decimal(str(step)),
             "timestamp": None if when is None else datetime.fromtimestamp(when, timezone.utc),
-            f"{kind.removesuffix('_series')}_value": value,
+            f"{'file' if kind == 'file_set' else kind.removesuffix('_series')}_value": value,
         }
         for name, kind, value, step, when in (*rows,)
     ]  # fmt: skip
@@ -202,7 +202,9 @@ def test_neptune(root: Path, tmp_path: Path) -> None:
         one("sys/description", "string", "why"), one("sys/owner", "string", "ada"),
         one("lr", "float", 0.1), one("seed", "int", 3), one("api_key", "string", CONFIG["api_key"]),
         one("model", "file", {"path": "model/weights.pt"}), one("gone", "file", {"path": "gone.txt"}),
-        one("evil", "file", {"path": "../../secret"}),
+        one("evil", "file", {"path": "../../secret"}), one("linked", "file", {"path": "link/secret"}),
+        one("source_code/files", "file_set", {"path": "code"}), one("lr", "int", None),
+        one("theirs", "string", None),
         *points[:6],
     )  # fmt: skip
     exported(
@@ -217,6 +219,9 @@ def test_neptune(root: Path, tmp_path: Path) -> None:
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"w")
     (tmp_path / "exports" / "secret").write_text("x")
+    (weights.parent.parent / "link").symlink_to(tmp_path / "exports")
+    (weights.parent.parent / "code" / "a").mkdir(parents=True)
+    (weights.parent.parent / "code" / "a" / "b.py").write_text("pass")
 
     found = imported(root, "neptune", tmp_path / "exports")
 
@@ -233,9 +238,10 @@ def test_neptune(root: Path, tmp_path: Path) -> None:
         }
     assert texts["said", "2"] == "two,\nlines"
     assert json.loads(texts["weights", "3"])["values"] == [4]
-    assert [path.name for path in Path(found.folder("results")).rglob("*") if path.is_file()] == [
-        "weights.pt"
-    ]
+    results = Path(found.folder("results"))
+    files = sorted(str(path.relative_to(results)) for path in results.rglob("*") if path.is_file())
+    assert files == ["code/a/b.py", "model/weights.pt"]
+    assert "theirs" not in found.hyper_param
     about = json.loads(Path(found.folder("log"), "run.json").read_text())
     assert (about["imported"], about["user"]) == ({"from": "neptune", "id": "WAL-7"}, "ada")
 
@@ -249,3 +255,10 @@ def test_neptune_that_is_damaged(root: Path, tmp_path: Path) -> None:
         made, _, problems = import_logs(root, "neptune", tmp_path, None, 1000.0)
     assert len(made) == 1
     assert ["A-2" in problems[0], "A-3" in problems[1]] == [True, True]
+
+
+def test_neptunes_runs_of_long_names_are_told_apart(root: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        run = f"experiment-2025-seed-{seed}"
+        exported(tmp_path / "p" / f"{run}_part_0.parquet", run, ("loss", "float_series", 0.5, seed, 1e9))
+    imported(root, "neptune", tmp_path, count=2)

@@ -188,17 +188,17 @@ def test_without_a_thread_or_memory_the_caller_writes(
     recorder = VideoRecorder("v")
     recorder.add(frames[0])
     assert thread_count() == before + (why != "one core")
-    limit = resource.getrlimit(resource.RLIMIT_AS)
     if why == "no memory":
         wait_until(lambda: not recorder._behind._pending, 10, "the first frame")
         recorder._behind._free.clear()
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used, limit[1]))
-    try:
-        for frame in frames[1:]:
-            recorder.add(frame)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+        def empty(*_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(np, "empty", empty)
+    for frame in frames[1:]:
+        recorder.add(frame)
+        assert not recorder._behind._pending
     recorder.close()
 
     assert filmed(run) == (5, frames.tobytes())

@@ -15,7 +15,7 @@ from rla_client.contract.errors import ConfigError
 @pytest.mark.parametrize(
     ("fault", "kind", "why"),
     [
-        (ConfigError("~/.ssh/config", ["Stale file handle"]), LinkError, "Stale file handle"),
+        (ConfigError("~/.ssh/config", ["No closing quotation"]), BlockedError, "No closing quotation"),
         (MissingError("stat", b"x", "gone"), LinkError, "gone"),
         (NoRootError("open", b"", "no root"), BlockedError, "no root"),
         (ZeroDivisionError("by zero"), LinkError, "internal error"),
