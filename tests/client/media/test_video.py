@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -271,15 +272,18 @@ def interrupted(call: Callable[[], object], at: int, handler: Callable[[], objec
                 handler()
         return trace
 
-    before = sys.gettrace()
+    def traced() -> None:
+        sys.settrace(trace)
+        with suppress(ArgumentError, StopHereError):
+            call()
+        sys.settrace(None)
+
     gc.disable()  # a finalizer of another recorder is not what is meant
-    sys.settrace(trace)
-    try:
-        call()
-    except (ArgumentError, StopHereError):
-        pass
+    try:  # in a thread: CPython may leave one that a trace function raised in with an exception being handled
+        thread = threading.Thread(target=traced)
+        thread.start()
+        thread.join()
     finally:
-        sys.settrace(before)
         gc.enable()
     return count >= at
 
