@@ -158,10 +158,8 @@ class VideoRecorder:
         pixels = image_pixels(frame)
         if self._shape is None:
             self._frame_bytes = pixels.total_bytes
-            self._dtype, self._shape = (
-                pixels.dtype,
-                pixels.shape[1:],
-            )  # the shape last: it says that all is set
+            self._dtype = pixels.dtype
+            self._shape = pixels.shape[1:]  # last: it says that all is set
         elif (self._shape, self._dtype) != (pixels.shape[1:], pixels.dtype):
             raise ArgumentError(
                 f"frame {len(self._done)} is {pixels.shape[1:]} {pixels.dtype}, "
