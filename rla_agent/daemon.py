@@ -39,14 +39,12 @@ from typing import Any, NoReturn
 from rla_agent.alerts import Alerting
 from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.pipeline.commands import Adopt, Answer, Data, Flush
-from rla_agent.pipeline.disks import Disk, disk_of
-from rla_agent.pipeline.flush import NOTHING
-from rla_agent.pipeline.quarantine import Unreadable
-from rla_agent.pipeline.reader import SpoolWatch
-from rla_agent.pipeline.removal import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
+from rla_agent.outputs.data_roots import Disk, disk_of
+from rla_agent.pipeline.commit import NOTHING, Answer, Flush
+from rla_agent.pipeline.lifecycle import MEMORY_SWEEP_INTERVAL_S, Adopt, sweep_memory
 from rla_agent.pipeline.runs import RunRegistry
-from rla_agent.pipeline.volume import Volume, stop_volumes
+from rla_agent.pipeline.spool import SpoolWatch, Unreadable, sweep_half_made
+from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
 from rla_agent.service.systemd import Notifier

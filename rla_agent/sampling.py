@@ -26,8 +26,8 @@ from types import ModuleType
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
+from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
-from rla_agent.pipeline.disks import Disk, Lanes, disk_of
 from rla_client.contract.files import open_folder, open_within
 from rla_client.contract.opening import Opening
 

@@ -11,7 +11,7 @@ nor hurries. A message is marked as sent after the other side accepted it: a kil
 it again, with the same Message-ID or Idempotency-Key.
 
 Rules of the machine look at free space, and at whether replication has stopped. `statvfs` on a server that
-hangs does not return, so disks are looked at in lanes (rla_agent/pipeline/disks.py); the dispatcher takes
+hangs does not return, so disks are looked at in lanes (rla_agent/outputs/data_roots.py); the dispatcher takes
 what they last found. Replication is read from its ledger, a local SQLite file.
 """
 
@@ -37,7 +37,7 @@ from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.rules import Rule, RuleSet
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
-from rla_agent.pipeline.disks import Disk, Lanes, disk_of
+from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.replicate.report import replication_status, stopped
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_agent.store.state import AgentDatabase

@@ -19,9 +19,8 @@ from typing import Annotated
 import typer
 
 from rla_agent.model.run_states import RunEvent, RunRecord
-from rla_agent.outputs.item_folder import same_root
-from rla_agent.pipeline.reader import read_opening
-from rla_agent.pipeline.removal import remove_stream
+from rla_agent.outputs.data_roots import same_root
+from rla_agent.pipeline.spool import read_opening, remove_stream
 from rla_agent.service.drain import DRAIN_HOLDER
 from rla_agent.store.lock import AgentLock
 from rla_agent.store.state import AgentDatabase, Changes

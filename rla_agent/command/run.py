@@ -34,7 +34,7 @@ from typing import Any
 
 from rla_agent.command.console import READ_BYTES, LogWriter
 from rla_agent.model.run_states import RunRecord
-from rla_agent.pipeline.reader import read_opening
+from rla_agent.pipeline.spool import read_opening
 from rla_agent.service.control import ask_status, start_detached, stop_agent
 from rla_agent.service.drain import wait_durable
 from rla_agent.store.lock import read_holder

@@ -23,11 +23,13 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from rla_agent.outputs.data_roots import closing_fd
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
     FOLDER_FLAGS,
@@ -51,10 +53,6 @@ from rla_client.contract.jobs import (
 )
 from rla_client.contract.layout import CODE, check_relative, component_problem
 from rla_client.contract.protocol import unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 STORE_FOLDER = f"{CODE}/.objects"  # below a data root
 STORED_MODE = 0o444  # less what the item's folder does not allow
@@ -132,34 +130,18 @@ def open_blob(folder: Path, name: str, max_bytes: int) -> tuple[int, int]:
         OSError: it is not there.
         RemoteProtocolError: it is a link, not ours, no plain file, or too large.
     """
-    parent = os.open(folder, FOLDER_FLAGS)
-    try:
-        descriptor = os.open(name, READ_FLAGS, dir_fd=parent)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise RemoteProtocolError(f"blob {name} is a link") from error
-        raise
-    finally:
-        os.close(parent)
+    with closing_fd(os.open(folder, FOLDER_FLAGS)) as parent:
+        try:
+            descriptor = os.open(name, READ_FLAGS, dir_fd=parent)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise RemoteProtocolError(f"blob {name} is a link") from error
+            raise
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > max_bytes:
         os.close(descriptor)
         raise RemoteProtocolError(f"blob {name} is not ours, no plain file, or over {max_bytes} bytes")
     return descriptor, found.st_size
-
-
-@contextmanager
-def folder_below(root: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """Descriptor of the folder `parts` below the folder `root`, made if need be, no links followed.
-
-    Raises:
-        OSError: a part is a link or a file, or cannot be made.
-    """
-    folder = walk(root, parts, create=True)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> CodeResult:
@@ -179,19 +161,16 @@ def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike
     except OSError as error:
         return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
     try:
-        blob, size = open_blob(blobs, job.blob, MAX_TOTAL_BYTES + MAX_FILE_BYTES + MAX_INDEX_BYTES)
-        try:
-            index = read_index(blob, size)
-            with opened_store(root) as store:
-                return _fill(item, blob, index, store)
-        finally:
-            os.close(blob)
+        with closing_fd(item):
+            blob, size = open_blob(blobs, job.blob, MAX_TOTAL_BYTES + MAX_FILE_BYTES + MAX_INDEX_BYTES)
+            with closing_fd(blob):
+                index = read_index(blob, size)
+                with opened_store(root) as store:
+                    return _fill(item, blob, index, store)
     except (RemoteProtocolError, UnsafeNameError) as error:
         return CodeResult(Outcome.FAILED, reason=str(error))
     except OSError as error:
         return CodeResult(outcome_of(error), reason=f"{error.strerror or error}: {error.filename}")
-    finally:
-        os.close(item)
 
 
 def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
@@ -235,11 +214,11 @@ def _fill(item: int, blob: int, index: list[tuple[tuple[str, ...], int, int]], s
         data = os.pread(blob, size, offset)
         if len(data) != size:
             raise RemoteProtocolError("code blob shrank while it was read")
-        with folder_below(item, parts[:-1]) as folder:
+        with closing_fd(walk(item, parts[:-1], create=True)) as folder:
             store.place(data, folder, parts[-1])
         folders.update(parts[:depth] for depth in range(len(parts)))
     for parts in sorted(folders, key=len, reverse=True):
-        with folder_below(item, parts) as folder:
+        with closing_fd(walk(item, parts, create=True)) as folder:
             os.fsync(folder)
     return CodeResult(Outcome.WRITTEN, files=len(index), new_bytes=store.new_bytes)
 
@@ -252,10 +231,8 @@ def opened_store(root: str | os.PathLike[str]) -> Iterator[Store]:
     except NotADirectoryError:
         yield Store(None)
         return
-    try:
+    with closing_fd(folder):
         yield Store(folder)
-    finally:
-        os.close(folder)
 
 
 class Store:
@@ -282,7 +259,7 @@ class Store:
             if self._folder is None:
                 break
             try:
-                with folder_below(self._folder, (digest[:2],)) as objects:
+                with closing_fd(walk(self._folder, (digest[:2],), create=True)) as objects:
                     self._keep(objects, digest[2:], data, mode, anew=anew)
                     os.link(digest[2:], name, src_dir_fd=objects, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
@@ -346,10 +323,8 @@ def sweep_objects(root: str | os.PathLike[str], now: float) -> int:
         store = open_folder(root, STORE_FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    try:
+    with closing_fd(store):
         return sum(_sweep(store, name, now) for name in sorted(os.listdir(store)) if _PREFIX.match(name))
-    finally:
-        os.close(store)
 
 
 def _sweep(store: int, prefix: str, now: float) -> int:
@@ -358,15 +333,13 @@ def _sweep(store: int, prefix: str, now: float) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     freed = 0
-    try:
+    with closing_fd(folder):
         for name in os.listdir(folder):
             with suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_unused(name, found, now):
                     os.unlink(name, dir_fd=folder)
                     freed += found.st_size
-    finally:
-        os.close(folder)
     with suppress(OSError):
         os.rmdir(prefix, dir_fd=store)
     return freed

@@ -30,12 +30,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.jobs.code import Outcome, blob_name, folder_below, open_blob, outcome_of
-from rla_agent.jobs.source import SourceError, free_slot, opened_slot
+from rla_agent.jobs.checkpoint import SourceError, free_slot, opened_slot
+from rla_agent.jobs.code import Outcome, blob_name, open_blob, outcome_of
+from rla_agent.outputs.data_roots import closing_fd
 from rla_client.contract import protocol
 from rla_client.contract.arena import SlotRef
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within
+from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within, walk
 from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
@@ -57,19 +58,10 @@ NO_LIBRARY = (
     "install {1} beside rla-agent, then drain again"
 )
 PASSED_ON = (
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "MPLCONFIGDIR",
-    "PATH",
-    "TMPDIR",
-    "TZ",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-)
-RENDER_SCRIPT = (
-    Path(protocol.__file__).parents[1] / "media" / "render.py"
-)  # by path: the agent never imports it
+    "LANG", "LC_ALL", "LC_CTYPE", "MPLCONFIGDIR", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+)  # fmt: skip
+# by path: the agent never imports it
+RENDER_SCRIPT = Path(protocol.__file__).parents[1] / "media" / "render.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +197,12 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
     except OSError as error:
         return _end(job, blobs, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
     try:
-        with folder_below(results, job.name[:-1]) as folder:
+        with closing_fd(results), closing_fd(walk(results, job.name[:-1], create=True)) as folder:
             result = _make(job, blobs, folder, python)
     except (RemoteProtocolError, SourceError, UnsafeNameError) as error:
         result = FigureResult(Outcome.FAILED, path, reason=str(error))
     except OSError as error:
         result = FigureResult(outcome_of(error), path, reason=f"{error.strerror or error}: {error.filename}")
-    finally:
-        os.close(results)
     return _end(job, blobs, result)
 
 
@@ -232,16 +222,13 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     program = own or _agents_interpreter()
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
-        out = open_within(temp, os.O_RDWR | os.O_EXCL, folder)
-        try:
+        with closing_fd(open_within(temp, os.O_RDWR | os.O_EXCL, folder)) as out:
             with _opened_source(job, blobs) as (source, offset):
                 reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
             size = os.fstat(out).st_size
             if reason is None and size > 0:
                 os.fsync(out)
                 return _publish(job, folder, temp, size)
-        finally:
-            os.close(out)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temp, dir_fd=folder)
@@ -262,12 +249,10 @@ def _opened_source(job: FigureJob, blobs: Path) -> Iterator[tuple[int, int]]:
     assert job.blob is not None
     # behind an array there may be what was being added to it when it was sent
     source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else sys.maxsize)
-    try:
+    with closing_fd(source):
         if found < size:
             raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")
         yield source, 0
-    finally:
-        os.close(source)
 
 
 def _request(job: FigureJob, offset: int) -> str:

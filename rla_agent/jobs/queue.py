@@ -7,24 +7,43 @@ no job of it is left. A job that fails for good is reported and dropped; after a
 again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
 its row and its payload until the agent's next start, which tries once more; `status` names it. What
 MAX_TRIES starts began and did not finish, because it failed so or took the agent with it, fails for good.
+
+KINDS names the runner of each kind of JOB frame. A runner is idempotent, gets checked fields, and tells the
+three ends apart: done (or nothing to do), not now (`RetryLaterError`), never (`RlaError`). It runs in a
+worker thread of the volume.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from rla_agent.jobs.checkpoint import SHORTAGES, release, retain, run_checkpoint, run_snapshot
+from rla_agent.jobs.checkpoint import Outcome as Checkpointed
+from rla_agent.jobs.code import Outcome, parse_code, run_code
+from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
+from rla_agent.outputs.data_roots import closing_fd, root_is_away, why_parked
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import held_folder, is_there
-from rla_client.contract.layout import component_problem
+from rla_client.contract.files import held_folder, is_there, open_folder, write_atomic
+from rla_client.contract.jobs import CHECKPOINT_KIND, SNAPSHOT_KIND, CheckpointJob, SnapshotJob
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    CODE,
+    OTHER_RESULTS,
+    RESUME_FOLDER,
+    check_relative,
+    component_problem,
+)
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
@@ -33,6 +52,8 @@ from rla_client.contract.segments import BLOBS_NAME
 MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
 MAX_TRIES = 10  # an upgrade may mend it, a machine may die meanwhile; a crash loop must end
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
+_NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
+_UNDONE = frozenset((Checkpointed.LOST, Checkpointed.REFUSED))
 
 _log = logging.getLogger("rla_agent.jobs.queue")
 
@@ -147,9 +168,7 @@ class JobQueue:
             if context is None:
                 continue
             busy: set[str] = set()
-            for job in left:
-                if job.broken:
-                    continue
+            for job in (job for job in left if not job.broken):
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
                     again |= not job.counted
                     self._begin(job, context)
@@ -166,12 +185,8 @@ class JobQueue:
         if job.row.tries < MAX_TRIES:
             job.row, job.stored = replace(job.row, tries=job.row.tries + 1), False
         else:
-            _log.error(
-                "job %r of %s is dropped: %d starts did not finish it",
-                job.row.kind,
-                job.row.stream,
-                MAX_TRIES,
-            )
+            kind, stream = job.row.kind, job.row.stream
+            _log.error("job %r of %s is dropped: %d starts did not finish it", kind, stream, MAX_TRIES)
             self._drop(job)
 
     def collect(self) -> list[str]:
@@ -217,17 +232,15 @@ class JobQueue:
 
     def pending(self, stream: str, *, media: bool) -> bool:
         """Whether jobs of a stream are not done; media ones only count if asked for."""
-        return any(
-            not job.done and (media or not self._is_media(job.row.kind))
-            for job in self._pending.get(stream, ())
-        )
+        return any(not job.done for job in self._jobs_of(stream, media=media))
 
     def broken(self, stream: str, *, media: bool) -> bool:
         """Whether one of those will not be done before the agent's next start."""
-        return any(
-            job.broken and (media or not self._is_media(job.row.kind))
-            for job in self._pending.get(stream, ())
-        )
+        return any(job.broken for job in self._jobs_of(stream, media=media))
+
+    def _jobs_of(self, stream: str, *, media: bool) -> Iterator[_Pending]:
+        jobs = self._pending.get(stream, ())
+        return (job for job in jobs if media or not self._is_media(job.row.kind))
 
     def left(self, stream: str) -> int:
         """How many jobs of a stream are not done."""
@@ -265,3 +278,152 @@ def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> N
         message = f"no runner for jobs of kind {row.kind!r}"
         raise RlaError(message)
     kind.run(unpack(row.fields), context)
+
+
+@contextmanager
+def _item_folder(context: JobContext, kind: str) -> Iterator[Path]:
+    """The item's folder, held: whatever takes its name meanwhile, the job stays in this one.
+
+    Raises:
+        RetryLaterError: all of the data root is away, or the folder cannot be opened just now.
+        RlaError: the item is gone, or the run has none of this kind.
+    """
+    relative = context.opening.folders.get(kind)
+    if relative is None:
+        message = f"the run has no {kind} folder"
+        raise RlaError(message)
+    try:
+        folder = open_folder(context.opening.root, relative)
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise RetryLaterError(str(error)) from error
+        _wait_for_root(context)
+        message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
+        raise RlaError(message) from error
+    with closing_fd(folder):
+        yield Path(f"/proc/self/fd/{folder}")
+
+
+def _wait_for_root(context: JobContext) -> None:
+    """Have a job that missed its item wait where the item is only away; its bytes stay where they are.
+
+    Raises:
+        RetryLaterError: the data root is not there.
+    """
+    if not context.removed and root_is_away(context.opening):
+        raise RetryLaterError(why_parked(context.opening.root))
+
+
+def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
+    """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
+    marks = fields.pop(MARKS_FIELD, None)
+    job = CheckpointJob.decode(fields)
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(_item_folder(context, CHECKPOINT))
+        except RlaError:
+            release(job, context.blobs)
+            raise
+        try:
+            result = run_checkpoint(job, context.blobs, folder / job.final_name)
+            if result.outcome is Checkpointed.REMOVED:
+                _wait_for_root(context)
+            if result.durable and isinstance(marks, dict):
+                _keep_marks(folder, job, marks)
+        except OSError as error:
+            _retry_or_give_up(job, context, error)
+        release(job, context.blobs)
+        if result.durable:
+            _drop_superseded(job, folder)
+            return
+    if result.outcome in _UNDONE:
+        raise _failed(context, job.final_name, result.outcome.value, result.reason)
+
+
+def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
+    """End an attempt that failed: for good where a folder or a link has the name, or the job would hang."""
+    if error.errno not in _NEVER:
+        raise RetryLaterError(str(error)) from error
+    release(job, context.blobs)
+    message = f"something else has its place: {error.strerror}"
+    raise RlaError(message) from error
+
+
+def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
+    with ExitStack() as held:
+        below = None
+        for name in retain(job, folder):
+            with suppress(OSError):
+                below = below or held.enter_context(held_folder(folder, RESUME_FOLDER))
+                for ending in (".marks.json", ".state"):
+                    (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
+
+
+def _failed(context: JobContext, name: str, how: str, why: str) -> RlaError:
+    """What ends a job that cannot be done; a flush tells of it."""
+    return RlaError(f"{name} of {context.opening.title}: {how}: {why}")
+
+
+def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
+    name = check_relative(Path(job.final_name).stem)[0]
+    try:
+        with held_folder(folder, RESUME_FOLDER, create=True) as below:
+            write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
+    except (NotADirectoryError, IsADirectoryError) as error:
+        _log.warning("%s: no exact resume from it: %s", job.final_name, error.strerror)
+
+
+def snapshot(fields: dict[str, Any], context: JobContext) -> None:
+    """Write a training's snapshot, then free its memory."""
+    job = SnapshotJob.decode(fields)
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(_item_folder(context, job.kind))
+        except RlaError:
+            release(job, context.blobs)
+            raise
+        try:
+            result = run_snapshot(job, context.blobs, folder)
+        except OSError as error:
+            _retry_or_give_up(job, context, error)
+    release(job, context.blobs)
+    if result.outcome in _UNDONE:
+        raise _failed(context, job.names[0], result.outcome.value, result.reason)
+
+
+def _media(kind: str) -> JobKind:
+    def run(fields: dict[str, Any], context: JobContext) -> None:
+        job = parse_figure(kind, fields)
+        if context.done_before(job.blob):
+            return
+        with _item_folder(context, OTHER_RESULTS) as folder:
+            result = run_figure(job, context.blobs, folder, context.opening.python)
+        if result.outcome is Outcome.LATER:
+            raise RetryLaterError(result.reason)
+        if result.outcome is Outcome.FAILED:
+            raise _failed(context, "/".join(job.name), "failed", result.reason)
+
+    return JobKind(run, media=True)
+
+
+def code(fields: dict[str, Any], context: JobContext) -> None:
+    """Unpack a code capture into the item, its contents shared over all runs of the database."""
+    job = parse_code(fields)
+    if context.done_before(job.blob):
+        return
+    with _item_folder(context, CODE) as folder:
+        result = run_code(job, context.blobs, folder, context.opening.root)
+    if result.outcome is Outcome.REMOVED:
+        _wait_for_root(context)
+    if result.outcome is Outcome.LATER:
+        raise RetryLaterError(result.reason)
+    if result.outcome is Outcome.FAILED:
+        raise _failed(context, "code", "failed", result.reason)
+
+
+KINDS: dict[str, JobKind] = {
+    CHECKPOINT_KIND: JobKind(checkpoint, media=False),
+    SNAPSHOT_KIND: JobKind(snapshot, media=False),
+    CODE: JobKind(code, media=False),
+    **{kind: _media(kind) for kind in RENDER_JOBS},
+}

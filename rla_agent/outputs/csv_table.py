@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,31 +19,34 @@ from operator import itemgetter
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
-from rla_agent.outputs.content import Content, cut
-from rla_agent.outputs.encoders import Kept, Whole, line_ends, missing_newline
+from rla_agent.outputs.encoders import (
+    CHUNK_BYTES,
+    Content,
+    Encoder,
+    Kept,
+    Whole,
+    cut,
+    line_ends,
+    missing_newline,
+    read_chunks,
+)
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.textformat import NUMBERS, cells_of
 
 SINK = "csv"
-CHUNK_BYTES = 1 << 20
 QUOTE, NEWLINE = b'"\n'
 NUL = "\0"
 _NEWLINE = re.compile(rb"\n")
 
 
-class CsvEncoder:
+class CsvEncoder(Encoder):
     """Encodes rows; stops before a row that has unknown columns."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.columns: list[str] = []
-        self.rows = 0
-        self.takes_rows = True
         self._known: frozenset[str] = frozenset()
         self._pick: Any = None
-
-    def head(self) -> bytes:
-        """Nothing: the header comes with the first row."""
-        return b""
 
     def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
         """See Encoder."""
@@ -89,11 +93,11 @@ class CsvEncoder:
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
-        return {"rows": self.rows, "columns": list(self.columns)}
+        return {**super().state(), "columns": list(self.columns)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See Encoder."""
-        self.rows = int(state.get("rows", 0))
+        super().restore(state)
         columns = [str(column) for column in state.get("columns", ())]
         if columns:
             self.set_columns(columns)
@@ -105,12 +109,11 @@ class CsvEncoder:
         """See Encoder."""
         return line_ends(data, quoted=True)
 
-    def end_of_records(self, content: Content) -> int:
-        """See Encoder; a newline inside quotes counts here, `whole_part` looks closer."""
-        return content.end_of_lines()
-
     def whole_part(self, content: Content) -> Whole:
-        """See Encoder; a last row without its newline counts where it has all cells."""
+        """See Encoder; a last row without its newline counts where it has all cells.
+
+        A newline inside quotes ends no record here, while `end_of_records` counts it.
+        """
         size, ending = content.size, missing_newline(content)
         header = before = last = records = 0
         for end in record_ends(chain(content.chunks(), (ending,))):
@@ -259,6 +262,30 @@ def record_ends(chunks: Iterable[bytes]) -> Iterator[int]:
                 for match in _NEWLINE.finditer(part):
                     yield offset + match.end()
             offset += len(part)
+
+
+def read_header(descriptor: int) -> list[str]:
+    """Columns of a CSV; empty for an empty file."""
+    whole = os.fstat(descriptor).st_size
+    tried = length = 0
+    while not length and tried < whole:
+        tried = min(whole, tried * 4 or CHUNK_BYTES)
+        length = offset_of_row(read_chunks(descriptor, tried), 0)
+    return cells(os.pread(descriptor, length, 0))
+
+
+def size_by_header(descriptor: int, encoder: CsvEncoder) -> int | None:
+    """Bytes of a CSV's header and the rows of its encoder, which takes over the header.
+
+    Returns:
+        None where the header is the encoder's, or neither is the other one before or after a widening.
+    """
+    found, columns = read_header(descriptor), encoder.columns
+    both = min(len(found), len(columns))
+    if not both or found == columns or found[:both] != columns[:both]:
+        return None
+    encoder.set_columns(found)
+    return offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), encoder.rows)
 
 
 def offset_of_row(chunks: Iterable[bytes], rows: int) -> int:

@@ -3,7 +3,8 @@
 `position` says which records are in the file's first `size` bytes. Bytes are written at `size`
 by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
-later. The file is always opened from the data root without following links.
+later. The file is always opened from the data root without following links; a thousand live runs have
+more files than a process may open, so `OpenFiles` keeps a bounded number of descriptors.
 
 A user may remove the file, empty it, or put another in its place. Under a live stream that is noticed, and
 what is there then keeps all its whole records: the output continues behind the last of them, under its
@@ -11,6 +12,9 @@ header. While no agent runs it is not: the next one knows a name and a size, cut
 and continues behind the last whole record of a shorter one. An output with another file is `moved`, as is one
 whose file lost bytes: agent.db and the stream's base file still tell of the old file, and after a kill
 would take new rows for old ones. So it takes no records until both know better.
+
+FORMATS lists the outputs that a stream may have; a new sink is a line there. What it is called and what its
+file is called stand in `rla_client.contract.layout` (SINKS, OUTPUT_NAMES), as clients choose by these names.
 """
 
 from __future__ import annotations
@@ -18,30 +22,38 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.model.ingest import Batch, Position
 from rla_agent.model.output_states import OutputEvent, OutputState, after
-from rla_agent.outputs.content import Content
-from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import Encoder
-from rla_agent.outputs.formats import FORMATS
-from rla_agent.outputs.item_folder import ItemGoneError, open_below
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.repair import put_aside, replace_durably, size_by_header, whole_part
+from rla_agent.outputs.csv_table import CsvEncoder, size_by_header
+from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, open_below
+from rla_agent.outputs.encoders import (
+    Content,
+    Encoder,
+    JsonEncoder,
+    TextEncoder,
+    Whole,
+    line_ends,
+    read_chunks,
+)
+from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.store.state import OutputRow
-from rla_client.contract.files import open_within
+from rla_client.contract.files import atomic_file, is_there, open_within
+from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.opening import Opening
+from rla_client.contract.protocol import TextTarget
 
+Ends: TypeAlias = "Callable[[bytes], list[int]]"
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 _UNSTORABLE = frozenset({OutputState.REWRITING, OutputState.RENAMING, OutputState.SUSPECT})
 
 
@@ -151,16 +163,12 @@ class Output:
             ItemGoneError: the item's folder is not there.
             OSError: anything else.
         """
-        folder = open_below(self.root, self.item, self.folder, create=create)
-        try:
-            if create:
-                descriptor = open_within(self.file_name, _FLAGS, folder)
-                os.fsync(folder)
-            else:
-                descriptor = os.open(self.file_name, _FLAGS, dir_fd=folder)
-        finally:
-            os.close(folder)
-        return descriptor
+        with closing_fd(open_below(self.root, self.item, self.folder, create=create)) as folder:
+            if not create:
+                return os.open(self.file_name, _FLAGS, dir_fd=folder)
+            descriptor = open_within(self.file_name, _FLAGS, folder)
+            os.fsync(folder)
+            return descriptor
 
     def begin(self, files: OpenFiles) -> None:
         """Make the file, cut it to `size`, write its head when it is fresh.
@@ -171,7 +179,7 @@ class Output:
         """
         files.close(self)
         os.close(self.open_file(create=True))
-        descriptor = files.descriptor(self, self.open_file)
+        descriptor = files.descriptor(self)
         real = os.fstat(descriptor).st_size
         if self.moved and real > 0:
             self._go_on_behind(descriptor, files)
@@ -180,9 +188,20 @@ class Output:
         elif real < self.size:
             self._align_short(descriptor)
         if self.size == 0:
-            self._write(files.descriptor(self, self.open_file), self.encoder.head())
+            self._write(files.descriptor(self), self.encoder.head())
         self.touch()
         self.handle(OutputEvent.BEGUN)
+
+    def try_begin(self, files: OpenFiles) -> None:
+        """`begin`; where the file cannot be made or written, it is tried again later.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+        """
+        try:
+            self.begin(files)
+        except OSError as error:
+            self.fail(error)
 
     def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
         """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
@@ -202,17 +221,23 @@ class Output:
             raise
 
     def put_aside(self) -> None:
-        """Give the file another name, if it is there and not empty.
+        """Rename the file to `<stem>.old-N<ending>` with the first free N, if it is there and not empty.
 
         Raises:
             ItemGoneError: the item's folder is not there.
             OSError: it cannot be renamed.
         """
-        folder = open_below(self.root, self.item, self.folder, create=True)
-        try:
-            put_aside(folder, self.file_name)
-        finally:
-            os.close(folder)
+        stem, ending = os.path.splitext(self.file_name)
+        with closing_fd(open_below(self.root, self.item, self.folder, create=True)) as folder:
+            try:
+                if os.stat(self.file_name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+                    return
+            except FileNotFoundError:
+                return
+            names = (f"{stem}.old-{number}{ending}" for number in count(1))
+            aside = next(name for name in names if not is_there(name, dir_fd=folder))
+            os.rename(self.file_name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
 
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: continue after its last whole record."""
@@ -258,14 +283,12 @@ class Output:
         data, used = self.encoder.encode(batch.records)
         try:
             if data:
-                descriptor = files.descriptor(self, self.open_file)
+                descriptor = files.descriptor(self)
                 if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place: else zeros to `size`
                     self.adopt_replacement(files)
                     return
                 self._write(descriptor, data)
                 self.dirty = True
-        except ItemGoneError:
-            raise
         except FileNotFoundError:
             self.encoder.restore(before)
             self.begin_again(files)
@@ -318,7 +341,7 @@ class Output:
 
     def replaced(self, files: OpenFiles) -> bool:
         """Whether somebody put another file under our name, emptied ours or a part of it, or removed it."""
-        descriptor = files.descriptor(self, self.open_file)
+        descriptor = files.descriptor(self)
         ours = os.fstat(descriptor)
         if ours.st_size < self.size:
             return True
@@ -343,10 +366,7 @@ class Output:
             self.begin_again(files)
             return
         self._start_over()
-        try:
-            self.begin(files)
-        except OSError as error:  # tried again
-            self.fail(error)
+        self.try_begin(files)
 
     def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
         """After a failed sync: copy what was durable into a new file and go back to that point.
@@ -363,14 +383,10 @@ class Output:
             self.restore_row(committed)
             self.begin_again(files)
             return
-        try:
-            folder = open_below(self.root, self.item, self.folder)
-            try:
-                replace_durably(old, committed.size, self.file_name, temp, folder)
-            finally:
-                os.close(folder)
-        finally:
-            os.close(old)
+        with closing_fd(old), closing_fd(open_below(self.root, self.item, self.folder)) as folder:
+            mode = os.fstat(old).st_mode & 0o777
+            with atomic_file(self.file_name, mode=mode, dir_fd=folder, temp=temp) as file:
+                file.writelines(read_chunks(old, committed.size))
         self.restore_row(committed)
         self.generation += 1
         self.begin(files)
@@ -436,11 +452,96 @@ class Output:
             descriptor = self.open_file()
         except (OSError, ItemGoneError):
             return
-        try:
+        with closing_fd(descriptor):
             size = size_by_header(descriptor, encoder)
             self.size = self.size if size is None else size
-        finally:
-            os.close(descriptor)
+
+
+class OpenFiles:
+    """Descriptors by output, least recently used ones closed beyond `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._open: OrderedDict[Output, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def descriptor(self, output: Output) -> int:
+        """The open descriptor of an output's file, opened now if there is none.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: it cannot be opened.
+        """
+        found = self._open.get(output)
+        if found is not None:
+            self._open.move_to_end(output)
+            return found
+        opened = self._open[output] = output.open_file()
+        while len(self._open) > self.limit:
+            self.close(next(iter(self._open)))
+        return opened
+
+    def known(self, output: Output) -> int | None:
+        """The open descriptor of an output's file, if there is one."""
+        return self._open.get(output)
+
+    def close(self, output: Output) -> None:
+        """Close an output's descriptor if there is one; what that tells is the output's."""
+        found = self._open.pop(output, None)
+        if found is not None:
+            try:
+                os.close(found)
+            except OSError:
+                output.close_failed()
+
+    def close_all(self) -> None:
+        """Close everything."""
+        for output in list(self._open):
+            self.close(output)
+
+
+def whole_part(descriptor: int, encoder: Encoder) -> Whole:
+    """Where an output may continue in a file that is not as it left it; size 0 when nowhere.
+
+    Nowhere, too, in JSON that no reader takes: too deep a nesting.
+    """
+    try:
+        return encoder.whole_part(Content(descriptor))
+    except RecursionError:
+        return Whole(0, b"", {})
+
+
+class Format(NamedTuple):
+    """How one output is written.
+
+    Attributes:
+        ends: its encoder's `ends`.
+        new: an encoder for a fresh file.
+    """
+
+    ends: Ends
+    new: Callable[[Opening], Encoder]
+
+
+FORMATS: Final = {
+    "csv": Format(CsvEncoder.ends, lambda _: CsvEncoder()),
+    "json": Format(JsonEncoder.ends, lambda _: JsonEncoder()),
+    "log": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.LOG, tables=True)),
+    "tensorboard": Format(EventEncoder.ends, lambda opening: EventEncoder(opening.opened)),
+    "warn": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.WARN, tables=False)),
+    "backup": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.BACKUP, tables=False)),
+    "console": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.CONSOLE, tables=False)),
+}
+_BY_ENDING: Final = {os.path.splitext(OUTPUT_NAMES[name])[1]: FORMATS[name].ends for name in OUTPUT_NAMES}
+
+
+def ends_of(name: bytes) -> Ends:
+    """How the records of a growing file end, by its name."""
+    if b"tfevents" in name:
+        return EventEncoder.ends
+    return _BY_ENDING.get(os.path.splitext(os.fsdecode(name))[1], line_ends)
 
 
 def make_outputs(opening: Opening, stream: str) -> list[Output]:

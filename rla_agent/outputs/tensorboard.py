@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
-from rla_agent.outputs.content import Content
-from rla_agent.outputs.encoders import Kept, Whole
+from rla_agent.outputs.encoders import Content, Encoder, Whole
 from rla_client.contract.bounded import INT64
 
 SINK = "tensorboard"
@@ -36,7 +35,7 @@ _VARINT_1, _VARINT_2, _VARINT_3 = 1 << 7, 1 << 14, 1 << 21  # beyond what so man
 _Template: TypeAlias = tuple[list[Any], Callable[..., bytes]]
 
 
-class EventEncoder:
+class EventEncoder(Encoder):
     """Encodes rows, client events and hyper-parameters.
 
     Args:
@@ -44,8 +43,7 @@ class EventEncoder:
     """
 
     def __init__(self, opened: float) -> None:
-        self.rows = 0
-        self.takes_rows = True
+        super().__init__()
         self._opened = opened
         self._templates: dict[tuple[int | str, ...], _Template] = {}
         self._heads: dict[int, bytes] = {}
@@ -130,14 +128,6 @@ class EventEncoder:
         """A record, in pieces."""
         return self._frame_head(len(data)), data, _U32.pack(masked_crc(data))
 
-    def state(self) -> dict[str, Any]:
-        """See Encoder."""
-        return {"rows": self.rows}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See Encoder."""
-        self.rows = int(state.get("rows", 0))
-
     @staticmethod
     def ends(data: bytes) -> list[int]:
         """See Encoder; by the lengths alone, as it is asked of what this agent wrote."""
@@ -156,13 +146,8 @@ class EventEncoder:
         return whole_records_of(content.chunks())
 
     def whole_part(self, content: Content) -> Whole:
-        """See Encoder."""
+        """See Encoder. All is `kept`: each stream has its own file; `pipeline.recovery` cuts earlier ones."""
         return Whole(whole_records_of(content.chunks()), b"", {})
-
-    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
-        """All of it: each stream has a file of its own, and `pipeline.truncate` cuts the earlier ones."""
-        del content, rows, time_step
-        return None
 
 
 def masked_crc(data: bytes) -> int:

@@ -1,39 +1,67 @@
-"""Group commit: files first, then one transaction, then whatever may be forgotten.
+"""Group commit: files first, then one transaction, then whatever may be forgotten, and answers to flushes.
 
 For all dirty streams of a volume: sync the outputs that changed, store every position in one
 SQLite transaction, and only then let segments go, each after the next one's opening frame and its
 base lie durably beside it. A file whose sync failed is never synced again through the same descriptor:
 what was durable is copied to a new file and the rest is replayed.
+
+Small whole files of an item come as records: parameters, notes, environment, small snapshots. One
+is durable before its stream's position passes it, so one that cannot be written holds up what comes
+after it. Only what is no fault of this file may do that for long: a full or broken disk, an agent out of
+descriptors, a data root that is away. Where a folder is gone or a name taken, the file is given up at once;
+where writing is forbidden, after REFUSED_S. What is given up stands in the log and, as long as its stream is
+here, among the problems of `status`.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
 
+from rla_agent.jobs.queue import JobQueue
+from rla_agent.model.ingest import ItemFile
 from rla_agent.model.output_states import OutputEvent, OutputState
-from rla_agent.model.run_states import RunRecord, RunState
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root, temp_name
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output
-from rla_agent.pipeline.fencing import EPOCH, further_than, newer_than, read_run_file
+from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, root_is_away, same_root, temp_name
+from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
-from rla_client.contract.files import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
+from rla_client.contract.errors import RlaError, UnsafeNameError
+from rla_client.contract.files import (
+    READ_FLAGS,
+    file_mode,
+    fsync_file,
+    fsync_folder,
+    open_folder,
+    write_atomic,
+)
+from rla_client.contract.jobs import is_older
+from rla_client.contract.layout import check_relative
 from rla_client.contract.opening import Opening
+from rla_client.contract.retention import OWN_NAMES
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.segments import base_path, segment_path
 
-RUN_FILE_INTERVAL_S = 60.0
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
-
+NOTHING = (0, 0)
+GONE_S = 10.0  # a client that still waits has asked again long before
+KEPT_ENDED = 10_000  # names of streams that were taken in to their end
+REFUSED_S = 60.0  # rows wait meanwhile; whoever fixes a mount or the rights of a folder is done by then
+MOST_FAULTS = 20  # of one stream that are shown; the log has all
+# a folder or a link is where the file would go, or its folder is not there
+NEVER = frozenset((
+    errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT,
+))  # fmt: skip
+# these say nothing of the file: all that the agent writes has to wait
+WAITS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
 _log = logging.getLogger("rla_agent.pipeline.commit")
 
@@ -45,9 +73,6 @@ class Committer:
         self._database = database
         self._files = files
         self._executor = executor  # for nothing else: a commit must not queue behind long work
-        self._written: dict[str, tuple[RunRecord, float]] = {}
-        self.unwritten: set[str] = set()
-        self._openings: dict[str, Opening] = {}  # by run: of a stream that was committed
 
     def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
@@ -55,7 +80,6 @@ class Committer:
         Returns:
             False when the transaction failed (a full state disk); everything stays dirty.
         """
-        self._openings.update((stream.opening.run, stream.opening) for stream in dirty)
         _look_for_roots(dirty)
         self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
         stored = {stream: self._storable(stream) for stream in dirty}
@@ -119,7 +143,7 @@ class Committer:
             if output.replaced(self._files):
                 output.adopt_replacement(self._files)
             if output.state is OutputState.READY:
-                return self._files.descriptor(output, output.open_file)
+                return self._files.descriptor(output)
         except ItemGoneError:
             stream.handle(StreamEvent.MISSED)
         except FileNotFoundError:
@@ -164,32 +188,6 @@ class Committer:
         except OSError as error:
             _log.warning("segments stay for now: %s: %s", stream.folder, error)
 
-    def write_run_files(self, records: Iterable[RunRecord], now: float) -> None:
-        """Write run.json of runs that changed state, or are live and were written a while ago.
-
-        What a full disk refused is in `unwritten` until a later call with that run succeeds, and so is what
-        had no data root to go to.
-        """
-        for record in records:
-            former, written = self._written.get(record.run, (None, 0.0))
-            if record.live:
-                same = former is not None and (former.state, former.reason) == (record.state, record.reason)
-                if same and 0 <= now - written < RUN_FILE_INTERVAL_S:
-                    continue
-            elif record == former:
-                continue
-            if write_run_file(record, now, self._openings.get(record.run)):
-                self._written[record.run] = (record, now)
-                self.unwritten.discard(record.run)
-            else:
-                self.unwritten.add(record.run)
-
-    def forget_run(self, run: str) -> None:
-        """Nothing more is to be written of a run that ended and has no stream left."""
-        self._written.pop(run, None)
-        self._openings.pop(run, None)
-        self.unwritten.discard(run)
-
 
 def _look_for_roots(dirty: Iterable[Stream]) -> None:
     """Have the next look at streams that ended find out whether their items are away or removed.
@@ -209,34 +207,185 @@ def _try_sync(descriptor: int) -> OSError | None:
     return None
 
 
-def write_run_file(record: RunRecord, now: float, opening: Opening | None = None) -> bool:
-    """Write run.json into the run's log folder, unless that was removed.
+def keep_item_file(opening: Opening, file: ItemFile) -> None:
+    """Make a small file of the item durable; what is there already and equal is only synced.
+
+    A snapshot takes no place of a later one.
+
+    Raises:
+        OSError: it could not be written.
+        UnsafeNameError: the name leaves the item.
+    """
+    *below, name = check_relative(file.path, what="item file")
+    where = "/".join([opening.folders[file.kind], *below])
+    with closing_fd(open_folder(opening.root, where, create=bool(below))) as folder:
+        path = f"/proc/self/fd/{folder}/{name}"
+        if is_older(file.content, path):  # the later one did not go through the spool, which was full
+            return
+        with suppress(FileNotFoundError), closing_fd(os.open(path, READ_FLAGS)) as descriptor:
+            if os.read(descriptor, len(file.content) + 1) == file.content:
+                os.fsync(descriptor)
+                os.fsync(folder)
+                return
+        write_atomic(path, file.content, mode=file_mode(folder))
+
+
+def _check_not_own(stream: Stream, file: ItemFile) -> None:
+    """Refuse a file that would take the place of one that we write ourselves, again and again.
+
+    Raises:
+        UnsafeNameError: it would.
+    """
+    if not OWN_NAMES.isdisjoint(file.path.split("/")):
+        message = f"item file {file.path!r} cannot be used: the name is the agent's"
+        raise UnsafeNameError(message)
+    opening = stream.opening
+    path = os.path.normpath(os.path.join(opening.root, opening.folders[file.kind], file.path))
+    ours = {os.path.join(opening.log_folder, RUN_FILE), *(output.path for output in stream.outputs)}
+    if path in ours:
+        message = f"item file {file.path!r} cannot be used: the agent writes this one itself"
+        raise UnsafeNameError(message)
+
+
+def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
+    """Write the files that a stream brought, in order; one that cannot be written yet waits.
+
+    Of several contents of one file only the last is written.
 
     Args:
-        record: of the run.
-        now: Unix seconds.
-        opening: of a stream of the run, which knows its data root from another one of that name.
-
-    Returns:
-        False when it has to be tried again: the disk refused it, or the data root is away.
+        stream: `new_files` holds what waits.
+        faults: what `status` shows, by `<stream>/<file>`.
+        now: monotonic.
     """
-    content = json.dumps(record.to_plain(now), indent=1).encode()
-    below = os.path.relpath(record.log_folder, record.root)
-    try:
-        folder = open_folder(record.root, below)
-    except OSError:
-        if record.state is RunState.REMOVED:
-            return True
-        return os.path.isdir(record.root) if opening is None else same_root(opening)
-    try:
-        found, epoch = read_run_file(folder), int(record.extra.get(EPOCH, 0))
-        behind = found.get(EPOCH) == epoch and further_than(found, record.run, record.taken)
-        if behind or newer_than(found, record.run, epoch):
-            return True  # another agent's by now
-        write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
-    except OSError as error:
-        _log.warning("run.json not written: %s: %s", record.log_folder, error)
-        return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-    finally:
-        os.close(folder)
-    return True
+    newest = {(file.kind, file.path): file for file in stream.new_files}
+    while stream.new_files and not stream.removed:
+        file = stream.new_files[0]
+        if newest[file.kind, file.path] is not file:
+            del stream.new_files[0]
+            continue
+        fault = f"{stream.name}/{file.path}"
+        try:
+            _check_not_own(stream, file)
+            keep_item_file(stream.opening, file)
+        except OSError as error:
+            if _may_pass(stream, error, now):
+                why = error.strerror or error  # its path is one of a descriptor
+                faults[fault] = f"{file.path} is not kept yet: {why}: {stream.opening.root}"
+                return
+            _give_up(stream, file, error.strerror or str(error), faults)
+        except (RlaError, KeyError) as error:
+            _give_up(stream, file, str(error), faults)
+        else:
+            faults.pop(fault, None)
+        stream.refused_since = None
+        del stream.new_files[0]
+    stream.new_files.clear()
+
+
+def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
+    """Whether a file is to be tried again."""
+    if error.errno in WAITS:
+        return True
+    if error.errno in NEVER:  # unless all of the data root is away
+        return error.errno == errno.ENOENT and not same_root(stream.opening)
+    if stream.refused_since is None:
+        stream.refused_since = now
+    if now - stream.refused_since < REFUSED_S:
+        return True
+    rows_wait_too = not os.access(stream.opening.log_folder, os.W_OK)
+    return error.errno == errno.EROFS and rows_wait_too
+
+
+def _give_up(stream: Stream, file: ItemFile, why: str, faults: dict[str, str]) -> None:
+    fault = f"{stream.name}/{file.path}"
+    stream.given_up += 1
+    message = f"{file.path} was not kept: {why}"
+    _log.warning("%s: %s", stream.opening.log_folder, message)
+    if fault in faults or sum(key.startswith(f"{stream.name}/") for key in faults) < MOST_FAULTS:
+        faults[fault] = message
+
+
+def drop_faults(faults: dict[str, str], stream: str) -> None:
+    """Forget what was wrong with a stream that is gone, and with its files."""
+    for key in [key for key in faults if key == stream or key.startswith(f"{stream}/")]:
+        del faults[key]
+
+
+# all before is durable; how many media, and others, could not be kept
+Answer = Callable[[bool, tuple[int, int]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Answer `peer` when everything before a position is durable; it asks again and again."""
+
+    peer: bytes
+    stream: str
+    number: int
+    offset: int
+    media: bool
+    answer: Answer
+
+
+class FlushWaiters:
+    """Flushes of one volume that were not answered yet."""
+
+    def __init__(self, database: AgentDatabase, jobs: JobQueue) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._waiting: dict[tuple[bytes, str], tuple[Flush, float]] = {}
+        self._ended: dict[str, None] = {}
+        self.fresh = False  # something new was asked since the last commit
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, flush: Flush) -> None:
+        """Answer this one when its time has come."""
+        known, _ = self._waiting.get((flush.peer, flush.stream), (None, 0.0))
+        self.fresh |= known is None or (known.number, known.offset) != (flush.number, flush.offset)
+        self._waiting[flush.peer, flush.stream] = flush, time.monotonic()
+
+    def awaits(self, stream: str) -> bool:
+        """Whether somebody waits for a stream."""
+        return any(name == stream for _, name in self._waiting)
+
+    def ended(self, stream: str) -> None:
+        """A stream was taken in to its end and is gone."""
+        self._ended[stream] = None
+        self._jobs.forget(stream)
+        if len(self._ended) > KEPT_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def answer(self, streams: Mapping[str, Stream], coming: Collection[str]) -> None:
+        """Answer what can be answered after a commit.
+
+        Args:
+            streams: those that are taken in now.
+            coming: streams that are not among them and will be.
+        """
+        self.fresh = False
+        since = time.monotonic() - GONE_S
+        self._waiting = {
+            key: (flush, asked)
+            for key, (flush, asked) in self._waiting.items()
+            if asked > since and not self._answered(flush, streams.get(flush.stream), coming)
+        }
+
+    def _answered(self, flush: Flush, stream: Stream | None, coming: Collection[str]) -> bool:
+        if stream is None and flush.stream in coming:
+            return False
+        if stream is None:
+            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream), NOTHING)
+        elif stream.removed or stream.parked or self._jobs.broken(stream.name, media=flush.media):
+            flush.answer(False, NOTHING)
+        elif self._durable(stream, flush):
+            media, others = self._jobs.failed(stream.name)
+            flush.answer(True, (media, others + stream.given_up))
+        else:
+            return False
+        return True
+
+    def _durable(self, stream: Stream, flush: Flush) -> bool:
+        passed = stream.all_durable >= (flush.number, flush.offset)
+        return passed and not self._jobs.pending(stream.name, media=flush.media)

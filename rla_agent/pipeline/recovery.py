@@ -5,18 +5,29 @@ One path for a new stream, a restart and a lost agent.db:
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
   sizes in the newest, and replay the segments from there on; without base files agent.db counts;
-* the run went on elsewhere, or the spool is a copy: files of its own beside it (fencing.py);
+* the run went on elsewhere, or the spool is a copy: files of its own beside it (`runs.step_aside`);
 * the data root was away under a live stream: what is not durable in the outputs is replayed, all else stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.
 
 Files are only ever cut, never extended; afterwards replay writes the same bytes again.
 
-A finished temp file takes an output's name, whatever happens in between.
+A new stream may continue in the files of an earlier one: exact resume and fork. The opening frame says how
+much of the earlier files counts (`continues`). All of that can be repeated: the opening frame in the spool is
+the intent, the base of segment 1, written afterwards, its completion. A kill in between leaves files that the
+next start brings to the same state.
 
-First one transaction stores what the output is from now on, together with the temp file's name
-(the intent); then the rename and a sync of the folder; the next commit clears the intent. After a
-crash in between, recovery renames.
+* progress.csv and progress.json are cut to a number of rows, or before the first row of a later time-step;
+  the rows after it go to the abandoned folder first.
+* The event file that was being written is cut to its size then; event files that were begun later
+  go to the abandoned folder. Where only a time-step is known, each is cut before its first later event.
+  The continuing stream writes an event file of its own.
+* The new stream's event file bears a later second than all others, whatever the clock says:
+  TensorBoard reads event files in the order of their names.
+* Text files keep all their lines and continue at their end.
+* A fork's client has copied the earlier run's files into a hidden folder (`staged`). They take their
+  places now, after the last record of the stream before; a file of the run's own that is in the way
+  goes to the abandoned folder first.
 """
 
 from __future__ import annotations
@@ -25,33 +36,38 @@ import errno
 import json
 import logging
 import os
-import sqlite3
+import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
-from rla_agent.model.output_states import OutputEvent
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there, sweep_temp_files
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output, make_outputs
-from rla_agent.pipeline.fencing import step_aside
-from rla_agent.pipeline.reader import MOST_SEGMENT_BYTES
+from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, fsync_up, item_is_there, sweep_temp_files
+from rla_agent.outputs.encoders import Content, Kept, read_chunks
+from rla_agent.outputs.output import OpenFiles, Output, make_outputs
+from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
+from rla_agent.pipeline.runs import step_aside
+from rla_agent.pipeline.spool import MOST_SEGMENT_BYTES
 from rla_agent.pipeline.stream import CONTROL, Stream
-from rla_agent.pipeline.truncate import continue_outputs, same_stream
-from rla_agent.store.state import AgentDatabase, Changes, OutputRow, making_sense
+from rla_agent.pipeline.widening import take_name
+from rla_agent.store.state import AgentDatabase, OutputRow, making_sense
+from rla_client.contract.bounded import MAX_TIME_S
 from rla_client.contract.files import (
+    READ_FLAGS,
     TEMP_PREFIX,
+    atomic_file,
+    file_mode,
     fsync_file,
     fsync_folder,
-    held_folder,
     open_folder,
     write_atomic,
 )
+from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.segments import base_path, read_at, segment_numbers, segment_path
 
+_EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
+_CUT_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("rla_agent.pipeline.recovery")
 
 
@@ -67,7 +83,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     rows = database.outputs_of(stream.name)
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
-        _check_item(stream)
+        os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))  # the item is there
         aside = step_aside(stream, rows[CONTROL].position if CONTROL in rows else stream.durable)
         if live == (True, aside):
             _go_back(stream, rows)
@@ -80,12 +96,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
         sweep_leftovers(stream, database)
         for output in stream.outputs:
             output.anchor = output.row()
-            try:
-                output.begin(files)
-            except ItemGoneError:
-                raise
-            except OSError as error:
-                output.fail(error)
+            output.try_begin(files)
         _sync_folders(stream)
     except (ItemGoneError, FileNotFoundError, NotADirectoryError) as error:
         if isinstance(error, NotADirectoryError) and item_is_there(stream.opening):
@@ -100,10 +111,6 @@ def sweep_leftovers(stream: Stream, database: AgentDatabase) -> None:
     intents = database.intents()
     for folder in {output.folder for output in stream.outputs}:
         sweep_temp_files(stream.opening.root, folder, stream.name, intents, time.time())
-
-
-def _check_item(stream: Stream) -> None:
-    os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))
 
 
 def _sync_folders(stream: Stream) -> None:
@@ -229,19 +236,13 @@ def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
     """
     for number in reversed(segment_numbers(stream.folder)):
         with suppress(FileNotFoundError, ValueError, RecursionError):
-            content = json.loads(read_at(base_path(stream.folder, number), 0, MOST_SEGMENT_BYTES))
-            if _is_base(content):
-                return number, content
+            base = json.loads(read_at(base_path(stream.folder, number), 0, MOST_SEGMENT_BYTES))
+            match base:
+                case {"control": dict() as control, "outputs": dict()} if isinstance(
+                    control.get("rows", 0), int
+                ):
+                    return number, base
     return 0, None
-
-
-def _is_base(content: object) -> bool:
-    if not isinstance(content, dict):
-        return False
-    control = content.get("control")
-    if not isinstance(control, dict) or not isinstance(control.get("rows", 0), int):
-        return False
-    return isinstance(content.get("outputs"), dict)
 
 
 def renew_base(stream: Stream, outputs: list[Output]) -> None:
@@ -276,68 +277,155 @@ def _begin_new(stream: Stream, number: int) -> None:
     fsync_folder(stream.folder.parent)
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A finished temp file."""
-
-    temp: str
-    size: int
-    columns: list[str]
-    seconds: float
-
-
-def replace_file(
-    stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles, database: AgentDatabase
-) -> bool:
-    """Store that a finished temp file is the output's content from now on, then give it the name.
-
-    Returns:
-        False when that could not be stored; the old file stays and the temp file is gone.
-    """
-    size, state = output.size, output.encoder.state()
-    output.encoder.restore({**state, "columns": rewritten.columns})
-    output.size = rewritten.size
-    output.generation += 1
-    try:
-        database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
-    except sqlite3.OperationalError as error:
-        output.size = size
-        output.encoder.restore(state)
-        output.fail(OSError(0, str(error)))
-        with suppress(OSError), held_folder(output.root, output.folder) as folder:
-            (folder / rewritten.temp).unlink()
-        return False
-    output.durable = output.position
-    output.handle(OutputEvent.REWRITTEN, rewritten.temp)
-    files.close(output)
-    finish_intent(stream, output)
-    return True
-
-
-def finish_intent(stream: Stream, output: Output) -> None:
-    """Give a stored temp file its name; on failure the output waits, and this is called again."""
-    try:
-        take_name(output, output.intent)
-    except (FileNotFoundError, NotADirectoryError):
-        stream.handle(StreamEvent.MISSED)
-    except OSError as error:
-        output.fail(error)
-    else:
-        output.handle(OutputEvent.RENAMED)
-        output.touch()
-        stream.touch()  # the next commit clears the intent
-
-
-def take_name(output: Output, temp: str) -> None:
-    """Rename a temp file to an output's name, durably; it may have been done already.
+def continue_outputs(opening: Opening, outputs: list[Output], plan: Continuation) -> None:
+    """Bring the earlier files to the point where the stream continues, and the outputs with them.
 
     Raises:
-        OSError: it is not sure to be done.
+        OSError: a file cannot be read or written; the next start tries again.
     """
-    folder = open_folder(output.root, output.folder)
+    if plan.staged and opening.primary:
+        _place_staged(opening, plan)
+    for output in outputs:
+        if isinstance(output.encoder, EventEncoder):
+            _cut_events(output, plan)
+        else:
+            _take_over(opening, output, plan)
+
+
+def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
     try:
+        descriptor = output.open_file()
+    except FileNotFoundError:
+        return
+    with closing_fd(descriptor):
+        content = Content(descriptor)
+        kept = output.encoder.kept(content, plan.rows, plan.time_step)
+        output.size = content.size if kept is None else kept.size
+        if kept is not None:
+            _keep_tail(opening, output, kept, content, plan)
+            output.encoder.restore(kept.state)
+
+
+def _keep_tail(opening: Opening, output: Output, kept: Kept, content: Content, plan: Continuation) -> None:
+    """Keep rows that are cut off; without any, an earlier try has done it."""
+    if kept.size >= content.size:
+        return
+    abandoned = os.path.join(output.folder, plan.abandoned)
+    with (
+        closing_fd(open_folder(opening.root, abandoned, create=True)) as folder,
+        atomic_file(f"/proc/self/fd/{folder}/{output.file_name}", mode=file_mode(folder)) as file,
+    ):
+        file.write(kept.head)
+        file.writelines(content.chunks(kept.size))
+
+
+def _place_staged(opening: Opening, plan: Continuation) -> None:
+    log = opening.folders["log"]
+    try:
+        staged = open_folder(opening.root, f"{log}/{plan.staged}")
+    except FileNotFoundError:
+        return  # an earlier try has placed them all
+    with closing_fd(staged):
+        for below, _folders, files, source in os.fwalk(".", topdown=False, dir_fd=staged):
+            with suppress(NotADirectoryError):  # a file of the run's own is called like the folder
+                path = os.path.normpath(f"{log}/{below}")
+                with closing_fd(open_folder(opening.root, path, create=True)) as target:
+                    for name in files:
+                        _make_room(opening, target, below, name, plan)
+                        _sync(source, name)
+                        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+                    os.fsync(target)
+    _drop_staged(opening, plan)
+
+
+def _drop_staged(opening: Opening, plan: Continuation) -> None:
+    """Remove the emptied folders of a fork's copy; what found no place is kept in sight."""
+    with closing_fd(open_folder(opening.root, opening.folders["log"])) as log:
+        for below, _folders, _files, source in os.fwalk(plan.staged, topdown=False, dir_fd=log):
+            with suppress(OSError):
+                os.rmdir(below, dir_fd=log)
+            os.fsync(source)
         with suppress(FileNotFoundError):
-            os.rename(temp, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(plan.staged, f"{plan.abandoned}-not-placed", src_dir_fd=log, dst_dir_fd=log)
+        os.fsync(log)
+
+
+def _make_room(opening: Opening, target: int, below: str, name: str, plan: Continuation) -> None:
+    """Move a file of the run's own out of the way of a staged one."""
+    try:
+        if not os.stat(name, dir_fd=target, follow_symlinks=False).st_size:
+            return
+    except FileNotFoundError:
+        return
+    path = os.path.normpath(f"{opening.folders['log']}/{plan.abandoned}/{below}")
+    _move(name, target, opening.root, path)
+
+
+def _move(name: str, source: int, root: str, path: str) -> None:
+    """Move a file of an open folder into another one below the data root."""
+    with closing_fd(open_folder(root, path, create=True)) as target:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        os.fsync(target)
+
+
+def _sync(folder: int, name: str) -> None:
+    with closing_fd(os.open(name, READ_FLAGS, dir_fd=folder)) as descriptor:
+        os.fsync(descriptor)
+
+
+def _cut_events(output: Output, plan: Continuation) -> None:
+    with closing_fd(open_folder(output.root, output.folder, create=True)) as folder:
+        if plan.event_file is not None or plan.rows is not None:
+            limit = max(0, _begun(plan.event_file or ""))
+            for name in os.listdir(folder):
+                if name == plan.event_file:
+                    _truncate(folder, name, plan.event_size)
+                elif _begun(name) >= limit and not same_stream(name, output.file_name):
+                    _put_away(output, folder, name, plan)
+        elif plan.time_step is not None:
+            for name in os.listdir(folder):
+                if _begun(name) >= 0 and not same_stream(name, output.file_name):
+                    _cut_steps(folder, name, plan.time_step)
+        _name_last(output, folder)
         os.fsync(folder)
-    finally:
-        os.close(folder)
+
+
+def _name_last(output: Output, folder: int) -> None:
+    """Have an event file's name sort behind those of the others that lie there."""
+    own = output.file_name
+    others = (_begun(name) for name in os.listdir(folder) if not same_stream(name, own))
+    second = max(_begun(own), 1 + max(others, default=-1))
+    output.file_name = own.replace(f".{_begun(own)}.", f".{second}.", 1)
+
+
+def _begun(name: str) -> int:
+    """The second in an event file's name, -1 for other files and for moments that no clock gives."""
+    match = _EVENT_FILE.match(name)
+    return int(match[1]) if match and int(match[1]) < MAX_TIME_S else -1
+
+
+def same_stream(name: str, own: str) -> bool:
+    """Whether an event file is of the same stream: it may have been named when others lay there."""
+    first, other = _EVENT_FILE.match(name), _EVENT_FILE.match(own)
+    return first is not None and other is not None and name[first.end() :] == own[other.end() :]
+
+
+def _truncate(folder: int, name: str, size: int) -> None:
+    with closing_fd(os.open(name, _CUT_FLAGS, dir_fd=folder)) as descriptor:
+        if os.fstat(descriptor).st_size > size:
+            os.ftruncate(descriptor, whole_records_of(read_chunks(descriptor, size)))
+            os.fsync(descriptor)
+
+
+def _cut_steps(folder: int, name: str, time_step: float) -> None:
+    """Cut an event file before its first event of a later time-step."""
+    with closing_fd(os.open(name, _CUT_FLAGS, dir_fd=folder)) as descriptor:
+        keep = records_until(Content(descriptor).chunks(), time_step)
+        if keep is not None:
+            os.ftruncate(descriptor, keep)
+            os.fsync(descriptor)
+
+
+def _put_away(output: Output, folder: int, name: str, plan: Continuation) -> None:
+    log = os.path.dirname(os.path.dirname(output.folder))
+    _move(name, folder, output.root, os.path.join(log, plan.abandoned, "tb"))

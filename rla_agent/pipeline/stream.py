@@ -32,10 +32,9 @@ from rla_agent.model.ingest import (
     RowWatch,
 )
 from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
-from rla_agent.outputs.item_folder import ItemGoneError
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output, make_outputs
-from rla_agent.pipeline.reader import SegmentReader, clipped, cut_at_checkpoints, read_opening
+from rla_agent.outputs.data_roots import ItemGoneError
+from rla_agent.outputs.output import OpenFiles, Output, make_outputs
+from rla_agent.pipeline.spool import SegmentReader, clipped, cut_at_checkpoints, read_opening
 from rla_agent.store.state import JobRow, OutputRow
 from rla_client.contract.files import write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND
@@ -92,7 +91,7 @@ class Stream:
         self.durable = Position(0, 0)
         self.state = StreamState.TAKING_IN
         self.parked = ""
-        self.aside = False  # the run went on elsewhere: see fencing.py
+        self.aside = False  # the run went on elsewhere: see `runs.step_aside`
         self.replayed = False
         self.writer_gone = False
         self.closed: Close | None = None
@@ -272,21 +271,18 @@ class Stream:
             self.handle(StreamEvent.MISSED)
 
     def _control(self, record: Record, number: int) -> None:
-        content = record.content
-        kind = type(content)
-        if kind is Close:
-            self.closed = content  # type: ignore[assignment]
-        elif kind is Mark:
-            self.marks.append(content)  # type: ignore[arg-type]
-        elif kind is ItemFile:
-            self.new_files.append(content)  # type: ignore[arg-type]
-        elif kind is Job:
-            fields = pack(self._with_marks(content))  # type: ignore[arg-type]
-            self.new_jobs.append(
-                JobRow(self.name, Position(number, record.end), content.kind, fields)  # type: ignore[union-attr]
-            )
-        elif kind is OpeningFrame and isinstance(lost := content.fields.get("lost"), int) and lost:  # type: ignore[union-attr]
-            self.marks.append(Mark("lost", {"records": lost}))
+        match record.content:
+            case Close() as close:
+                self.closed = close
+            case Mark() as mark:
+                self.marks.append(mark)
+            case ItemFile() as file:
+                self.new_files.append(file)
+            case Job() as job:
+                fields = pack(self._with_marks(job))
+                self.new_jobs.append(JobRow(self.name, Position(number, record.end), job.kind, fields))
+            case OpeningFrame({"lost": int() as lost}) if lost:
+                self.marks.append(Mark("lost", {"records": lost}))
 
     def _with_marks(self, job: Job) -> dict[str, Any]:
         """A job's fields; a checkpoint's also say how long every output is at this frame."""
@@ -412,7 +408,7 @@ class Stream:
 
     def lag_bytes(self) -> int:
         """Bytes of the spool that are not durable in every output; called beside the stream's thread."""
-        durable = min([self.durable, *(output.durable for output in list(self.outputs))])
+        durable = self.all_durable
         total = 0
         with suppress(OSError):
             for number in segment_numbers(self.folder):

@@ -21,31 +21,35 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from rla_agent.jobs.queue import JobQueue
-from rla_agent.jobs.runners import KINDS
+from rla_agent.jobs.queue import KINDS, JobQueue
 from rla_agent.model.ingest import Position
 from rla_agent.model.output_states import OutputState
 from rla_agent.model.run_states import RunRecord
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.item_folder import ItemGoneError
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.pipeline import stream_open
-from rla_agent.pipeline.commands import Adopt, Data, Flush, ItemObserver, JobsDone, Stop
-from rla_agent.pipeline.commit import Committer
-from rla_agent.pipeline.flush import FlushWaiters
-from rla_agent.pipeline.item_files import drop_faults, keep_new_files
-from rla_agent.pipeline.removal import (
+from rla_agent.outputs.data_roots import ItemGoneError
+from rla_agent.outputs.output import OpenFiles
+from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, drop_faults, keep_new_files
+from rla_agent.pipeline.lifecycle import (
+    Adopt,
+    NotYetError,
+    align_outputs,
+    close_files,
     give_up,
     job_context,
     look_for_item,
+    open_spool,
+    open_stream,
     remove_durably,
+    root_is_back,
     sweep_after,
     sweep_fork_copies,
+    waits_behind,
 )
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
@@ -71,6 +75,41 @@ MAX_NAMED = 3  # data roots, in status
 OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that are no single stream's
 
 _log = logging.getLogger("rla_agent.pipeline.volume")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Bytes of a stream that came by message; an empty body only says: look."""
+
+    stream: str
+    number: int
+    offset: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobsDone:
+    """A job ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
+
+    deadline: float
+
+
+class ItemObserver(Protocol):
+    """Replication: it hears when an item begins, changes and ends."""
+
+    def run_opened(self, opening: Opening) -> None:
+        """A stream of an item is taken in."""
+
+    def committed(self, streams: Iterable[Stream]) -> None:
+        """Files of these streams' items have changed, and are on disk."""
+
+    def run_ended(self, opening: Opening) -> None:
+        """A stream was taken in to its end."""
 
 
 class Volume(threading.Thread):
@@ -164,7 +203,6 @@ class Volume(threading.Thread):
                     pool.shutdown(wait=wait, cancel_futures=True)
 
     def _serve(self) -> None:
-        self._opener = stream_open.StreamOpener(self._adjust, self._database, self.files)
         self._widener = Widener(self._rewriters, self._database)
         self._jobs = JobQueue(
             self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
@@ -246,7 +284,7 @@ class Volume(threading.Thread):
         self.at = item.root
         try:
             self._take_up(item)
-        except stream_open.NotYetError as error:
+        except NotYetError as error:
             self._late[item.stream] = item
             self.faults[item.stream] = str(error)
         except OF_ALL:
@@ -254,20 +292,19 @@ class Volume(threading.Thread):
         except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
             self._late.pop(item.stream, None)
             self._broken[item.stream] = item
-            self.faults[item.stream] = (
-                f"stream {item.stream} waits: {self._internal_error(item.stream, error)}"
-            )
+            why = self._internal_error(item.stream, error)
+            self.faults[item.stream] = f"stream {item.stream} waits: {why}"
         else:
             self._look(self.streams.get(item.stream))
 
     def _take_up(self, item: Adopt) -> None:
         if self._spool < 0:
-            try:
-                self._spool = os.open(item.folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                message = f"not stored yet, retrying: {error}"
-                raise stream_open.NotYetError(message) from error
-        stream, waits = self._opener.take_up(item, self.streams.values(), [*self._late, *self._broken])
+            self._spool = open_spool(item.folder.parent)
+        stream, waits = open_stream(item, self._adjust), None
+        if stream is not None:
+            waits = waits_behind(stream, self.streams.values(), [*self._late, *self._broken])
+            if waits is None:
+                align_outputs(stream, self._database, self.files)
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
         drop_faults(self.faults, item.stream)
         if stream is None:
@@ -360,7 +397,7 @@ class Volume(threading.Thread):
                 return False
         if (stream.parked or stream.unread) and self._given_up(stream):
             give_up(stream)
-        if stream.parked and not (stream_open.root_is_back(stream, self._database, self.files, self.faults)):
+        if stream.parked and not root_is_back(stream, self._database, self.files, self.faults):
             return False
         if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:
             stream.writer_left()  # before reading
@@ -403,12 +440,10 @@ class Volume(threading.Thread):
             output.may_retry(now)
             if output.state is OutputState.NEW and not output.error:
                 try:
-                    output.begin(self.files)
+                    output.try_begin(self.files)
                 except ItemGoneError:
                     stream.handle(StreamEvent.MISSED)
                     return
-                except OSError as error:
-                    output.fail(error)
             self._widener.serve(stream, output, self.files, hurry=hurry)
             if output.position < stream.position:
                 stream.catch_up(output, self.files, time.monotonic() + TURN_S)
@@ -437,21 +472,19 @@ class Volume(threading.Thread):
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
         of_interest = self.streams.values() if everything else dirty
-        self._registry.follow(of_interest, wall, self._settings.stall_s, changes)
+        self._registry.follow(of_interest, dirty, wall, self._settings.stall_s, changes)
         self._jobs.add_changes((job for stream in dirty for job in stream.new_jobs), changes)
         if self._committer.commit(dirty, changes, self.faults):
             changed = self._registry.stored()
             again = self._jobs.start(lambda name: job_context(self.streams.get(name)))
-            self._flushes.answer(
-                self.streams, lambda name: name in self._waiting_streams or name in self._late
-            )
+            coming = self._waiting_streams.keys() | self._late.keys()
+            self._flushes.answer(self.streams, coming)
             records = list(self.runs.values()) if everything else changed
-            self._committer.write_run_files(records, wall)  # the last one before the stream is forgotten
+            self._registry.write_files(records, wall)  # the last one before the stream is forgotten
             if self._replication is not None:
                 self._replication.committed(dirty)  # an item without run.json would be nobody's
             if self._end_streams(wall) or everything:
-                for run in self._registry.forget_ended(self.streams.values()):
-                    self._committer.forget_run(run)
+                self._registry.forget_ended(self.streams.values())
             self.commit_lag_s = time.monotonic() - began
         if self._validates:
             for stream in self.streams.values():
@@ -464,7 +497,7 @@ class Volume(threading.Thread):
         for stream in list(self.streams.values()):
             if not stream.writer_gone or stream.dirty or stream.parked:
                 continue
-            if stream.opening.run in self._committer.unwritten:
+            if stream.opening.run in self._registry.unwritten:
                 continue
             stands = self._stands(stream)
             if stands is None or stream.lagging or (stands and not stream.at_end):
@@ -478,7 +511,7 @@ class Volume(threading.Thread):
                 self.faults[stream.name] = f"stored to its end, but not removed yet: {error}"
                 if stream.folder.exists():
                     continue
-            stream_open.close_files(stream, self.files)
+            close_files(stream, self.files)
             drop_faults(self.faults, stream.name)
             self._targets.pop(stream.name, None)
             if not stream.removed:
@@ -491,22 +524,21 @@ class Volume(threading.Thread):
             self._retry_waiting, self._next_tick = True, 0.0
         return before - len(self.streams)
 
-    def _roots(self) -> list[str]:
-        return sorted({stream.opening.root for stream in list(self.streams.values())})[:MAX_NAMED]
-
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called from any thread."""
+        streams = list(self.streams.values())
+        roots = sorted({stream.opening.root for stream in streams})[:MAX_NAMED]
         return {
             "name": self.name,
             "commit_s": round(self.commit_lag_s, 4),
             "last_turn_s": round(time.monotonic() - self.turn, 3),
-            "roots": [self.at] if self.at else self._roots(),
+            "roots": [self.at] if self.at else roots,
             "open_files": len(self.files),
             "queued_bytes": self.queued_bytes,
             "internal_errors": self.internal_errors,
             "faults": dict(self.faults),
             "runs": {run.run: run for run in list(self.runs.values())},
-            "streams": [stream.snapshot() for stream in list(self.streams.values())],
+            "streams": [stream.snapshot() for stream in streams],
         }
 
 

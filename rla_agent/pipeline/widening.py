@@ -1,8 +1,9 @@
-"""When and how a CSV is rewritten with more columns.
+"""When and how a CSV is rewritten with more columns, and how a finished temp file takes its name.
 
 A rewrite runs in a worker thread on a copy: the widened temp file is written and synced; then one
 transaction stores its generation, rows, columns and size together with the intent temp → final;
-then it is renamed. Recovery completes a pending intent. Until then rows wait in the spool.
+then it is renamed, and the folder synced; the next commit clears the intent. After a crash in between,
+recovery renames. Until then rows wait in the spool.
 
 A rewrite starts at once when the last one is REST_FACTOR times its own duration ago, or when
 somebody waits for the rows (flush, end of the run); it takes all columns that the waiting rows
@@ -12,24 +13,35 @@ need, so that late keys one at a time cost a few rewrites and not one each.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
 
 from rla_agent.model.output_states import OutputEvent, OutputState
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.content import read_chunks
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
-from rla_agent.outputs.item_folder import ItemGoneError, temp_name
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output
-from rla_agent.pipeline.recovery import Rewritten, finish_intent, replace_file
+from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, temp_name
+from rla_agent.outputs.encoders import read_chunks
+from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.state import AgentDatabase
-from rla_client.contract.files import NEW_FLAGS, open_folder
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.files import NEW_FLAGS, held_folder, open_folder
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A finished temp file."""
+
+    temp: str
+    size: int
+    columns: list[str]
+    seconds: float
 
 
 class Widener:
@@ -129,13 +141,7 @@ def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str
         OSError: it could not be written; no temp file is left.
     """
     began = time.monotonic()
-    old = output.open_file()
-    try:
-        folder = open_folder(output.root, output.folder)
-    except OSError:
-        os.close(old)
-        raise
-    try:
+    with closing_fd(output.open_file()) as old, closing_fd(open_folder(output.root, output.folder)) as folder:
         new = os.open(temp, NEW_FLAGS, os.fstat(old).st_mode & 0o777, dir_fd=folder)
         try:
             with open(new, "wb") as file:
@@ -146,7 +152,58 @@ def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str
         except OSError:
             os.unlink(temp, dir_fd=folder)
             raise
-    finally:
-        os.close(old)
-        os.close(folder)
     return Rewritten(temp, total, columns, time.monotonic() - began)
+
+
+def replace_file(
+    stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles, database: AgentDatabase
+) -> bool:
+    """Store that a finished temp file is the output's content from now on, then give it the name.
+
+    Returns:
+        False when that could not be stored; the old file stays and the temp file is gone.
+    """
+    size, state = output.size, output.encoder.state()
+    output.encoder.restore({**state, "columns": rewritten.columns})
+    output.size = rewritten.size
+    output.generation += 1
+    try:
+        database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
+    except sqlite3.OperationalError as error:
+        output.size = size
+        output.encoder.restore(state)
+        output.fail(OSError(0, str(error)))
+        with suppress(OSError), held_folder(output.root, output.folder) as folder:
+            (folder / rewritten.temp).unlink()
+        return False
+    output.durable = output.position
+    output.handle(OutputEvent.REWRITTEN, rewritten.temp)
+    files.close(output)
+    finish_intent(stream, output)
+    return True
+
+
+def finish_intent(stream: Stream, output: Output) -> None:
+    """Give a stored temp file its name; on failure the output waits, and this is called again."""
+    try:
+        take_name(output, output.intent)
+    except (FileNotFoundError, NotADirectoryError):
+        stream.handle(StreamEvent.MISSED)
+    except OSError as error:
+        output.fail(error)
+    else:
+        output.handle(OutputEvent.RENAMED)
+        output.touch()
+        stream.touch()  # the next commit clears the intent
+
+
+def take_name(output: Output, temp: str) -> None:
+    """Rename a temp file to an output's name, durably; it may have been done already.
+
+    Raises:
+        OSError: it is not sure to be done.
+    """
+    with closing_fd(open_folder(output.root, output.folder)) as folder:
+        with suppress(FileNotFoundError):
+            os.rename(temp, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rla_agent.model.ingest import Position
-from rla_agent.pipeline.commands import Adopt, Stop
-from rla_agent.pipeline.reader import read_opening
+from rla_agent.pipeline.lifecycle import Adopt
+from rla_agent.pipeline.spool import read_opening
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.volume import Volume
+from rla_agent.pipeline.volume import Stop, Volume
 from rla_agent.store.lock import AgentLock, read_holder
 from rla_agent.store.sqlite import open_or_replace
 from rla_agent.store.state import AgentDatabase

@@ -2,7 +2,7 @@
 
 Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a
 new stream of the run says in its opening frame that they are to take their places when it begins; the agent
-does so after the last record of the stream before (rla_agent/pipeline/truncate.py). So it does not matter
+does so after the last record of the stream before (rla_agent/pipeline/recovery.py). So it does not matter
 whether an agent runs, or when it comes, and the run's own records stay in the spool that has them.
 
 A kill leaves the run as it was, or forked: what is visible is whole, and nothing of the run's own is

@@ -2,7 +2,7 @@
 
 `cut_back` moves figures and checkpoints of later time-steps to `abandoned-N/`, and says in the
 new stream's opening frame how much of the rows and events counts; the agent cuts them before it
-takes the first new record in (rla_agent/pipeline/truncate.py). The clock, moving averages, random
+takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving averages, random
 generators and custom data come back from the state that `save_checkpoint` stored.
 """
 

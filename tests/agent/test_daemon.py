@@ -19,7 +19,7 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
-from rla_agent.pipeline.removal import sweep_memory
+from rla_agent.pipeline.lifecycle import sweep_memory
 from rla_agent.service.systemd import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rla_agent.jobs.source import free_slot
+from rla_agent.jobs.checkpoint import free_slot
 from rla_client.code.backup import BackupPlan, back_up_code
 from rla_client.code.environment import EnvironmentCapture
 from rla_client.config.schema import AgentConfig

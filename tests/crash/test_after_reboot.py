@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.outputs.item_folder import boot_time, same_root
+from rla_agent.outputs.data_roots import boot_time, same_root
 from rla_client.contract.opening import Opening
 from rla_client.contract.segments import segment_path
 

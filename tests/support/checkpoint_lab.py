@@ -14,8 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.jobs.checkpoint import retain, run_checkpoint  # noqa: E402
-from rla_agent.jobs.source import JobResult, release, sweep_arenas  # noqa: E402
+from rla_agent.jobs.checkpoint import JobResult, release, retain, run_checkpoint, sweep_arenas  # noqa: E402
 from rla_client.contract.arena import ARENA_FOLDER, spool_key  # noqa: E402
 from rla_client.contract.jobs import CHECKPOINT_KIND, CheckpointJob  # noqa: E402
 from rla_client.contract.paths import Places  # noqa: E402

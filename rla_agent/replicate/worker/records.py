@@ -1,7 +1,7 @@
 """What is appended to a growing file, in parts that each end with a whole record. Pure.
 
 So a reader on the master sees rows, never half ones. Where a record ends the file's encoder knows
-(`outputs.formats.ends_of`).
+(`outputs.output.ends_of`).
 
 A write(2) that crosses a page makes the file longer page by page (ext4, tmpfs), so a reader may see
 the part before the page's end. With `page_of` only single records cross pages, by a write of their
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rla_agent.outputs.formats import Ends
+    from rla_agent.outputs.output import Ends
 
 PAGE_BYTES: Final = 4096
 

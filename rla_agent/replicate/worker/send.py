@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rla_agent.outputs.formats import ends_of
+from rla_agent.outputs.output import ends_of
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,

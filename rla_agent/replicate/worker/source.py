@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from rla_agent.outputs.formats import Ends
+from rla_agent.outputs.output import Ends
 from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Record, copy_mode
 from rla_client.contract.errors import UnsafeNameError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.outputs.formats import ends_of
+from rla_agent.outputs.output import ends_of
 from rla_agent.replicate.backend.target import Twin
 from rla_agent.replicate.ledger.rows import Due
 from rla_agent.replicate.worker.plan import Append, Local, Permit, Record, Whole

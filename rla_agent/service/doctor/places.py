@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
-from rla_agent.pipeline.reader import read_opening
+from rla_agent.pipeline.spool import read_opening
 from rla_agent.service.control import left_behind
 from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_agent.store.lock import describe_holder

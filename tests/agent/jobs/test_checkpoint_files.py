@@ -17,8 +17,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.jobs.checkpoint import retain
-from rla_agent.jobs.source import Outcome, release
+from rla_agent.jobs.checkpoint import Outcome, release, retain
 from rla_client.contract.arena import ALIGNMENT, SLOT_BUSY, SLOT_FREE
 from rla_client.contract.jobs import (
     STAMP_RECORD,
@@ -110,7 +109,7 @@ WORKER = """
 import sys, msgpack
 from pathlib import Path
 from rla_agent.jobs.checkpoint import retain, run_checkpoint
-from rla_agent.jobs.source import release
+from rla_agent.jobs.checkpoint import release
 from rla_client.contract.jobs import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]

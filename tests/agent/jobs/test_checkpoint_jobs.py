@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.jobs.source import Outcome
+from rla_agent.jobs.checkpoint import Outcome
 from rla_client.contract.arena import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.jobs import ArenaSource, BlobSource, CheckpointJob, RawBlobSource

@@ -11,8 +11,7 @@ import pytest
 from support.few_descriptors import no_descriptors
 from support.spooled import bare_opening
 
-from rla_agent.jobs.queue import JobContext, RetryLaterError
-from rla_agent.jobs.runners import KINDS
+from rla_agent.jobs.queue import KINDS, JobContext, RetryLaterError
 
 
 def context_of(desk: Any) -> JobContext:

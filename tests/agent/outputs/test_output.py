@@ -12,10 +12,9 @@ import pytest
 from rla_agent.model.ingest import Batch, Position, Record, Row
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.encoders import TextEncoder
-from rla_agent.outputs.item_folder import ItemGoneError
-from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output
+from rla_agent.outputs.output import OpenFiles, Output
 from rla_client.contract.protocol import TextTarget
 
 
@@ -105,11 +104,13 @@ def test_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
 def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     files = OpenFiles(2)
     owners = [csv_output(tmp_path) for _ in range(3)]
-    opened = [files.descriptor(owner, lambda: os.open(tmp_path, os.O_RDONLY)) for owner in owners[:2]]
-    assert files.descriptor(owners[0], lambda: -1) == opened[0]
-    files.descriptor(owners[2], lambda: os.open(tmp_path, os.O_RDONLY))
+    os.close(owners[0].open_file(create=True))
+    opened = [files.descriptor(owner) for owner in owners[:2]]
+    assert files.descriptor(owners[0]) == opened[0]
+    files.descriptor(owners[2])
     assert len(files) == 2
-    assert files.descriptor(owners[0], lambda: -1) == opened[0]
+    assert files.known(owners[1]) is None
+    assert files.descriptor(owners[0]) == opened[0]
     files.close_all()
     assert len(files) == 0
 

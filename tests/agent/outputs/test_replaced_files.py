@@ -16,8 +16,7 @@ import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder, Whole
-from rla_agent.outputs.output import Output
-from rla_agent.outputs.repair import whole_part
+from rla_agent.outputs.output import Output, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream

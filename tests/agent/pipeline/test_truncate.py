@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from rla_agent.model.ingest import Record, Row
-from rla_agent.outputs import content
+from rla_agent.outputs import encoders
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoders import JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.pipeline.truncate import continue_outputs
+from rla_agent.pipeline.recovery import continue_outputs
 from rla_client.contract.opening import Continuation
 
 TEXTS = ("plain", 'a "quoted"\ntext, too', "\u00e4\n\n")
@@ -65,7 +65,7 @@ def steps_of(content: bytes, name: str) -> list[int]:
 def test_rows_are_cut_and_the_rest_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, plan: Continuation, kept: int
 ) -> None:
-    monkeypatch.setattr(content, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(encoders, "CHUNK_BYTES", piece)
     opening: Any = SimpleNamespace(root=str(tmp_path), primary=True)
     for name, encoder in (("progress.csv", CsvEncoder), ("progress.json", JsonEncoder)):
         output = left_behind(tmp_path, "log", name, encoder, ROWS)
@@ -85,7 +85,7 @@ def test_rows_are_cut_and_the_rest_is_kept(
 def test_events_are_cut_before_a_later_time_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, time_step: float, kept: int
 ) -> None:
-    monkeypatch.setattr(content, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(encoders, "CHUNK_BYTES", piece)
     earlier = left_behind(tmp_path, "log/tb", EVENTS, Events, ROWS)
     path = tmp_path / "log" / "tb" / EVENTS
     whole = path.read_bytes()
@@ -123,4 +123,4 @@ def test_a_large_file_is_not_read_into_memory(tmp_path: Path, plan: Continuation
         finally:
             tracemalloc.stop()
         assert (tmp_path / "log" / "abandoned-1" / name).stat().st_size > 30 << 20
-        assert most < 8 * content.CHUNK_BYTES
+        assert most < 8 * encoders.CHUNK_BYTES

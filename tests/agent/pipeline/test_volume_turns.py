@@ -17,11 +17,11 @@ import rla_agent.pipeline.volume as module
 from rla_agent.jobs.queue import JobContext, JobKind
 from rla_agent.model.ingest import Position
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.pipeline import stream_open
-from rla_agent.pipeline.commands import Adopt, Data, Flush, Stop
-from rla_agent.pipeline.flush import FlushWaiters
+from rla_agent.pipeline import lifecycle
+from rla_agent.pipeline.commit import Flush, FlushWaiters
+from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Volume
+from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
@@ -189,7 +189,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     monkeypatch: pytest.MonkeyPatch,
     messages: int,
 ) -> None:
-    monkeypatch.setattr("rla_agent.pipeline.reader.READ_BYTES", 4096)
+    monkeypatch.setattr("rla_agent.pipeline.spool.READ_BYTES", 4096)
     monkeypatch.setattr(module, "TURN_S", 0.0)
     streams = [lone(tmp_path / str(number)) for number in range(4)]
     for stream in streams:
@@ -258,7 +258,7 @@ def test_one_client_that_asks_again_and_again_waits_once(
         volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done, _failed: None))
     volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done, _failed: None))
     wait_until(lambda: len(volume._flushes._waiting) == 2)
-    monkeypatch.setattr("rla_agent.pipeline.flush.GONE_S", 0.01)
+    monkeypatch.setattr("rla_agent.pipeline.commit.GONE_S", 0.01)
     wait_until(lambda: not volume._flushes, what="forgetting clients that ask no more")
 
 
@@ -298,7 +298,7 @@ def test_only_something_new_that_is_asked_hurries_a_commit(
     asked = Flush(PEER, "coming", 1, 10, False, lambda done, _failed: heard.append(done))
     desk.add(asked)
     fresh = [desk.fresh]
-    desk.answer({}, lambda _stream: True)
+    desk.answer({}, {"coming"})
     desk.add(asked)
     fresh.append(desk.fresh)
     desk.add(Flush(PEER, "coming", 1, 20, False, lambda done, _failed: heard.append(done)))
@@ -315,13 +315,13 @@ def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
     again = second.new_writer()
     before = Stream(first.writer.name, first.writer.folder)
     after = Stream(again.name, again.folder)
-    assert stream_open.waits_behind(before, [after], []) is None
-    assert stream_open.waits_behind(after, [], []) is None
-    assert stream_open.waits_behind(after, [before], []) == ""
+    assert lifecycle.waits_behind(before, [after], []) is None
+    assert lifecycle.waits_behind(after, [], []) is None
+    assert lifecycle.waits_behind(after, [before], []) == ""
     before.handle(StreamEvent.REFUSED, "of a later release")
-    assert "of a later release" in str(stream_open.waits_behind(after, [before], []))
-    assert first.writer.name in str(stream_open.waits_behind(after, [], [first.writer.name]))
-    assert stream_open.waits_behind(after, [], [after.name]) is None
+    assert "of a later release" in str(lifecycle.waits_behind(after, [before], []))
+    assert first.writer.name in str(lifecycle.waits_behind(after, [], [first.writer.name]))
+    assert lifecycle.waits_behind(after, [], [after.name]) is None
     again.close()
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-import rla_agent.pipeline.recovery as intents_module
+import rla_agent.pipeline.widening as widening_module
 from rla_agent.model.output_states import OutputState
-from rla_agent.outputs.item_folder import sweep_temp_files, temp_name
+from rla_agent.outputs.data_roots import sweep_temp_files, temp_name
 from rla_agent.pipeline.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
 from rla_client.contract.files import OLD_TEMP_S
 
@@ -68,7 +68,7 @@ def test_temp_file_of_a_killed_rewrite_goes_and_one_of_an_intent_gets_its_name(
         side.commit()
         lone.row({"late": 1})
         with monkeypatch.context() as context:
-            context.setattr(intents_module, "finish_intent", lambda *_: None)  # killed before the rename
+            context.setattr(widening_module, "finish_intent", lambda *_: None)  # killed before the rename
             side.read()
             side.serve()
         (waiting,) = temps(lone)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.jobs.source import sweep_arenas
+from rla_agent.jobs.checkpoint import sweep_arenas
 from rla_client.contract.arena import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,

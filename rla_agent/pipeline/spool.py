@@ -1,15 +1,23 @@
-"""Reading a stream's segments: its opening frame, and batches of records at any position."""
+"""What lies in a spool: its streams, their opening frames, and batches of records at any position.
+
+Reading an opening frame costs the main thread up to 256 KiB of file, which is asked for at each message of a
+live client and four times a second otherwise. So a name that could not be read is tried again only after
+RETRY_S, or when a segment came into its folder: that one has an opening frame of its own (`Unreadable`).
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.model.ingest import Batch, Content, Job, OpeningFrame, decode, parse
-from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.contract.errors import RemoteProtocolError, RlaError, SpoolError, UnknownVersionError
+from rla_client.contract.files import TEMP_PREFIX, fsync_folder
 from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import (
@@ -22,6 +30,7 @@ from rla_client.contract.protocol import (
     frame_at,
 )
 from rla_client.contract.segments import (
+    STREAM_NAME,
     check_stream,
     read_at,
     segment_numbers,
@@ -35,6 +44,9 @@ LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
 CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
+RETRY_S = 4.0  # less than LISTING_S, after which a silent one is asked for again
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
+_log = logging.getLogger("rla_agent.pipeline.spool")
 
 
 class SegmentReader:
@@ -204,6 +216,31 @@ def valid_frames(data: bytes) -> Iterator[Frame]:
             at = find_frame(data, at + 1)
 
 
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+        fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
+    """Remove what a client was killed in the middle of making, or an agent of removing."""
+    now = time.time()
+    with suppress(OSError), os.scandir(spool) as entries:
+        for entry in entries:
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
+            if old or entry.name.startswith(GONE_PREFIX):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
 class SpoolWatch:
     """The names in one spool."""
 
@@ -231,3 +268,73 @@ class SpoolWatch:
     def look_again(self) -> None:
         """List the folder at the next call: a stream in it could not be taken."""
         self._listed = None
+
+
+class Unreadable(Mapping[str, str]):
+    """Stream → why it cannot be taken in."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._why: dict[str, str] = {}
+        self._next: dict[str, tuple[float, int]] = {}  # when, and the folder's mtime that it was read at
+
+    def __getitem__(self, name: str) -> str:
+        return self._why[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._why)
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def read(self, name: str, now: float) -> Opening | None:
+        """What a stream says of itself; None when it is not a stream, or cannot be read now.
+
+        A stream that a power cut left without a single record is removed.
+
+        Args:
+            name: as a message or the spool has it.
+            now: monotonic.
+        """
+        if not STREAM_NAME.match(name) or self._rests(name, now):
+            return None
+        folder = self._spool / name
+        try:
+            opening, _ = read_opening(folder)
+        except FileNotFoundError:
+            return None
+        except (RlaError, OSError) as error:
+            if name not in self._why and holds_nothing(folder):
+                _log.warning("stream %s holds nothing: power was cut before its first sync; removed", name)
+                with suppress(OSError):
+                    remove_stream(folder)
+                return None
+            if self._why.get(name) != str(error):
+                _log.warning("stream %s is not stored: %s", name, error)
+            self._why[name] = str(error)
+            self._next[name] = now + RETRY_S, self._changed(name)
+            return None
+        self._forget(name)
+        return opening
+
+    def forget_gone(self) -> None:
+        """Drop streams that somebody removed."""
+        for name in [name for name in self._why if self._changed(name) < 0]:
+            self._forget(name)
+
+    def _rests(self, name: str, now: float) -> bool:
+        """Whether a stream was tried a moment ago and nothing came since."""
+        due, changed = self._next.get(name, (0.0, -1))
+        return now < due and self._changed(name) == changed
+
+    def _forget(self, name: str) -> None:
+        self._why.pop(name, None)
+        self._next.pop(name, None)
+
+    def _changed(self, name: str) -> int:
+        try:
+            return os.stat(self._spool / name).st_mtime_ns
+        except FileNotFoundError:
+            return -1
+        except OSError:
+            return 0

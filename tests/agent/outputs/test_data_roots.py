@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.hung_folder import HungFolder, needs_hung_folder
 
-from rla_agent.pipeline import disks
-from rla_agent.pipeline.disks import Lanes, disk_of
+from rla_agent.outputs import data_roots
+from rla_agent.outputs.data_roots import Lanes, disk_of
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
@@ -48,7 +48,7 @@ def test_roots_are_told_apart_by_the_mounts_in_their_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, mount: bytes
 ) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTS)
-    monkeypatch.setattr(disks, "_MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(data_roots, "_MOUNTS", str(tmp_path / "mountinfo"))
     assert disk_of(root, 7) == (7, mount)
     (tmp_path / "mountinfo").unlink()
     assert disk_of(root, 7) == (7, b"/")

@@ -1,6 +1,11 @@
-"""A stream's item on disk: whether it is there, and its folders, opened without following links.
+"""Data roots and the items in them: which file system they lie on, whether they are there, their folders.
 
-Names of temp files that the agent writes beside outputs, and their removal after a kill.
+Folders are opened without following links. A root that is missed may be away (unmounted, moved) or the
+item in it removed: only where its root is there does an item count as removed.
+
+A call into a file system whose server hangs does not return. So nobody asks one which it is (`disk_of`), and
+what one thread does for many roots is done in `Lanes`: work for a file system that still holds up its last
+work is left out, and all others continue.
 
 A temp file of a rewrite bears its stream's name: one agent at a time has the stream, so when it
 takes the stream up or ends it, files of that name belong to nobody, unless agent.db says that one
@@ -11,16 +16,33 @@ may be in the making in another process, and go only when they are old.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from contextlib import suppress
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX, UNNAMED_TEMP, open_folder, walk
 from rla_client.contract.opening import Opening
 
+Disk: TypeAlias = tuple[int, bytes]
+_MOUNTS = "/proc/self/mountinfo"
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
 
 class ItemGoneError(Exception):
     """The folder of an item is not there any more."""
+
+
+@contextmanager
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """A descriptor that was just opened; closed on leaving."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
@@ -42,10 +64,8 @@ def open_below(root: str, item: str, folder: str, *, create: bool = False) -> in
         raise ItemGoneError(os.path.join(root, item or folder)) from error
     if folder == (item or folder):
         return descriptor
-    try:  # from the open folder: nothing can be made in one that is deleted right now
+    with closing_fd(descriptor):  # nothing can be made in one that is deleted right now
         return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
-    finally:
-        os.close(descriptor)
 
 
 def same_root(opening: Opening) -> bool:
@@ -67,11 +87,7 @@ def same_root(opening: Opening) -> bool:
 
 def item_is_there(opening: Opening) -> bool:
     """Whether the data root is the one that is meant, and the item's log folder is in it."""
-    try:
-        os.close(open_folder(opening.root, opening.folders["log"]))
-    except OSError:
-        return False
-    return same_root(opening)
+    return _has_folder(opening) and same_root(opening)
 
 
 def root_is_away(opening: Opening) -> bool:
@@ -79,11 +95,15 @@ def root_is_away(opening: Opening) -> bool:
 
     One whose folder is found is not away: a file system that was mounted anew may have another device number.
     """
+    return not _has_folder(opening) and not same_root(opening)
+
+
+def _has_folder(opening: Opening) -> bool:
     try:
         os.close(open_folder(opening.root, opening.folders["log"]))
     except OSError:
-        return not same_root(opening)
-    return False
+        return False
+    return True
 
 
 def boot_time() -> float:
@@ -99,11 +119,8 @@ def fsync_up(root: str, relative: str) -> None:
     """Make the chain of folders from `relative` up to `root` durable."""
     path = Path(relative)
     while True:
-        descriptor = open_folder(root, str(path))
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with closing_fd(open_folder(root, str(path))) as folder:
+            os.fsync(folder)
         if str(path) == ".":
             return
         path = path.parent
@@ -148,11 +165,10 @@ def sweep_temp_files(root: str, below: str, stream: str, intents: Collection[str
         Names removed; a folder that is not there has none.
     """
     removed: list[str] = []
-    try:
-        folder = open_folder(root, below)
-    except OSError:
-        return removed
-    try:
+    with (
+        suppress(OSError),
+        closing_fd(open_folder(root, below)) as folder,
+    ):  # where it cannot be listed: next time
         for name in os.listdir(folder):
             if name in intents or not name.startswith(TEMP_PREFIX):
                 continue
@@ -163,8 +179,59 @@ def sweep_temp_files(root: str, below: str, stream: str, intents: Collection[str
                         continue
                 os.unlink(name, dir_fd=folder)
                 removed.append(name)
-    except OSError:
-        return removed  # it cannot be listed: next time
-    finally:
-        os.close(folder)
     return removed
+
+
+def disk_of(root: str, device: int) -> Disk:
+    """What tells the file system of a data root from others.
+
+    Two roots on two file systems are always told apart where their mount points are in their paths, else by
+    the device number, which may be given to another file system at the next boot.
+
+    Args:
+        root: its absolute path.
+        device: `st_dev` as the client saw it.
+    """
+    path = os.fsencode(root)
+    return device, max((mount for mount in _mounts() if _is_below(path, mount)), key=len, default=b"/")
+
+
+def _mounts() -> list[bytes]:
+    try:
+        with open(_MOUNTS, "rb") as file:
+            points = [line.split(b" ", 5)[4] for line in file if line.count(b" ") > 4]  # noqa: PLR2004 - columns
+    except OSError:
+        return []
+    return [_ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), point) for point in points]
+
+
+def _is_below(path: bytes, mount: bytes) -> bool:
+    return path == mount or path.startswith(mount.rstrip(b"/") + b"/")
+
+
+class Lanes:
+    """One thread at most for each file system; for one caller's thread.
+
+    Args:
+        name: of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: dict[Disk, tuple[threading.Thread, float]] = {}
+
+    def hung_s(self, disk: Disk) -> float | None:
+        """For how long the last work for a file system has been under way; None when it is through."""
+        thread, since = self._running.get(disk, (None, 0.0))
+        return time.monotonic() - since if thread is not None and thread.is_alive() else None
+
+    def run(self, work: Mapping[Disk, Callable[[], None]], wait_s: float) -> None:
+        """Do work for file systems that have none under way; returns after `wait_s` at the latest."""
+        self._running = {disk: one for disk, one in self._running.items() if one[0].is_alive()}
+        now = time.monotonic()
+        for disk, task in work.items():
+            thread = threading.Thread(target=task, name=self._name, daemon=True)
+            self._running[disk] = thread, now
+            thread.start()
+        for disk in work:
+            self._running[disk][0].join(max(0.0, now + wait_s - time.monotonic()))

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from support.lone import LoneStream, Side
 
-import rla_agent.pipeline.stream_open as module
+import rla_agent.pipeline.lifecycle as module
 from rla_agent.model.ingest import Position
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.pipeline import recovery
-from rla_agent.pipeline.commands import Adopt, Flush, Stop
-from rla_agent.pipeline.volume import Volume, stop_volumes
+from rla_agent.pipeline.commit import Flush
+from rla_agent.pipeline.lifecycle import Adopt
+from rla_agent.pipeline.volume import Stop, Volume, stop_volumes
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
