@@ -53,7 +53,15 @@ from rla_client.contract.arena import (
     spool_key,
     stream_key,
 )
-from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, fsync_folder, give_mode, replacing
+from rla_client.contract.files import (
+    NEW_FLAGS,
+    READ_FLAGS,
+    TEMP_PREFIX,
+    file_mode,
+    fsync_folder,
+    give_mode,
+    replacing,
+)
 from rla_client.contract.jobs import (
     STAMP_RECORD,
     ArenaSource,
@@ -73,7 +81,6 @@ _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
 # these say nothing of the file: the job is tried again
 SHORTAGES = frozenset((errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Outcome(Enum):
@@ -223,7 +230,9 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
     try:
         with replacing(folder / names[-1], temp=fresh_temp(folder, job.token)) as temp:
             if isinstance(job.source, ArenaSource):
-                _write_from_slot(job.source, blobs, temp)
+                size = job.source.skeleton_bytes
+                with opened_slot(job.source, blobs, size) as (descriptor, begin), created(temp) as file:
+                    file.writelines(pieces(descriptor, begin, size))
             else:
                 take_blob(job.source, job.token, blobs, temp, _snapshot_token)
             size = temp.stat().st_size
@@ -243,12 +252,6 @@ def _names_left(job: SnapshotJob, folder: Path) -> tuple[list[str], Outcome]:
         elif token != job.token:
             left.append(name)
     return left, outcome
-
-
-def _write_from_slot(source: ArenaSource, blobs: Path, temp: Path) -> None:
-    size = source.skeleton_bytes
-    with opened_slot(source, blobs, size) as (descriptor, begin), created(temp) as file:
-        file.writelines(pieces(descriptor, begin, size))
 
 
 def _snapshot_token(path: Path) -> str | None:
@@ -300,7 +303,7 @@ def created(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it exists, or the disk does not take it.
     """
-    with open(os.open(path, _CREATE_FLAGS, file_mode(path.parent)), "wb") as file:
+    with open(os.open(path, NEW_FLAGS, file_mode(path.parent)), "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

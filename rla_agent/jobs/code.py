@@ -73,26 +73,15 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CodeJob:
-    """A checked job of the kind `code`."""
-
-    blob: str
-
-
-@dataclass(frozen=True, slots=True)
 class CodeResult:
     """What became of a code job.
 
     Attributes:
         outcome: see Outcome.
-        files: number of files in the item.
-        new_bytes: bytes that the store did not have before.
-        reason: why, for FAILED and LATER.
+        reason: why, for REMOVED, FAILED and LATER.
     """
 
     outcome: Outcome
-    files: int = 0
-    new_bytes: int = 0
     reason: str = ""
 
 
@@ -101,15 +90,15 @@ def outcome_of(error: OSError) -> Outcome:
     return Outcome.FAILED if error.errno in _FOR_GOOD else Outcome.LATER
 
 
-def parse_code(fields: object) -> CodeJob:
-    """Check the fields of a job frame.
+def parse_code(fields: object) -> str:
+    """Check the fields of a job frame; the name of its blob.
 
     Raises:
         RemoteProtocolError: they are not what a client writes.
     """
     if not isinstance(fields, dict):
         raise RemoteProtocolError("a code job is not a map")
-    return CodeJob(blob_name(fields.get("blob")))
+    return blob_name(fields.get("blob"))
 
 
 def blob_name(value: object) -> str:
@@ -144,11 +133,11 @@ def open_blob(folder: Path, name: str, max_bytes: int) -> tuple[int, int]:
     return descriptor, found.st_size
 
 
-def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> CodeResult:
+def run_code(name: str, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> CodeResult:
     """Fill an item of the kind `code` from a blob.
 
     Args:
-        job: from `parse_code`.
+        name: of the blob, from `parse_code`.
         blobs: the stream's blob folder.
         final_dir: the item folder, held by the caller; it exists, and is not made again when it is gone.
         root: the data root; its store is made when it is missing.
@@ -159,18 +148,18 @@ def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike
     try:
         item = open_root(final_dir)
     except OSError as error:
-        return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
+        return CodeResult(Outcome.REMOVED, f"{final_dir}: {error.strerror}")
     try:
         with closing_fd(item):
-            blob, size = open_blob(blobs, job.blob, MAX_TOTAL_BYTES + MAX_FILE_BYTES + MAX_INDEX_BYTES)
+            blob, size = open_blob(blobs, name, MAX_TOTAL_BYTES + MAX_FILE_BYTES + MAX_INDEX_BYTES)
             with closing_fd(blob):
                 index = read_index(blob, size)
                 with opened_store(root) as store:
                     return _fill(item, blob, index, store)
     except (RemoteProtocolError, UnsafeNameError) as error:
-        return CodeResult(Outcome.FAILED, reason=str(error))
+        return CodeResult(Outcome.FAILED, str(error))
     except OSError as error:
-        return CodeResult(outcome_of(error), reason=f"{error.strerror or error}: {error.filename}")
+        return CodeResult(outcome_of(error), f"{error.strerror or error}: {error.filename}")
 
 
 def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
@@ -220,7 +209,7 @@ def _fill(item: int, blob: int, index: list[tuple[tuple[str, ...], int, int]], s
     for parts in sorted(folders, key=len, reverse=True):
         with closing_fd(walk(item, parts, create=True)) as folder:
             os.fsync(folder)
-    return CodeResult(Outcome.WRITTEN, files=len(index), new_bytes=store.new_bytes)
+    return CodeResult(Outcome.WRITTEN)
 
 
 @contextmanager
@@ -236,15 +225,10 @@ def opened_store(root: str | os.PathLike[str]) -> Iterator[Store]:
 
 
 class Store:
-    """The contents of one database.
-
-    Attributes:
-        new_bytes: bytes added by this object so far.
-    """
+    """The contents of one database."""
 
     def __init__(self, folder: int | None) -> None:
         self._folder = folder  # None: no content can be shared
-        self.new_bytes = 0
 
     def place(self, data: bytes, folder: int, name: str) -> None:
         """Give the item folder a file `name` with this content; one that is there stays.
@@ -260,7 +244,7 @@ class Store:
                 break
             try:
                 with closing_fd(walk(self._folder, (digest[:2],), create=True)) as objects:
-                    self._keep(objects, digest[2:], data, mode, anew=anew)
+                    _keep(objects, digest[2:], data, mode, anew=anew)
                     os.link(digest[2:], name, src_dir_fd=objects, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return
@@ -280,13 +264,12 @@ class Store:
         with suppress(FileExistsError):
             _write_file(folder, name, data, mode, exclusive=True)
 
-    def _keep(self, objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
-        """Be sure that the object is there and is this content."""
-        if not anew and _holds(objects, name, data):
-            return
+
+def _keep(objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
+    """Be sure that the object is there and is this content."""
+    if anew or not _holds(objects, name, data):
         _write_file(objects, name, data, mode)
         os.fsync(objects)
-        self.new_bytes += len(data)
 
 
 def _holds(objects: int, name: str, data: bytes) -> bool:

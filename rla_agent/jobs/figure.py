@@ -108,14 +108,10 @@ class FigureResult:
 
     Attributes:
         outcome: see Outcome; the blob may go unless it is LATER.
-        path: below the results folder.
-        bytes: size of the new file.
         reason: why, for REMOVED, FAILED and LATER.
     """
 
     outcome: Outcome
-    path: str
-    bytes: int = 0
     reason: str = ""
 
 
@@ -191,18 +187,17 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
     Returns:
         The outcome; no error is raised for what a client, a figure or the disk did.
     """
-    path = "/".join(job.name)
     try:
         results = open_root(final_dir)  # which the caller holds
     except OSError as error:
-        return _end(job, blobs, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
+        return _end(job, blobs, FigureResult(Outcome.REMOVED, f"{final_dir}: {error.strerror}"))
     try:
         with closing_fd(results), closing_fd(walk(results, job.name[:-1], create=True)) as folder:
             result = _make(job, blobs, folder, python)
     except (RemoteProtocolError, SourceError, UnsafeNameError) as error:
-        result = FigureResult(Outcome.FAILED, path, reason=str(error))
+        result = FigureResult(Outcome.FAILED, str(error))
     except OSError as error:
-        result = FigureResult(outcome_of(error), path, reason=f"{error.strerror or error}: {error.filename}")
+        result = FigureResult(outcome_of(error), f"{error.strerror or error}: {error.filename}")
     return _end(job, blobs, result)
 
 
@@ -213,29 +208,25 @@ def _end(job: FigureJob, blobs: Path, result: FigureResult) -> FigureResult:
 
 
 def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult:
-    path = "/".join(job.name)
     if not job.cover and is_there(job.name[-1], dir_fd=folder):
-        return FigureResult(Outcome.KEPT, path)
+        return FigureResult(Outcome.KEPT)
     own = _interpreter(python, blobs)
     if own is None and importlib.util.find_spec(LIBRARIES[job.kind]) is None:
-        return FigureResult(Outcome.LATER, path, reason=NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
+        return FigureResult(Outcome.LATER, NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
     program = own or _agents_interpreter()
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
         with closing_fd(open_within(temp, os.O_RDWR | os.O_EXCL, folder)) as out:
             with _opened_source(job, blobs) as (source, offset):
                 reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
-            size = os.fstat(out).st_size
-            if reason is None and size > 0:
+            if reason is None and os.fstat(out).st_size > 0:
                 os.fsync(out)
-                return _publish(job, folder, temp, size)
+                return _publish(job, folder, temp)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temp, dir_fd=folder)
-    lasting = "No space left" not in (reason or "")
-    return FigureResult(
-        Outcome.FAILED if lasting else Outcome.LATER, path, reason=reason or "nothing was drawn"
-    )
+    reason = reason or "nothing was drawn"
+    return FigureResult(Outcome.LATER if "No space left" in reason else Outcome.FAILED, reason)
 
 
 @contextmanager
@@ -322,12 +313,12 @@ def _render(python: str, request: str, files: tuple[int, int], timeout_s: float)
     return f"the render process {what}: {said}"
 
 
-def _publish(job: FigureJob, folder: int, temp: str, size: int) -> FigureResult:
+def _publish(job: FigureJob, folder: int, temp: str) -> FigureResult:
     """Give the finished temp file its name."""
     name = job.name[-1]
     if job.cover:
         os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     elif not claim_name(temp, name, dir_fd=folder):
-        return FigureResult(Outcome.KEPT, "/".join(job.name))
+        return FigureResult(Outcome.KEPT)
     os.fsync(folder)
-    return FigureResult(Outcome.WRITTEN, "/".join(job.name), size)
+    return FigureResult(Outcome.WRITTEN)

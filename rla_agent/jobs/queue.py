@@ -275,33 +275,41 @@ def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> N
     """
     kind = kinds.get(row.kind)
     if kind is None:
-        message = f"no runner for jobs of kind {row.kind!r}"
-        raise RlaError(message)
+        raise RlaError(f"no runner for jobs of kind {row.kind!r}")
     kind.run(unpack(row.fields), context)
 
 
 @contextmanager
-def _item_folder(context: JobContext, kind: str) -> Iterator[Path]:
+def _item_folder(
+    context: JobContext, kind: str, job: CheckpointJob | SnapshotJob | None = None
+) -> Iterator[Path]:
     """The item's folder, held: whatever takes its name meanwhile, the job stays in this one.
 
     Raises:
         RetryLaterError: all of the data root is away, or the folder cannot be opened just now.
-        RlaError: the item is gone, or the run has none of this kind.
+        RlaError: the item is gone, or the run has none of this kind; `job`'s bytes are free then.
     """
+    try:
+        folder = _open_item(context, kind)
+    except RlaError:
+        if job is not None:
+            release(job, context.blobs)
+        raise
+    with closing_fd(folder):
+        yield Path(f"/proc/self/fd/{folder}")
+
+
+def _open_item(context: JobContext, kind: str) -> int:
     relative = context.opening.folders.get(kind)
     if relative is None:
-        message = f"the run has no {kind} folder"
-        raise RlaError(message)
+        raise RlaError(f"the run has no {kind} folder")
     try:
-        folder = open_folder(context.opening.root, relative)
+        return open_folder(context.opening.root, relative)
     except OSError as error:
         if error.errno in SHORTAGES:
             raise RetryLaterError(str(error)) from error
         _wait_for_root(context)
-        message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
-        raise RlaError(message) from error
-    with closing_fd(folder):
-        yield Path(f"/proc/self/fd/{folder}")
+        raise RlaError(f"the {kind} folder of {context.opening.title} is gone: {error.strerror}") from error
 
 
 def _wait_for_root(context: JobContext) -> None:
@@ -318,12 +326,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
     marks = fields.pop(MARKS_FIELD, None)
     job = CheckpointJob.decode(fields)
-    with ExitStack() as held:
-        try:
-            folder = held.enter_context(_item_folder(context, CHECKPOINT))
-        except RlaError:
-            release(job, context.blobs)
-            raise
+    with _item_folder(context, CHECKPOINT, job) as folder:
         try:
             result = run_checkpoint(job, context.blobs, folder / job.final_name)
             if result.outcome is Checkpointed.REMOVED:
@@ -345,8 +348,7 @@ def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, err
     if error.errno not in _NEVER:
         raise RetryLaterError(str(error)) from error
     release(job, context.blobs)
-    message = f"something else has its place: {error.strerror}"
-    raise RlaError(message) from error
+    raise RlaError(f"something else has its place: {error.strerror}") from error
 
 
 def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
@@ -376,12 +378,7 @@ def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None
 def snapshot(fields: dict[str, Any], context: JobContext) -> None:
     """Write a training's snapshot, then free its memory."""
     job = SnapshotJob.decode(fields)
-    with ExitStack() as held:
-        try:
-            folder = held.enter_context(_item_folder(context, job.kind))
-        except RlaError:
-            release(job, context.blobs)
-            raise
+    with _item_folder(context, job.kind, job) as folder:
         try:
             result = run_snapshot(job, context.blobs, folder)
         except OSError as error:
@@ -408,11 +405,11 @@ def _media(kind: str) -> JobKind:
 
 def code(fields: dict[str, Any], context: JobContext) -> None:
     """Unpack a code capture into the item, its contents shared over all runs of the database."""
-    job = parse_code(fields)
-    if context.done_before(job.blob):
+    blob = parse_code(fields)
+    if context.done_before(blob):
         return
     with _item_folder(context, CODE) as folder:
-        result = run_code(job, context.blobs, folder, context.opening.root)
+        result = run_code(blob, context.blobs, folder, context.opening.root)
     if result.outcome is Outcome.REMOVED:
         _wait_for_root(context)
     if result.outcome is Outcome.LATER:

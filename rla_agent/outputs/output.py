@@ -423,8 +423,9 @@ class Output:
         if self.dirty:
             self.handle(OutputEvent.SUSPECTED)
 
-    def note_segment(self, number: int) -> None:
-        """Remember the state at the start of segment `number`."""
+    def enter_segment(self, number: int) -> None:
+        """Go to the start of segment `number`, and remember the state there."""
+        self.position = Position(number, 0)
         self.bases[number] = self.base()
 
     def base(self) -> dict[str, Any]:

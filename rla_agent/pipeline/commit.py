@@ -237,14 +237,12 @@ def _check_not_own(stream: Stream, file: ItemFile) -> None:
         UnsafeNameError: it would.
     """
     if not OWN_NAMES.isdisjoint(file.path.split("/")):
-        message = f"item file {file.path!r} cannot be used: the name is the agent's"
-        raise UnsafeNameError(message)
+        raise UnsafeNameError(f"item file {file.path!r} cannot be used: the name is the agent's")
     opening = stream.opening
     path = os.path.normpath(os.path.join(opening.root, opening.folders[file.kind], file.path))
     ours = {os.path.join(opening.log_folder, RUN_FILE), *(output.path for output in stream.outputs)}
     if path in ours:
-        message = f"item file {file.path!r} cannot be used: the agent writes this one itself"
-        raise UnsafeNameError(message)
+        raise UnsafeNameError(f"item file {file.path!r} cannot be used: the agent writes this one itself")
 
 
 def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:

@@ -88,8 +88,7 @@ def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Str
     except FileNotFoundError:
         return None
     except (RlaError, OSError) as error:
-        message = f"not stored yet, retrying: {error}; its rows wait in the spool"
-        raise NotYetError(message) from error
+        raise NotYetError(f"not stored yet, retrying: {error}; its rows wait in the spool") from error
 
 
 def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
@@ -179,8 +178,7 @@ def open_spool(spool: Path) -> int:
     try:
         return open_root(spool)
     except OSError as error:
-        message = f"not stored yet, retrying: {error}"
-        raise NotYetError(message) from error
+        raise NotYetError(f"not stored yet, retrying: {error}") from error
 
 
 def _still_there(spool: Path, names: Iterable[str]) -> list[str]:

@@ -312,27 +312,6 @@ def further_than(content: dict[str, Any], run: str, reached: Mapping[str, tuple[
     return False
 
 
-def _why_aside(stream: Stream, stored: Position) -> str:
-    """Why a stream must leave its run's files alone; empty when they are its own."""
-    opening = stream.opening
-    with closing_fd(open_folder(opening.root, opening.folders["log"])) as folder:
-        content = read_run_file(folder)
-    if newer_than(content, opening.run, opening.epoch):
-        return _GONE_ON
-    mark = stream.folder / COPY_NAME
-    if is_there(mark):
-        return _COPY
-    end = Position(*end_of(stream.folder))
-    if further_than(content, opening.run, {stream.name: max(stored, stream.durable, end)}):
-        why = _OLDER
-    elif _is_copy(stream, end):
-        why = _COPY
-    else:
-        return ""
-    write_atomic(mark, b"", mode=0o600)
-    return why
-
-
 def step_aside(stream: Stream, stored: Position) -> bool:
     """Whether a stream's run went on elsewhere; it then gets folders and outputs of its own.
 
@@ -356,6 +335,27 @@ def step_aside(stream: Stream, stored: Position) -> bool:
     for path in stream.opening.folders.values():
         os.close(open_folder(opening.root, path, create=True))
     return True
+
+
+def _why_aside(stream: Stream, stored: Position) -> str:
+    """Why a stream must leave its run's files alone; empty when they are its own."""
+    opening = stream.opening
+    with closing_fd(open_folder(opening.root, opening.folders["log"])) as folder:
+        content = read_run_file(folder)
+    if newer_than(content, opening.run, opening.epoch):
+        return _GONE_ON
+    mark = stream.folder / COPY_NAME
+    if is_there(mark):
+        return _COPY
+    end = Position(*end_of(stream.folder))
+    if further_than(content, opening.run, {stream.name: max(stored, stream.durable, end)}):
+        why = _OLDER
+    elif _is_copy(stream, end):
+        why = _COPY
+    else:
+        return ""
+    write_atomic(mark, b"", mode=0o600)
+    return why
 
 
 def _is_copy(stream: Stream, end: Position) -> bool:

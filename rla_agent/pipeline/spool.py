@@ -163,8 +163,7 @@ def read_opening(folder: Path) -> tuple[Opening, int]:
             raise
         except RemoteProtocolError as error:
             why = why or f": {error}"
-    message = f"{folder} has no readable opening frame{why}"
-    raise SpoolError(message)
+    raise SpoolError(f"{folder} has no readable opening frame{why}")
 
 
 def _first_content(path: Path) -> Content | None:

@@ -232,8 +232,7 @@ class Stream:
         """All outputs that stand at the end of the segment before go to the start of `number`."""
         for output in outputs:
             if not output.blocked and output.position == self.position:
-                output.position = Position(number, 0)
-                output.note_segment(number)
+                output.enter_segment(number)
         self.bases[number] = {"rows": self.rows}
 
     def _dispatch(self, batch: Batch, files: OpenFiles) -> None:
@@ -306,8 +305,7 @@ class Stream:
                 if not more:
                     self._pass_over_lost(output)
                     return
-                output.position = Position(number + 1, 0)
-                output.note_segment(number + 1)
+                output.enter_segment(number + 1)
                 continue
             if number == self.position.number and batch.end > self.position.offset:
                 batch = clipped(batch, self.position.offset)

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from rla_agent.jobs.code import (
-    CodeJob,
     CodeResult,
     Outcome,
     parse_code,
@@ -33,12 +32,12 @@ from rla_client.contract.protocol import pack
 Run = Callable[..., CodeResult]
 
 
-def blob_of(files: list[tuple[Any, bytes]], folder: Path) -> CodeJob:
+def blob_of(files: list[tuple[Any, bytes]], folder: Path) -> str:
     index = pack([[name, len(data)] for name, data in files])
     name = f"code-{secrets.token_hex(4)}"
     body = BLOB_MAGIC + b"".join(data for _, data in files)
     (folder / name).write_bytes(body + index + len(index).to_bytes(4, "little") + BLOB_MAGIC)
-    return CodeJob(name)
+    return name
 
 
 @pytest.fixture
@@ -170,7 +169,8 @@ def test_copies_where_the_file_system_has_no_links(
     monkeypatch.setattr(os, "link", refuse)
     result = run([("a.py", b"1"), ("p/b.py", b"2")])
 
-    assert (result.outcome, result.files) == (Outcome.WRITTEN, 2)
+    assert result.outcome is Outcome.WRITTEN
+    assert (tmp_path / "item" / "a.py").read_bytes() == b"1"
     found = (tmp_path / "item" / "p" / "b.py").stat()
     assert (found.st_nlink, stat.S_IMODE(found.st_mode)) == (1, 0o444)
 
@@ -232,10 +232,10 @@ def test_a_blob_cut_short_anywhere_fails_and_names_no_file(tmp_path: Path, run: 
     run([])
     blobs = tmp_path / "blobs"
     job = blob_of([("a.py", b"abc"), ("p/b.py", b"defg")], blobs)
-    whole = (blobs / job.blob).read_bytes()
+    whole = (blobs / job).read_bytes()
 
     for length in range(len(whole)):
-        (blobs / job.blob).write_bytes(whole[:length])
+        (blobs / job).write_bytes(whole[:length])
         result = run_code(job, blobs, tmp_path / "item", tmp_path)
         assert result.outcome is Outcome.FAILED, length
     assert list((tmp_path / "item").iterdir()) == []
@@ -246,7 +246,7 @@ def test_blobs_that_are_links_or_missing_fail(tmp_path: Path, run: Run) -> None:
     (tmp_path / "blobs" / "link").symlink_to("/etc/passwd")
 
     for name in ("link", "missing"):
-        result = run_code(CodeJob(name), tmp_path / "blobs", tmp_path / "item", tmp_path)
+        result = run_code(name, tmp_path / "blobs", tmp_path / "item", tmp_path)
         assert result.outcome is Outcome.FAILED
 
 

@@ -68,10 +68,9 @@ FIGURE = {"format": "png", "cover": False, "blob": "b"}
 def test_an_image_arrives_pixel_by_pixel(tmp_path: Path, run: Run) -> None:
     result = run("image", {**IMAGE, "name": "a/b/x.png"})
 
-    assert (result.outcome, result.path) == (Outcome.WRITTEN, "a/b/x.png")
+    assert result.outcome is Outcome.WRITTEN
     path = tmp_path / "results" / "a" / "b" / "x.png"
     assert Image.open(path).tobytes() == PIXELS
-    assert result.bytes == path.stat().st_size
     assert [entry.name for entry in path.parent.iterdir()] == ["x.png"]
 
 

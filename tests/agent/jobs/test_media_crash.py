@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_agent.jobs.code import CodeJob, Outcome, run_code, sweep_objects
+from rla_agent.jobs.code import Outcome, run_code, sweep_objects
 from rla_agent.jobs.figure import parse_figure, run_figure
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.jobs import BLOB_MAGIC
@@ -102,15 +102,15 @@ def test_a_kill_while_code_is_stored_is_repaired_by_doing_it_again(tmp_path: Pat
         item.mkdir()
         script = f"""
             from pathlib import Path
-            from rla_agent.jobs.code import CodeJob, run_code
+            from rla_agent.jobs.code import run_code
             print("begin", flush=True)
-            run_code(CodeJob("b"), Path({str(blobs)!r}), Path({str(item)!r}), {str(tmp_path)!r})
+            run_code("b", Path({str(blobs)!r}), Path({str(item)!r}), {str(tmp_path)!r})
         """
         cut_off += killed_at(script, draw.uniform(0.0, 0.08) if number % 2 else 0.0)
         for path in item.rglob("*.py"):
             assert path.read_bytes() == files[str(path.relative_to(item))]
 
-        assert run_code(CodeJob("b"), blobs, item, tmp_path).outcome is Outcome.WRITTEN
+        assert run_code("b", blobs, item, tmp_path).outcome is Outcome.WRITTEN
         found = {str(path.relative_to(item)): path.read_bytes() for path in item.rglob("*") if path.is_file()}
         assert found == files
     assert cut_off
@@ -146,7 +146,7 @@ JOBS: dict[str, Callable[[Path, Path], Any]] = {
         item,
         sys.executable,
     ),
-    "code": lambda blobs, item: run_code(CodeJob("code"), blobs, item, item.parent),
+    "code": lambda blobs, item: run_code("code", blobs, item, item.parent),
 }
 
 
