@@ -93,7 +93,7 @@ class CsvEncoder(Encoder):
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
-        return {**super().state(), "columns": list(self.columns)}
+        return {"rows": self.rows, "columns": list(self.columns)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See Encoder."""
