@@ -160,7 +160,7 @@ class FtpSession(OneByOne):
         there = self.stat(job.temp)
         if there is None or there.size != job.size or not job.unchanged():
             self.remove(job.temp)
-            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+            raise SourceChangedError(job.path)
         self._chmod(job.temp, job.mode)
         self._set_mtime(job.temp, job.mtime_s)
         self.rename(job.temp, job.path)

@@ -1,39 +1,62 @@
 """The SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
 
-Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final
-names and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file
-goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix
-is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
-on the server is linked to it by `hardlink@openssh.com`, and written where that does not go.
+Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final names
+and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file goes
+in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix is what a
+later try may start from. Appends are one write each, awaited. A small file that has a twin on the server is
+linked to it by `hardlink@openssh.com`, and written where that does not go.
 
 Where a CSV has much to catch up, the server makes the copy that is continued (`extend`).
+
+`trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
+accepted. In this order: show the master's key and its fingerprint; pin it in
+`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
+authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
+rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
+does not become a second database.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate.backend import sftp_wire
-from rla_agent.replicate.backend.connect import HANDSHAKE_TIMEOUT_S, Login, open_transport
+from rla_agent.replicate.backend.connect import (
+    HANDSHAKE_TIMEOUT_S,
+    OWN_KNOWN_HOSTS,
+    Login,
+    fingerprint,
+    host_key_problem,
+    open_transport,
+    own_key,
+    pin,
+    server_key,
+)
 from rla_agent.replicate.backend.sftp_core import HARDLINK, SftpCore, remote_stat
 from rla_agent.replicate.backend.target import (
-    ConflictError,
     LinkError,
+    LoginError,
     NoRootError,
     RemoteStat,
+    Session,
     SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
     UnreadableError,
     Upload,
+    check_append,
     check_room,
     replace_own,
     same,
 )
 
+_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
 COPY_DATA: Final = b"copy-data"
 _FINISH: Final = "set the time and permissions of"
 _NEW: Final = sftp_wire.WRITE_FLAG | sftp_wire.CREATE_FLAG | sftp_wire.EXCLUSIVE_FLAG
@@ -88,7 +111,7 @@ class SftpSession(SftpCore):
         self._write_many(files, results, handles, left)
         for number, file in enumerate(files):
             if results[number] is None and not file.unchanged():
-                results[number] = SourceChangedError(file.path.decode("utf-8", "backslashreplace"))
+                results[number] = SourceChangedError(file.path)
         self._rename_many(files, results, left)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
         self._calls(
@@ -255,7 +278,7 @@ class SftpSession(SftpCore):
             left = settled
         if not job.unchanged():
             self.remove(job.temp)
-            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+            raise SourceChangedError(job.path)
         self.rename(job.temp, job.path)
         return left
 
@@ -270,7 +293,7 @@ class SftpSession(SftpCore):
                 raise
             if not data:
                 self._abandon(waiting, handle, job.temp)
-                raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+                raise SourceChangedError(job.path)
             waiting.append((self._submit(sftp_wire.write_request(handle, at, data)), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
@@ -321,10 +344,7 @@ class SftpSession(SftpCore):
     ) -> RemoteStat:
         found = self._handle_stat(handle, path)
         end = offset + sum(len(piece) for piece in pieces)
-        if found.size != offset and not offset < found.size <= end:
-            raise ConflictError("append to", path, found)
-        if found.size == offset and not same(found, expect):
-            raise ConflictError("append to", path, found)
+        check_append(path, found, offset, end, expect)
         at = offset
         limit = self._wire.write_bytes
         fitting = [piece[start : start + limit] for piece in pieces for start in range(0, len(piece), limit)]
@@ -380,3 +400,74 @@ class SftpSession(SftpCore):
         reply = self._call(sftp_wire.path_request(sftp_wire.FSTAT, handle))
         self._check(reply, "look at", path)
         return remote_stat(sftp_wire.parse_attributes(reply.body)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
+
+    ready: bool
+    say: tuple[str, ...]
+    known: bool = True
+
+
+def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
+    """Get a master ready.
+
+    Args:
+        login: where and as whom.
+        root: remote root; empty skips the test file.
+        private: `<state>/replicate`.
+        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
+
+    Raises:
+        TargetError: the master cannot be reached, or refuses the test file.
+    """
+    key_type, key = server_key(login)
+    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
+    problem = host_key_problem(login, key_type, key)
+    if problem is not None:
+        if "is not known" not in problem.why:
+            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
+        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
+            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
+        pin(private, login, key_type, key)
+        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
+    try:
+        session = open_sftp(login, root or ".")
+    except LoginError:
+        line = own_key(private)
+        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
+        return Trusted(ready=False, say=(*say, "then run the same command again"))
+    except NoRootError as error:
+        if not accept(f"The master has no folder {root}. Create it?"):
+            return Trusted(ready=False, say=(*say, error.why, error.hint))
+        session = open_sftp(login, root, make_root=True)
+        say.append(f"made {root}")
+    try:
+        say += try_out(session) if root else []
+    finally:
+        session.close()
+    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
+
+
+def try_out(session: Session) -> list[str]:
+    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
+
+    Raises:
+        TargetError: the master refuses it.
+    """
+    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
+    temp = name + b".new"
+    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
+    (result,) = session.put_many([file])
+    if not isinstance(result, RemoteStat):
+        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
+    made = session.stat(name)
+    session.remove(name)
+    free = session.free_bytes()
+    room = f", {free >> 30} GiB free" if free is not None else ""
+    lines = [f"a test file was written, renamed and deleted{room}"]
+    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
+        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
+    return lines

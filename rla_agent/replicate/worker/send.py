@@ -3,30 +3,22 @@
 For each job the source is opened once, and everything that is remembered of it comes from that
 descriptor. The item's folder on the master is looked at before something is made in it: an item
 that we made and that is gone there was moved by somebody, and is not made again (`MovedError`); one that
-`rla rm --master` deleted is never made again (`tombstones`).
+`rla rm --master` deleted is never made again (`master_trash`).
 
 What lies under the final name must be what we left there (the ledger's record), or what one of our
 own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
 is taken over without sending, a beginning of our content is replaced or continued. Anything else
 stays, under another name beside ours (`kept_name`), and is reported.
-
-When a run has ended and all of it is on the master: a last look at its files, and `SHA256SUMS`.
-
-Files that grew were sent piece by piece. Here each is read once as a whole: if its beginning is no
-more what was sent (somebody rewrote it in place), it is sent anew. Then `SHA256SUMS` is put into the
-item's log folder, and replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that
-folder checks every file of the item, of all kinds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rla_agent.outputs.formats import ends_of
 from rla_agent.replicate.backend.target import (
@@ -40,40 +32,67 @@ from rla_agent.replicate.backend.target import (
     SourceChangedError,
     TargetError,
     TransientError,
+    Twin,
     UnreadableError,
     Upload,
     check_remote,
     parent,
     parents,
 )
-from rla_agent.replicate.ledger.tombstones import place_problem
-from rla_agent.replicate.worker import records
-from rla_agent.replicate.worker.plan import (
-    SMALL_BYTES,
-    Append,
-    Permit,
-    Record,
-    Whole,
-)
-from rla_agent.replicate.worker.source import Source, fingerprint, folder_copy_mode
-from rla_agent.replicate.worker.version import Job, as_planned, read_again, same_content, size_of, unchanged
-from rla_client.contract.errors import RlaError
-from rla_client.contract.files import held_folder, write_atomic
-from rla_client.contract.layout import ARCHIVE_TESTER, LOG
+from rla_agent.replicate.ledger import Attempt, Due
+from rla_agent.replicate.retain.master_trash import place_problem
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Local, Permit, Record, Whole, pieces
+from rla_agent.replicate.worker.source import Source, folder_copy_mode
+from rla_client.contract.layout import ARCHIVE_TESTER
 
-if TYPE_CHECKING:
-    from rla_agent.replicate.ledger.ledger import Ledger
-    from rla_agent.replicate.ledger.rows import Due
-
-SUMS_NAME: Final = b"SHA256SUMS"
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
+LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 
 
 class NotYetError(TransientError):
     """No whole record to send so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+
+    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
+    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+    """
+
+    due: Due
+    action: Whole | Append | Permit
+    temp: bytes
+    start: int = 0
+    twin: Twin | None = None
+    local: Local | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that go."""
+        if isinstance(self.action, Permit):
+            return 0
+        return self.action.upto - self.action.offset if isinstance(self.action, Append) else self.action.size
+
+    @property
+    def uses_temp(self) -> bool:
+        """Whether the master may have bytes under `temp` when it ends."""
+        return isinstance(self.action, Whole) or self.size > PAGED_BYTES
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """What it may leave under the final name."""
+        if isinstance(self.action, Permit) or self.local is None:
+            return ()
+        if isinstance(self.action, Append):
+            return (Attempt(self.action.upto, None),)
+        sent = Attempt(self.action.size, self.local.mtime_ns // 10**9)
+        twin = self.twin
+        return (sent,) if twin is None else (sent, Attempt(twin.left.size, twin.left.mtime_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +388,9 @@ class Sender:
         ends = ends_of(job.due.key.name)
         cut = action.cut or upto < action.upto
         page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = records.pieces(data, ends, limit, cut=cut, page_of=page_of)
+        parts = pieces(data, ends, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
-            parts = records.pieces(data, ends, limit, cut=False)
+            parts = pieces(data, ends, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
@@ -392,11 +411,11 @@ class Sender:
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Whole)
-        if not as_planned(job, source):
-            raise SourceChangedError(os.fsdecode(job.due.path))
-        size = size_of(job, source)
+        if not _as_planned(job, source):
+            raise SourceChangedError(job.due.path)
+        size = _size_of(job, source)
         began = time.monotonic()
-        if action.compare and same_content(source, job.due.record, size):
+        if action.compare and _same_content(source, job.due.record, size):
             assert job.due.record is not None
             self._permit_one(job, source)
             record = source.record(action.generation, size, job.due.record.remote_mtime_s)
@@ -408,7 +427,7 @@ class Sender:
             job.temp,
             mtime_s,
             expect,
-            lambda: unchanged(job, source),
+            lambda: _unchanged(job, source),
             source.read,
             size,
             job.start,
@@ -456,21 +475,21 @@ class Sender:
 
     def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
         assert isinstance(job.action, Whole)
-        if not as_planned(job, source):
-            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
-        size = size_of(job, source)
-        if job.action.compare and same_content(source, job.due.record, size):
+        if not _as_planned(job, source):
+            return Failed(job, SourceChangedError(job.due.path))
+        size = _size_of(job, source)
+        if job.action.compare and _same_content(source, job.due.record, size):
             assert job.due.record is not None
             return Sent(job, source.record(job.action.generation, size, job.due.record.remote_mtime_s))
-        data = source.read(0, size) if not job.action.compare else read_again(source, size)
+        data = source.read(0, size) if not job.action.compare else _read_again(source, size)
         if len(data) != size:
-            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
+            return Failed(job, SourceChangedError(job.due.path))
         mtime_s = (job.local or source.local).mtime_ns // 10**9
         left, twin = _left(job.due.record), job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
         return SmallFile(
-            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin, _mode(source)
+            job.due.path, job.temp, data, mtime_s, left, lambda: _unchanged(job, source), twin, _mode(source)
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -532,67 +551,43 @@ def _ours(found: RemoteStat, due: Due) -> bool:
     )
 
 
-class SettleError(RlaError):
-    """The sums could not be written; they are left out."""
+def _as_planned(job: Job, source: Source) -> bool:
+    """Whether the file is the planned version, or that one and what was added to it since.
 
-
-def settle(
-    ledger: Ledger, number: int, root: bytes, descriptor: int, item: str, *, compact: bool = False
-) -> bytes | None:
-    """Check an ended item and write its sums.
-
-    Args:
-        ledger: with a row for each file.
-        number: of the database.
-        root: the data root.
-        descriptor: of the data root.
-        item: `table/YYYY/MM/DD/name`.
-        compact: what was sent piece by piece is to be sent as a whole now.
-
-    Returns:
-        Path of the sums below the data root; empty where nothing of the item is to be on the master; None
-        while something waits or was found changed.
-
-    Raises:
-        SettleError: the log folder cannot be written.
+    Else the master would get what nobody has noted, or, in a temp file that holds a part already, a mixture.
     """
-    lines = []
-    compacted = False
-    folder = os.fsencode(f"{LOG}/{item}")
-    for row in ledger.item_files(number, item):
-        if row.waiting:
-            return None
-        if row.path == folder + b"/" + SUMS_NAME or row.record is None:
-            continue
-        sha = row.record.sha256
-        if sha is None:
-            try:
-                found = fingerprint(descriptor, row.path, row.record.acked)
-            except OSError:
-                continue
-            if (found.crc, found.size) != (row.record.crc, row.record.acked):
-                ledger.send_anew(row.key)
-                return None
-            if compact:
-                ledger.send_anew(row.key)
-                compacted = True
-                continue
-            sha = found.sha256
-            ledger.set_sha(row.key, sha)
-        lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
-    if compacted or not lines:  # deleted there on purpose: empty sums would stay after it is sent again
-        return None if compacted else b""
-    path = folder + b"/" + SUMS_NAME
-    try:
-        with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
-            write_atomic(here / os.fsdecode(SUMS_NAME), b"".join(sorted(lines)))
-    except OSError as error:
-        raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
-    return path
+    assert isinstance(job.action, Whole)
+    if job.local is None or source.local == job.local:
+        return True
+    lenient = job.action.grows or (job.due.tries >= LENIENT_TRIES and job.start == 0)
+    return lenient and source.local.ino == job.local.ino and source.local.size >= job.local.size
 
 
-def sum_line(sha: bytes, name: bytes) -> bytes:
-    """A line as coreutils' sha256sum writes it; odd names are escaped and marked."""
-    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
-    mark = b"\\" if escaped != name else b""
-    return mark + sha.hex().encode() + b"  " + escaped + b"\n"
+def _size_of(job: Job, source: Source) -> int:
+    """How many bytes go."""
+    assert isinstance(job.action, Whole)
+    planned = job.action.grows or job.local is not None
+    size = job.action.size if planned else source.local.size
+    return source.whole_records(size, ends_of(job.due.key.name)) if job.action.cut else size
+
+
+def _same_content(source: Source, record: Record | None, size: int) -> bool:
+    """Whether the first `size` bytes are what the master got."""
+    if record is None or record.acked != size:
+        return False
+    source.skip_to(size)
+    made = source.record(0, size, 0)
+    return made.crc == record.crc and record.sha256 in {None, made.sha256}
+
+
+def _read_again(source: Source, size: int) -> bytes:
+    """The bytes once more, when the checksums have them already (or not all of them)."""
+    source.skip_to(size)
+    return source.read(0, size)
+
+
+def _unchanged(job: Job, source: Source) -> bool:
+    """Whether the path still leads to the version that was opened; asked just before the rename."""
+    assert isinstance(job.action, Whole)
+    grows = job.action.grows or job.due.tries >= LENIENT_TRIES
+    return source.unchanged(may_grow=grows)

@@ -27,7 +27,8 @@ from support.replication_lab import (
 )
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, replication_status
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.worker.notify import Announcer
 
 MakeNode = Callable[..., Node]
 
