@@ -21,13 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from rla_agent.replicate.backend.bucket import open_bucket
-from rla_agent.replicate.backend.bucket_store import bucket_name
-from rla_agent.replicate.backend.connect import resolve_login
-from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, Session
-from rla_agent.replicate.worker.source import Scope
 from rla_client.config.schema import BUCKETS, LOCAL, Config
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
@@ -35,6 +29,7 @@ from rla_client.contract.locks import wait_for_lock
 from rla_client.contract.paths import make_private, user_name
 
 if TYPE_CHECKING:
+    from rla_agent.replicate.worker.source import Scope
     from rla_client.config.schema import RemoteSetting
 
 MAX_DATABASES: Final = 10_000
@@ -195,6 +190,8 @@ def scope(entry: Entry, config: Config, host: str) -> Scope:
     """What of a database goes; `host` is this machine's name in run.json."""
     import pathspec  # noqa: PLC0415 - only where patterns are used
 
+    from rla_agent.replicate.worker.source import Scope  # noqa: PLC0415
+
     patterns = config.agent.replicate_ignore
     return Scope(
         host="" if entry.added_by == "user" else host,
@@ -228,6 +225,8 @@ def _name(remote: RemoteSetting) -> str:
     """See `Target.name`."""
     protocol, root = remote.file_transfer_protocol, remote.remote_data_root
     if protocol in BUCKETS:
+        from rla_agent.replicate.backend.bucket_store import bucket_name  # noqa: PLC0415
+
         return bucket_name(remote)
     if protocol in LOCAL:
         return f"{protocol}:{root}"
@@ -236,25 +235,37 @@ def _name(remote: RemoteSetting) -> str:
     return f"{protocol}://{user}@{remote.ftp_server}{port}/{root}"
 
 
-def _open_ftp(config: Config, _private: Path) -> Session:
-    from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415 - only when asked for
-
-    return open_ftp(config.remote_setting)
-
-
 def _open_sftp(config: Config, private: Path) -> Session:
+    from rla_agent.replicate.backend.connect import resolve_login  # noqa: PLC0415
+    from rla_agent.replicate.backend.sftp import open_sftp  # noqa: PLC0415
+
     remote = config.remote_setting
     return open_sftp(resolve_login(remote, private, config.path), remote.remote_data_root)
 
 
+def _open_ftp(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415
+
+    return open_ftp(config.remote_setting)
+
+
+def _open_folder(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.folder import FolderSession  # noqa: PLC0415
+
+    return FolderSession(config.remote_setting.remote_data_root)
+
+
 def _open_bucket(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.bucket import open_bucket  # noqa: PLC0415
+
     return open_bucket(config.remote_setting)
 
 
+# each imports its backend when it is asked for
 _BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
     "sftp": _open_sftp,
     "ftp": _open_ftp,
-    "folder": lambda config, _private: FolderSession(config.remote_setting.remote_data_root),
+    "folder": _open_folder,
     **dict.fromkeys(BUCKETS, _open_bucket),
 }
 """What opens a session, by protocol. A new backend is a line here, and its name one of `config.schema`'s."""

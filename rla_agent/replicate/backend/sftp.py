@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate.backend import sftp_wire
+from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.connect import (
     HANDSHAKE_TIMEOUT_S,
     OWN_KNOWN_HOSTS,
@@ -59,7 +59,7 @@ from rla_agent.replicate.backend.target import (
 _TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
 COPY_DATA: Final = b"copy-data"
 _FINISH: Final = "set the time and permissions of"
-_NEW: Final = sftp_wire.WRITE_FLAG | sftp_wire.CREATE_FLAG | sftp_wire.EXCLUSIVE_FLAG
+_NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
 def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSession:
@@ -77,8 +77,8 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
         channel.settimeout(HANDSHAKE_TIMEOUT_S)
         channel.invoke_subsystem("sftp")
         name = root.encode("utf-8", "surrogateescape")
-        return SftpSession(sftp_wire.Wire(channel), name, transport, make_root=make_root)
-    except (paramiko.SSHException, EOFError, OSError, sftp_wire.WireError) as error:
+        return SftpSession(wire.Wire(channel), name, transport, make_root=make_root)
+    except (paramiko.SSHException, EOFError, OSError, wire.WireError) as error:
         transport.close()
         raise LinkError(
             "start sftp",
@@ -101,7 +101,7 @@ class SftpSession(SftpCore):
     @property
     def append_limit_bytes(self) -> int:
         """32 KiB is what every server writes as one; less where the link is slow, for each is awaited."""
-        return min(sftp_wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
+        return min(wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
@@ -114,9 +114,7 @@ class SftpSession(SftpCore):
                 results[number] = SourceChangedError(file.path)
         self._rename_many(files, results, left)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
-        self._calls(
-            [sftp_wire.path_request(sftp_wire.REMOVE, self._full(files[number].temp)) for number in failed]
-        )
+        self._calls([wire.path_request(wire.REMOVE, self._full(files[number].temp)) for number in failed])
         return [
             result if result is not None else TransientError("send", b"", "no result") for result in results
         ]
@@ -134,14 +132,14 @@ class SftpSession(SftpCore):
         ]
         requests = []
         for _, temp, twin in wanted:
-            requests.append(sftp_wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
-            requests.append(sftp_wire.path_request(sftp_wire.LSTAT, self._full(temp)))
+            requests.append(wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
+            requests.append(self._lstat(temp))
         replies = iter(self._calls(requests))
         linked = {}
         for (number, temp, twin), made, look in zip(wanted, replies, replies, strict=True):
-            if made.status != sftp_wire.OK or look.kind != sftp_wire.ATTRS:
+            if made.status != wire.OK or look.kind != wire.ATTRS:
                 continue
-            found = remote_stat(sftp_wire.parse_attributes(look.body)[0])
+            found = remote_stat(look.attributes)
             if same(found, twin.left) and files[number].mode == (found.mode or 0) & 0o777:
                 linked[number] = found
             else:
@@ -154,11 +152,9 @@ class SftpSession(SftpCore):
         results: list[RemoteStat | Exception | None],
         linked: dict[int, RemoteStat],
     ) -> dict[int, bytes]:
-        looks = [
-            self._submit(sftp_wire.path_request(sftp_wire.LSTAT, self._full(file.path))) for file in files
-        ]
+        looks = [self._submit(self._lstat(file.path)) for file in files]
         opens = {
-            number: self._submit(sftp_wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
+            number: self._submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
             for number, file in enumerate(files)
             if number not in linked
         }
@@ -169,7 +165,7 @@ class SftpSession(SftpCore):
                 continue
             opened = self._wait(opens[number])
             results[number] = results[number] or self._problem(opened, "create", file.temp)
-            if opened.kind == sftp_wire.HANDLE:
+            if opened.kind == wire.HANDLE:
                 handles[number] = opened.handle
         return handles
 
@@ -188,16 +184,16 @@ class SftpSession(SftpCore):
             at = 0
             while at < len(data):
                 piece = data[at : at + self._wire.chunk_bytes()]
-                pending.append(self._submit(sftp_wire.write_request(handle, at, piece)))
+                pending.append(self._submit(wire.write_request(handle, at, piece)))
                 plan.append((number, "write"))
                 at += len(piece)
             pending.append(self._submit(self._finish(handle, files[number])))
-            pending.append(self._submit(sftp_wire.path_request(sftp_wire.CLOSE, handle)))
+            pending.append(self._submit(wire.close_request(handle)))
             plan += [(number, _FINISH), (number, "close")]
         refused = {}
         for request, (number, operation) in zip(pending, plan, strict=True):
             reply = self._wait(request)
-            if operation == _FINISH and reply.status != sftp_wire.OK:
+            if operation == _FINISH and reply.status != wire.OK:
                 refused[number] = reply
             elif results[number] is None:
                 results[number] = self._problem(reply, operation, files[number].path)
@@ -211,18 +207,18 @@ class SftpSession(SftpCore):
 
     def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
         mode = file.mode if self._keeps_modes else None
-        return sftp_wire.setstat(sftp_wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
+        return wire.setstat(wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
 
-    def _settle_for(self, file: SmallFile | Upload, refused: sftp_wire.Reply) -> RemoteStat | TargetError:
+    def _settle_for(self, file: SmallFile | Upload, refused: wire.Reply) -> RemoteStat | TargetError:
         """Where the server sets no permissions, or no time either: the temp file as it was made."""
-        time_alone = sftp_wire.setstat(sftp_wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
-        _, look = self._calls([time_alone, sftp_wire.path_request(sftp_wire.LSTAT, self._full(file.temp))])
+        time_alone = wire.setstat(wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
+        _, look = self._calls([time_alone, self._lstat(file.temp)])
         problem = self._problem(look, "look at", file.temp)
         if problem is not None:
             return problem
         self._keeps_modes = False
         self._warn_of_modes(refused)
-        return remote_stat(sftp_wire.parse_attributes(look.body)[0])
+        return remote_stat(look.attributes)
 
     def _rename_many(
         self,
@@ -254,24 +250,22 @@ class SftpSession(SftpCore):
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
-        look = self._call(sftp_wire.path_request(sftp_wire.LSTAT, self._full(job.path)))
+        look = self._call(self._lstat(job.path))
         problem = self._conflict(look, job.path, job.expect)
         if problem is not None:
             raise problem
-        flags = _NEW if job.start == 0 else sftp_wire.WRITE_FLAG
-        opened = self._call(sftp_wire.open_request(self._full(job.temp), flags, job.mode | 0o600))
+        flags = _NEW if job.start == 0 else wire.WRITE_FLAG
+        opened = self._call(wire.open_request(self._full(job.temp), flags, job.mode | 0o600))
         self._check(opened, "create", job.temp)
         handle = opened.handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
-            self._call(sftp_wire.setstat(sftp_wire.FSETSTAT, handle, mode=job.mode | 0o600))
+            self._call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         self._send_body(job, handle)
         self._check_size(job, handle)
-        finished, closed = self._calls(
-            [self._finish(handle, job), sftp_wire.path_request(sftp_wire.CLOSE, handle)]
-        )
+        finished, closed = self._calls([self._finish(handle, job), wire.close_request(handle)])
         self._check(closed, "close", job.path)
         left = RemoteStat(job.size, job.mtime_s)
-        if finished.status != sftp_wire.OK:
+        if finished.status != wire.OK:
             settled = self._settle_for(job, finished)
             if isinstance(settled, TargetError):
                 raise settled
@@ -294,7 +288,7 @@ class SftpSession(SftpCore):
             if not data:
                 self._abandon(waiting, handle, job.temp)
                 raise SourceChangedError(job.path)
-            waiting.append((self._submit(sftp_wire.write_request(handle, at, data)), at + len(data)))
+            waiting.append((self._submit(wire.write_request(handle, at, data)), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
                 self._confirm(job, waiting)
@@ -309,15 +303,15 @@ class SftpSession(SftpCore):
     def _abandon(self, waiting: deque[tuple[int, int]], handle: bytes, temp: bytes) -> None:
         while waiting:
             self._wait(waiting.popleft()[0])
-        self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+        self._call(wire.close_request(handle))
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        reply = self._call(sftp_wire.path_request(sftp_wire.FSTAT, handle))
+        reply = self._call(wire.path_request(wire.FSTAT, handle))
         self._check(reply, "look at", job.temp)
-        size = sftp_wire.parse_attributes(reply.body)[0].size
+        size = reply.attributes.size
         if size != job.size:
-            self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+            self._call(wire.close_request(handle))
             self.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
 
@@ -328,7 +322,7 @@ class SftpSession(SftpCore):
         """
         whole = list(pieces)
         asked = self._ask_free()
-        opened = self._call(sftp_wire.open_request(self._full(path), sftp_wire.WRITE_FLAG))
+        opened = self._call(wire.open_request(self._full(path), wire.WRITE_FLAG))
         free = self._answer_free(asked)
         self._check(opened, "open", path)
         handle = opened.handle
@@ -336,7 +330,7 @@ class SftpSession(SftpCore):
             check_room(path, free, sum(len(piece) for piece in whole))
             return self._append(path, handle, offset, whole, expect)
         finally:
-            self._submit(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+            self._submit(wire.close_request(handle))
             self._drain()
 
     def _append(
@@ -349,9 +343,9 @@ class SftpSession(SftpCore):
         limit = self._wire.write_bytes
         fitting = [piece[start : start + limit] for piece in pieces for start in range(0, len(piece), limit)]
         for piece in fitting:
-            reply = self._call(sftp_wire.write_request(handle, at, piece))
-            if reply.status != sftp_wire.OK:
-                self._call(sftp_wire.fsetstat_size(handle, at))  # a torn piece must not stay
+            reply = self._call(wire.write_request(handle, at, piece))
+            if reply.status != wire.OK:
+                self._call(wire.fsetstat_size(handle, at))  # a torn piece must not stay
                 self._check(reply, "append to", path)
             at += len(piece)
         return self._handle_stat(handle, path)
@@ -362,44 +356,44 @@ class SftpSession(SftpCore):
         """See `Session`: the server copies what it has, the rest is sent, then the rename."""
         if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
             return None
-        look = self._call(sftp_wire.path_request(sftp_wire.LSTAT, self._full(path)))
+        look = self._call(self._lstat(path))
         self._check(look, "look at", path)
-        found = remote_stat(sftp_wire.parse_attributes(look.body)[0])
+        found = remote_stat(look.attributes)
         if found.size != offset or not same(found, expect):
             return None  # `append` judges it
-        source = self._call(sftp_wire.open_request(self._full(path), sftp_wire.READ_FLAG))
+        source = self._call(wire.open_request(self._full(path), wire.READ_FLAG))
         self._check(source, "open", path)
         mode = (found.mode or 0) & 0o777 | 0o600
-        target = self._call(sftp_wire.open_request(self._full(temp), _NEW, mode))
+        target = self._call(wire.open_request(self._full(temp), _NEW, mode))
         self._check(target, "create", temp)
-        copied = self._call(sftp_wire.copy_request(source.handle, offset, target.handle))
-        if copied.status != sftp_wire.OK:
+        copied = self._call(wire.copy_request(source.handle, offset, target.handle))
+        if copied.status != wire.OK:
             for handle in (source.handle, target.handle):
-                self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+                self._call(wire.close_request(handle))
             self.remove(temp)
             return None
         pending = []
         at = 0
         while at < len(data):
             piece = memoryview(data)[at : at + self._wire.chunk_bytes()]
-            pending.append(self._submit(sftp_wire.write_request(target.handle, offset + at, piece)))
+            pending.append(self._submit(wire.write_request(target.handle, offset + at, piece)))
             at += len(piece)
         for reply in [self._wait(request) for request in pending]:
             self._check(reply, "write", path)
         if found.mode is not None and self._keeps_modes:
-            self._call(sftp_wire.setstat(sftp_wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
+            self._call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
-            self._check(self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle)), "close", path)
+            self._check(self._call(wire.close_request(handle)), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
         return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
-        reply = self._call(sftp_wire.path_request(sftp_wire.FSTAT, handle))
+        reply = self._call(wire.path_request(wire.FSTAT, handle))
         self._check(reply, "look at", path)
-        return remote_stat(sftp_wire.parse_attributes(reply.body)[0])
+        return remote_stat(reply.attributes)
 
 
 @dataclass(frozen=True, slots=True)

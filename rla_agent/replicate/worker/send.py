@@ -360,11 +360,12 @@ class Sender:
         self._permit_one(job, source)  # before the new rows
         parts = self._parts(job, action, source)
         try:
-            found, sent = self._extend(job, action, parts, expect)
+            found = self._extend(job, action.offset, parts, expect)
         except DeniedError:
             if _mode(source) & 0o200:
                 raise
             return self._upload_instead(job, source, expect)  # as read-only there as it is here
+        sent = b"".join(parts)
         size = action.offset + len(sent)
         if found.size != size:
             raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
@@ -395,37 +396,28 @@ class Sender:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
 
-    def _extend(
-        self, job: Job, action: Append, parts: list[bytes], expect: RemoteStat
-    ) -> tuple[RemoteStat, bytes]:
-        """Append, or have the server copy what it has where much is to come; the bytes that went."""
-        sent = b"".join(parts)
-        found = None
+    def _extend(self, job: Job, offset: int, parts: list[bytes], expect: RemoteStat) -> RemoteStat:
+        """Append, or have the server copy what it has where much is to come."""
         path = job.due.path
-        if job.due.key.name.endswith(b".csv") and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
-            found = self._session.extend(path, job.temp, action.offset, sent, expect)
-        if found is None:
-            found = self._session.append(path, action.offset, parts, expect)
-        return found, sent
+        found: RemoteStat | None = None
+        if path.endswith(b".csv") and sum(map(len, parts)) > PAGED_BYTES and offset <= COPY_BYTES:
+            found = self._session.extend(path, job.temp, offset, b"".join(parts), expect)
+        return found if found is not None else self._session.append(path, offset, parts, expect)
 
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Whole)
-        if not _as_planned(job, source):
-            raise SourceChangedError(job.due.path)
-        size = _size_of(job, source)
+        size = _planned_size(job, source)
         began = time.monotonic()
-        if action.compare and _same_content(source, job.due.record, size):
-            assert job.due.record is not None
+        known = _same_content(job, source, size)
+        if known is not None:
             self._permit_one(job, source)
-            record = source.record(action.generation, size, job.due.record.remote_mtime_s)
-            return Sent(job, record, read_s=time.monotonic() - began)
+            return Sent(job, known, read_s=time.monotonic() - began)
         source.skip_to(job.start)
-        mtime_s = (job.local or source.local).mtime_ns // 10**9
         upload = Upload(
             job.due.path,
             job.temp,
-            mtime_s,
+            _mtime_s(job, source),
             expect,
             lambda: _unchanged(job, source),
             source.read,
@@ -466,7 +458,7 @@ class Sender:
             return Failed(job, error)
         try:
             loaded = self._loaded(job, source)
-        except (UnreadableError, OSError) as error:
+        except (SourceChangedError, UnreadableError, OSError) as error:
             loaded = Failed(job, error)
         if isinstance(loaded, SmallFile):
             return source, loaded
@@ -474,22 +466,25 @@ class Sender:
         return loaded
 
     def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
-        assert isinstance(job.action, Whole)
-        if not _as_planned(job, source):
-            return Failed(job, SourceChangedError(job.due.path))
-        size = _size_of(job, source)
-        if job.action.compare and _same_content(source, job.due.record, size):
-            assert job.due.record is not None
-            return Sent(job, source.record(job.action.generation, size, job.due.record.remote_mtime_s))
-        data = source.read(0, size) if not job.action.compare else _read_again(source, size)
+        size = _planned_size(job, source)
+        known = _same_content(job, source, size)
+        if known is not None:
+            return Sent(job, known)
+        data = source.read(0, size)
         if len(data) != size:
-            return Failed(job, SourceChangedError(job.due.path))
-        mtime_s = (job.local or source.local).mtime_ns // 10**9
-        left, twin = _left(job.due.record), job.twin
+            raise SourceChangedError(job.due.path)
+        twin = job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
         return SmallFile(
-            job.due.path, job.temp, data, mtime_s, left, lambda: _unchanged(job, source), twin, _mode(source)
+            job.due.path,
+            job.temp,
+            data,
+            _mtime_s(job, source),
+            _left(job.due.record),
+            lambda: _unchanged(job, source),
+            twin,
+            _mode(source),
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -551,39 +546,38 @@ def _ours(found: RemoteStat, due: Due) -> bool:
     )
 
 
-def _as_planned(job: Job, source: Source) -> bool:
-    """Whether the file is the planned version, or that one and what was added to it since.
+def _planned_size(job: Job, source: Source) -> int:
+    """How many bytes go of the planned version, which may have grown since.
 
-    Else the master would get what nobody has noted, or, in a temp file that holds a part already, a mixture.
+    Of any other the master would get what nobody has noted, or, in a temp file that holds a part already, a
+    mixture.
+
+    Raises:
+        SourceChangedError: the file is another version.
     """
+    action, local = job.action, job.local
+    assert isinstance(action, Whole)
+    if local is not None and source.local != local:
+        lenient = action.grows or (job.due.tries >= LENIENT_TRIES and job.start == 0)
+        if not lenient or source.local.ino != local.ino or source.local.size < local.size:
+            raise SourceChangedError(job.due.path)
+    size = action.size if action.grows or local is not None else source.local.size
+    return source.whole_records(size, ends_of(job.due.key.name)) if action.cut else size
+
+
+def _same_content(job: Job, source: Source, size: int) -> Record | None:
+    """The row for a file that is to be compared, where its first `size` bytes are what the master got."""
+    record = job.due.record
     assert isinstance(job.action, Whole)
-    if job.local is None or source.local == job.local:
-        return True
-    lenient = job.action.grows or (job.due.tries >= LENIENT_TRIES and job.start == 0)
-    return lenient and source.local.ino == job.local.ino and source.local.size >= job.local.size
-
-
-def _size_of(job: Job, source: Source) -> int:
-    """How many bytes go."""
-    assert isinstance(job.action, Whole)
-    planned = job.action.grows or job.local is not None
-    size = job.action.size if planned else source.local.size
-    return source.whole_records(size, ends_of(job.due.key.name)) if job.action.cut else size
-
-
-def _same_content(source: Source, record: Record | None, size: int) -> bool:
-    """Whether the first `size` bytes are what the master got."""
-    if record is None or record.acked != size:
-        return False
+    if not job.action.compare or record is None or record.acked != size:
+        return None
     source.skip_to(size)
-    made = source.record(0, size, 0)
-    return made.crc == record.crc and record.sha256 in {None, made.sha256}
+    made = source.record(job.action.generation, size, record.remote_mtime_s)
+    return made if made.crc == record.crc and record.sha256 in {None, made.sha256} else None
 
 
-def _read_again(source: Source, size: int) -> bytes:
-    """The bytes once more, when the checksums have them already (or not all of them)."""
-    source.skip_to(size)
-    return source.read(0, size)
+def _mtime_s(job: Job, source: Source) -> int:
+    return (job.local or source.local).mtime_ns // 10**9
 
 
 def _unchanged(job: Job, source: Source) -> bool:

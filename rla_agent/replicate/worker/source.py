@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.outputs.formats import Ends
 from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Record, copy_mode
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
@@ -37,6 +36,8 @@ from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
     import pathspec
+
+    from rla_agent.outputs.formats import Ends
 
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
 _READ_BYTES: Final = 4 << 20

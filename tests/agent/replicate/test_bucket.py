@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -173,20 +174,21 @@ def test_a_file_too_large_for_a_batch_is_not_kept_waiting_by_one_that_grows_all_
         )
         wait_until(lambda: small_there.exists() and large_there.exists(), 30, "both files")
 
-        def grow() -> None:
-            for _ in range(50):
-                with small.open("a") as file:
-                    file.write("row\n")
-                time.sleep(0.02)
+        session = opened(server, bucket)
 
-        def arrived() -> bool:
-            grow()
-            return large_there.read_bytes() == large.read_bytes()
+        def grown(path: Path, upto: int) -> bool:
+            with small.open("a") as file:
+                file.write("row\n")
+            there = session.stat(os.fsencode(path.relative_to(node.root)))
+            return there is not None and there.size >= upto
 
-        grow()
+        wait_until(lambda: grown(small, len("begin\nrow\n")), 20, "the first row")
         with large.open("ab") as file:
             file.write(b"more\n" * 1_000_000)  # larger than a batch, beside a row it never fits into one
-        wait_until(arrived, 20, lambda: f"the large file; {node.log()[-2000:]}")
+        whole = large.stat().st_size
+        wait_until(lambda: grown(large, whole), 20, lambda: f"the large file; {node.log()[-2000:]}")
+        session.close()
+        assert large_there.read_bytes() == large.read_bytes()
     finally:
         node.kill()
 
