@@ -255,8 +255,9 @@ class SftpSession(SftpCore):
         if problem is not None:
             raise problem
         flags = _NEW if job.start == 0 else wire.WRITE_FLAG
-        opened = self._call(wire.open_request(self._full(job.temp), flags, job.mode | 0o600))
-        self._check(opened, "create", job.temp)
+        opened = self._ask(
+            wire.open_request(self._full(job.temp), flags, job.mode | 0o600), "create", job.temp
+        )
         handle = opened.handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
             self._call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
@@ -307,9 +308,7 @@ class SftpSession(SftpCore):
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        reply = self._call(wire.path_request(wire.FSTAT, handle))
-        self._check(reply, "look at", job.temp)
-        size = reply.attributes.size
+        size = self._handle_stat(handle, job.temp).size
         if size != job.size:
             self._call(wire.close_request(handle))
             self.remove(job.temp)
@@ -356,16 +355,13 @@ class SftpSession(SftpCore):
         """See `Session`: the server copies what it has, the rest is sent, then the rename."""
         if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
             return None
-        look = self._call(self._lstat(path))
-        self._check(look, "look at", path)
+        look = self._ask(self._lstat(path), "look at", path)
         found = remote_stat(look.attributes)
         if found.size != offset or not same(found, expect):
             return None  # `append` judges it
-        source = self._call(wire.open_request(self._full(path), wire.READ_FLAG))
-        self._check(source, "open", path)
+        source = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
         mode = (found.mode or 0) & 0o777 | 0o600
-        target = self._call(wire.open_request(self._full(temp), _NEW, mode))
-        self._check(target, "create", temp)
+        target = self._ask(wire.open_request(self._full(temp), _NEW, mode), "create", temp)
         copied = self._call(wire.copy_request(source.handle, offset, target.handle))
         if copied.status != wire.OK:
             for handle in (source.handle, target.handle):
@@ -384,15 +380,14 @@ class SftpSession(SftpCore):
             self._call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
-            self._check(self._call(wire.close_request(handle)), "close", path)
+            self._ask(wire.close_request(handle), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
         return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
-        reply = self._call(wire.path_request(wire.FSTAT, handle))
-        self._check(reply, "look at", path)
+        reply = self._ask(wire.path_request(wire.FSTAT, handle), "look at", path)
         return remote_stat(reply.attributes)
 
 

@@ -93,8 +93,7 @@ class SftpCore:
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
-        reply = self._call(wire.path_request(wire.OPENDIR, self._full(path)))
-        self._check(reply, "list", path)
+        reply = self._ask(wire.path_request(wire.OPENDIR, self._full(path)), "list", path)
         handle = reply.handle
         found: list[tuple[bytes, RemoteStat]] = []
         while True:
@@ -170,8 +169,7 @@ class SftpCore:
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
-        opened = self._call(wire.open_request(self._full(path), wire.READ_FLAG))
-        self._check(opened, "open", path)
+        opened = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
         size = self._wire.read_bytes
         spans = [(at, min(size, offset + count - at)) for at in range(offset, offset + count, size)]
         replies = self._calls([wire.read_request(opened.handle, at, length) for at, length in spans])
@@ -191,7 +189,7 @@ class SftpCore:
     def truncate(self, path: bytes, size: int) -> None:
         """See `Session`."""
         request = bytes([wire.SETSTAT]) + wire.string(self._full(path)) + struct.pack(">IQ", 1, size)
-        self._check(self._call(request), "cut", path)
+        self._ask(request, "cut", path)
 
     def rename(self, old: bytes, new: bytes) -> None:
         """See `Session`."""
@@ -201,7 +199,7 @@ class SftpCore:
             reply = self._call(self._rename_request(old, new))
         if reply.status == wire.FAILURE and not self._posix_rename and self.stat(new) is not None:
             aside = old + _SUFFIX_ASIDE
-            self._check(self._call(wire.rename_request(self._full(new), self._full(aside))), "rename", new)
+            self._ask(wire.rename_request(self._full(new), self._full(aside)), "rename", new)
             reply = self._call(self._rename_request(old, new))
             self.remove(aside)
         self._check(reply, "rename", new)
@@ -328,6 +326,12 @@ class SftpCore:
         problem = self._problem(reply, operation, path)
         if problem is not None:
             raise problem
+
+    def _ask(self, request: bytes, operation: str, path: bytes) -> wire.Reply:
+        """The reply to a request that must go well."""
+        reply = self._call(request)
+        self._check(reply, operation, path)
+        return reply
 
     def _call(self, request: bytes) -> wire.Reply:
         return self._wait(self._submit(request))

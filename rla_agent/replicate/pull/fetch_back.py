@@ -171,21 +171,14 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             mode = reduce(and_, told) if told else None
             give_mode(descriptor, fetched_mode(place, note.name, mode))
             os.fsync(descriptor)
-            if not _give_name(place, partial, note.name):
-                return 0  # somebody has written a file of that name meanwhile
+            if not claim_name(partial, note.name, dir_fd=place):
+                os.unlink(partial, dir_fd=place)
+                return 0  # somebody has written a file of that name meanwhile: newer, and the only copy of it
             os.fsync(place)
     finally:
         os.close(place)
     drop_note(folder, note.name)
     return note.size
-
-
-def _give_name(place: int, partial: str, name: str) -> bool:
-    """Give the fetched file its name, unless something has it: that is newer, and the only copy of it."""
-    if claim_name(partial, name, dir_fd=place):
-        return True
-    os.unlink(partial, dir_fd=place)
-    return False
 
 
 @contextmanager

@@ -52,9 +52,7 @@ IDLE_TICK_S: Final = 1.0
 REGISTRY_S: Final = 1.0
 SETTLE_S: Final = 1.0
 NOTE_S: Final = 1.0  # between two snapshots for status
-QUIET_S: Final = (
-    60.0  # between two warnings about the same target: one that comes and goes would fill the log
-)
+QUIET_S: Final = 60.0  # between two warnings about a target: one that comes and goes would fill the log
 WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
@@ -153,9 +151,7 @@ class Worker:
         self._watch.close()
         for served in self._served.values():
             served.database.close()
-        with suppress(queue.Empty):
-            while True:
-                self._take(self._outcomes.get_nowait(), time.monotonic())
+        self._take_outcomes(time.monotonic())
         self._ledger.set_meta(report.LIVE_NAME, json.dumps({"at": 0, "pid": 0}))
         self._ledger.close()
         self._committed.close()
@@ -170,9 +166,7 @@ class Worker:
     def _step(self, now: float) -> bool:
         for hint in self._listener.receive():
             self._hint(hint, now)
-        with suppress(queue.Empty):
-            while True:
-                self._take(self._outcomes.get_nowait(), now)
+        self._take_outcomes(now)
         self._follow_changes(now)
         more = False
         for served in self._served.values():
@@ -198,6 +192,11 @@ class Worker:
                 for database, scanner in databases
                 for folder in database.last_ended.folders(scanner.root, scanner.scope.kinds)
             )
+
+    def _take_outcomes(self, now: float) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._outcomes.get_nowait(), now)
 
     def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
         number = outcome.db if isinstance(outcome, Confirmed) else outcome.batch.db
@@ -263,9 +262,7 @@ class Worker:
         old = self._served.pop(key, None)
         if old is not None:
             old.database.close()
-            with suppress(queue.Empty):
-                while True:
-                    self._take(self._outcomes.get_nowait(), time.monotonic())
+            self._take_outcomes(time.monotonic())
         try:
             if found.config is None:
                 raise ConfigError(entry.config, list(found.faults))

@@ -22,8 +22,8 @@ import queue
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,9 +73,7 @@ class Announcer:
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "replicate"
-        self._socket = socket.socket(
-            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        )
+        self._socket = _open_socket()
 
     def committed(self, outputs: Iterable[tuple[str, int, int, bool]]) -> None:
         """Append-only outputs have grown: (absolute path, generation, committed bytes, final)."""
@@ -115,9 +113,7 @@ class Listener:
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "replicate"
-        self._socket = socket.socket(
-            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        )
+        self._socket = _open_socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         with suppress(FileNotFoundError):
             (self._folder / SOCKET_NAME).unlink()
@@ -144,18 +140,18 @@ class Listener:
             (self._folder / SOCKET_NAME).unlink()
 
 
-class _short_path:  # noqa: N801 - used as a function
+def _open_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+@contextmanager
+def _short_path(folder: Path) -> Iterator[str]:
     """A path of the socket that is short whatever the folder's: sun_path holds 107 bytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> str:
-        self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._descriptor}/{SOCKET_NAME}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+    finally:
+        os.close(descriptor)
 
 
 class Committed:

@@ -43,7 +43,6 @@ EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each appe
 _READ_BYTES: Final = 4 << 20
 _OPENAT2: Final = 437
 _RESOLVE: Final = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
-_libc = ctypes.CDLL(None, use_errno=True)
 SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 MAX_RUN_JSON_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64  # of folders below an item
@@ -51,6 +50,7 @@ _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
 _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
 _STORES: Final = frozenset({b".objects", b".rla", b".rla-jobs"})  # of this machine alone, beside the tables
+_OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # this process's, no file's fault
 WAYS_OUT: Final = {
     errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
@@ -62,7 +62,7 @@ WAYS_OUT: Final = {
 }
 _OTHERWISE: Final = "check the disk or file server that holds it"
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
