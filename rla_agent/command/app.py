@@ -281,7 +281,7 @@ def doctor(
     if master and surroundings.config_faults:
         fail("\n".join(surroundings.config_faults), EXIT_CONFIG)
     if master:
-        from rla_agent.replicate.registry import folder  # noqa: PLC0415
+        from rla_agent.replicate.settings import folder  # noqa: PLC0415
         from rla_agent.service.doctor.master import examine_master  # noqa: PLC0415 - paramiko
 
         findings = examine_master(surroundings.config, folder(surroundings.places.state))

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from rla_agent.replicate import registry, settings
+from rla_agent.replicate import settings
 from rla_agent.replicate.report import shown_target, size_text
-from rla_agent.replicate.retain.prune import Done, Plan, Pruner
+from rla_agent.replicate.retain.prune import Done, Plan, Pruner, rules_of
 from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
-from rla_agent.replicate.retain.retention import rules_of
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.paths import find_places
@@ -138,12 +137,12 @@ def bytes_of(text: str, option: str) -> int:
 
 def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iterator[_Chosen]:
     wanted = None if data_root is None else os.path.realpath(data_root)
-    for entry in registry.entries(state):
+    for entry in settings.entries(state):
         if wanted is not None and os.path.realpath(entry.data_root) != wanted:
             continue
         config = load_config(entry.config)
         if settings.wanted(entry, config):
-            target = settings.target(config, registry.folder(state))
+            target = settings.target(config, settings.folder(state))
             yield _Chosen(entry.data_root, target, asked or _configured(config, entry.data_root))
 
 

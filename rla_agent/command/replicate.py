@@ -19,17 +19,15 @@ from typing import Annotated, Any
 import typer
 
 from rla_agent.command import transfer as cli_master
-from rla_agent.replicate import registry, report, settings
+from rla_agent.replicate import ledger, report, settings
 from rla_agent.replicate.backend.connect import resolve_login
-from rla_agent.replicate.backend.known_hosts import trust
+from rla_agent.replicate.backend.sftp import trust
 from rla_agent.replicate.backend.target import Session
-from rla_agent.replicate.ledger import ledger
-from rla_agent.replicate.ledger.ledger import ledger_path
+from rla_agent.replicate.ledger import ledger_path
 from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.pull import verify as verifying
-from rla_agent.replicate.pull.push import push as push_items
 from rla_agent.replicate.pull.transfer import follow
-from rla_agent.replicate.worker import heartbeat
+from rla_agent.replicate.pull.transfer import push as push_items
 from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import Config, RemoteSetting, load_config
 from rla_client.contract.command_line import examples, tell_error
@@ -85,7 +83,7 @@ def now(
 )
 def pause() -> None:
     """Send nothing until `resume`."""
-    registry.pause(find_places().state)
+    settings.pause(find_places().state)
 
 
 @replicate_app.command(
@@ -94,7 +92,7 @@ def pause() -> None:
 )
 def resume() -> None:
     """Resume sending."""
-    registry.resume(find_places().state)
+    settings.resume(find_places().state)
 
 
 @replicate_app.command(
@@ -107,7 +105,7 @@ def retry() -> None:
 
 
 def _try_again(state: Path) -> None:
-    registry.ask_retry(state)
+    settings.ask_retry(state)
     announcer = Announcer(state)  # wakes the worker, which reads the marker then
     announcer.now(())
     announcer.close()
@@ -140,7 +138,7 @@ def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> No
         typer.echo(json.dumps(found, indent=1))
         return
     for target, machines in found.items():
-        typer.echo(f"{target}\n{heartbeat.as_text(machines)}")
+        typer.echo(f"{target}\n{report.machines_text(machines)}")
 
 
 def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, Any]]]:
@@ -153,10 +151,10 @@ def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, A
     Raises:
         RlaError: a master cannot be reached, a config has faults, or there is none.
     """
-    configs = [config] if config is not None else [Path(entry.config) for entry in registry.entries(state)]
+    configs = [config] if config is not None else [Path(entry.config) for entry in settings.entries(state)]
     targets = {}
     for path in configs:
-        target = settings.target(load_config(path), registry.folder(state))
+        target = settings.target(load_config(path), settings.folder(state))
         targets[target.name] = target
     if not targets:
         raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
@@ -164,7 +162,7 @@ def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, A
     for name, target in targets.items():
         session = target.open()
         try:
-            found[name] = heartbeat.read(session)
+            found[name] = report.machines(session)
         finally:
             session.close()
     return found
@@ -178,7 +176,7 @@ def add(data_root: Path, config: ConfigOption = Path("rla_config.yaml")) -> None
     """Replicate an existing database, every item of it; it may be one of the original RLA."""
     try:
         loaded = load_config(config)
-        entry = registry.add(find_places().state, data_root, config)
+        entry = settings.add(find_places().state, data_root, config)
         if not settings.wanted(entry, loaded):
             typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server (or bucket)", err=True)
     except RlaError as error:
@@ -208,7 +206,7 @@ def trust_command(
             **({"username": user} if user else {}),
         }
         remote = dataclasses.replace(remote, **changes)  # type: ignore[arg-type]
-        private = registry.folder(find_places().state)
+        private = settings.folder(find_places().state)
         accept = (lambda _: True) if yes else typer.confirm
         login = resolve_login(remote, private, config)
         found = trust(login, root or remote.remote_data_root, private, accept)
@@ -267,7 +265,7 @@ def _selection(table: str, index: str, since: str, until: str, kinds: list[str] 
 def _follow(
     config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float, *, as_json: bool
 ) -> None:
-    target = settings.target(config, registry.folder(find_places().state))
+    target = settings.target(config, settings.folder(find_places().state))
 
     def tell(tally: transfer.Tally) -> None:
         if tally.files or tally.failed:
@@ -348,7 +346,7 @@ def verify_database(
     Raises:
         RlaError: the ledger knows nothing of this database, or the master cannot be reached.
     """
-    target = settings.target(config, registry.folder(state))
+    target = settings.target(config, settings.folder(state))
     nothing = f"nothing of {data_root} was sent to {report.shown_target(target.name)} from here"
     if not ledger_path(state).exists():  # sqlite3 would make an empty one
         raise RlaError(nothing)
@@ -376,7 +374,7 @@ def verify_database(
 
 
 def _with_session(config: Config, use: Callable[[Session], transfer.Tally]) -> transfer.Tally:
-    session: Session = settings.target(config, registry.folder(find_places().state)).open()
+    session: Session = settings.target(config, settings.folder(find_places().state)).open()
     try:
         return use(session)
     finally:

@@ -20,13 +20,12 @@ from typing import Annotated, Final
 
 import typer
 
-from rla_agent.replicate import registry, settings
-from rla_agent.replicate.ledger import tombstones
-from rla_agent.replicate.ledger.ledger import PRUNED, STEPS, ledger_path
+from rla_agent.replicate import settings
+from rla_agent.replicate.ledger import PRUNED, STEPS, ledger_path
 from rla_agent.replicate.pull.fetch_back import fetch_back
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retain import master_trash
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.source import Scanner, Scope
 from rla_agent.store.sqlite import connect_readonly
 from rla_client.config.schema import load_config
 from rla_client.contract.command_line import examples
@@ -107,7 +106,7 @@ def remove(
     kinds = tuple(kind) if kind else DEFAULT_LOG_TYPES
     try:
         chosen = _items(items)
-        target = settings.target(load_config(config), registry.folder(state))
+        target = settings.target(load_config(config), settings.folder(state))
         there = shown_target(target.name)
         session = target.open()
         try:
@@ -132,14 +131,14 @@ def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -
     state = find_places().state
     try:
         subjects = master_trash.subjects_of(_items(items), tuple(kind) if kind else DEFAULT_LOG_TYPES)
-        target = settings.target(load_config(config), registry.folder(state))
+        target = settings.target(load_config(config), settings.folder(state))
         there = shown_target(target.name)
         session = target.open()
         try:
-            count = tombstones.drop_tombstones(session, subjects)
+            count = master_trash.drop_tombstones(session, subjects)
         finally:
             session.close()
-        registry.ask_retry(state)
+        settings.ask_retry(state)
     except (RlaError, OSError) as error:
         raise _fail(error) from None
     if count:
@@ -200,14 +199,14 @@ def trash(
     if restore and empty:
         raise _fail(ArgumentError("choose one of --restore and --empty"))
     try:
-        target = settings.target(load_config(config), registry.folder(find_places().state))
+        target = settings.target(load_config(config), settings.folder(find_places().state))
         there = shown_target(target.name)
         session = target.open()
         try:
             if restore:
                 entry = master_trash.restore(session, restore)
                 typer.echo(f"restored {len(entry.moves)} item(s) on {there}")
-                registry.ask_retry(find_places().state)
+                settings.ask_retry(find_places().state)
             elif empty:
                 count = master_trash.empty(session, older_than_days * DAY_S, time.time())
                 typer.echo(f"deleted {count} entry(ies) from the trash of {there}")

@@ -2,30 +2,51 @@
 
 Volume threads call `run_opened` and `committed`; the main thread calls `poll`. The worker runs only
 while there is a database to replicate, so that an agent without a master costs no second process.
+
+A worker that dies is started again with full-jitter backoff (1 s → 60 s); one that ran for `STEADY_S`
+starts from the first step again.
+
+`arrived` tells a client that waits (`sync_log_file(wait=True)`, which asks again and again) whether all of
+one item is on the master. It only reads: the files' stats, the config, and the ledger beside the worker
+that writes it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import random
 import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Final
 
 from rla_agent.pipeline.stream import Stream
-from rla_agent.replicate import Announcer, ReplicatorProcess, register
+from rla_agent.replicate import settings
+from rla_agent.replicate.ledger import CLEAN, STEPS, folder_states, ledger_path
 from rla_agent.replicate.pull.fetch_back import FetchQueue
-from rla_agent.replicate.registry import entries
-from rla_agent.replicate.retain.prune_plan import arrived
+from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_agent.store.sqlite import NewerFormatError, connect_readonly
+from rla_client.contract.files import fsync_folder
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
-MAX_UNDECIDED = 1000  # runs whose configuration cannot be read yet
-MAX_ASKED = 16  # questions about items that wait for their turn
-LOOK_INTERVAL_S = 2.0  # at the list of databases, which `rla-agent replicate add` changes
-
+MAX_UNDECIDED: Final = 1000  # runs whose configuration cannot be read yet
+MAX_ASKED: Final = 16  # questions about items that wait for their turn
+LOOK_INTERVAL_S: Final = 2.0  # at the list of databases, which `rla-agent replicate add` changes
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 60.0
+STEADY_S: Final = 60.0
+KILL_AFTER_S: Final = 5.0
 _log = logging.getLogger("rla_agent.replicate.agent_side")
 
 
@@ -60,7 +81,7 @@ class Replication:
         master = opening.master
         with self._lock:
             try:
-                register(
+                settings.register(
                     self._places.state,
                     opening.root,
                     config,
@@ -140,7 +161,7 @@ class Replication:
         if now >= self._next_look:
             self._next_look = now + LOOK_INTERVAL_S
             self._decide_late()
-            self._wanted = bool(entries(self._places.state))
+            self._wanted = bool(settings.entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
 
@@ -158,3 +179,120 @@ def _sends(config: str, found: Reading) -> bool:
         _log.warning("cannot read %s, its runs are not replicated: %s", config, "; ".join(found.faults))
         return False
     return found.config.send_log_file
+
+
+class ReplicatorProcess:
+    """One worker process under the agent."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._log_path = state / "replicate" / "worker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tries = 0
+        self._not_before = 0.0
+        self._started = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self, now: float = 0.0) -> None:
+        """Start the worker; does nothing when it runs."""
+        if self.pid is not None:
+            return
+        self._log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "rla_agent.replicate.worker.main"]
+        command += ["--state", str(self._state), "--parent", str(os.getpid())]
+        with self._log_path.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", close_fds=True
+            )
+        fsync_folder(self._log_path.parent)
+        self._started = now
+
+    def poll(self, now: float) -> None:
+        """See whether the worker lives; start it again when its time has come.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self._process = None
+            self._tries = 0 if now - self._started > STEADY_S else self._tries + 1
+            limit = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._tries, 10))
+            self._not_before = now + random.random() * limit  # noqa: S311 - jitter
+        elif now >= self._not_before:
+            self.start(now)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Ask the worker to end, wait at most `timeout` seconds, then kill it."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(KILL_AFTER_S)
+
+
+def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
+    """Whether every file of an item that is in scope is on its master, as it is now.
+
+    Args:
+        state: the agent's state folder.
+        data_root: absolute.
+        item: `table/YYYY/MM/DD/name`.
+        host: this machine's name in run.json.
+        reader: of the databases' configurations; one that cannot be read now is a no.
+
+    Returns:
+        None where the item is not replicated at all.
+    """
+    found: bool | None = None
+    for entry in settings.entries(state):
+        if entry.data_root != os.path.abspath(data_root) or item in entry.off:
+            continue
+        reading = reader.reading(entry.config)
+        if reading is None:
+            return False
+        config = reading.config
+        if config is None:
+            return None
+        if not settings.wanted(entry, config):
+            continue
+        name = settings.target(config, state / "replicate").name
+        scanner = Scanner(os.fsencode(entry.data_root), settings.scope(entry, config, host))
+        if not _all_there(ledger_path(state), scanner, item, name):
+            return False
+        found = True
+    return found
+
+
+def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:
+    try:
+        with closing(connect_readonly(path, STEPS)) as db:
+            row = db.execute(
+                "SELECT id FROM databases WHERE root = ? AND target = ?", (scanner.root, target)
+            ).fetchone()
+            if row is None:
+                return False
+            folders = [*scanner.item(item), *scanner.archives(item)]
+            if scanner.unread:
+                return False
+            return bool(folders) and all(_folder_there(db, int(row[0]), folder) for folder in folders)
+    except (sqlite3.Error, ScanError, NewerFormatError):
+        return False
+
+
+def _folder_there(db: sqlite3.Connection, number: int, folder: Folder) -> bool:
+    known = folder_states(db, number, folder.path)
+    return all(
+        known.get(name, ())[:-1] == (CLEAN, *local.version, local.size)
+        for name, local in folder.files.items()
+    )

@@ -1,27 +1,43 @@
-"""What replication is doing, for `status`: read from the ledger, whether the worker runs or not.
+"""What replication is doing, for people and alerts: here (`status`) and on all machines (`fleet`).
 
-The worker notes a JSON snapshot (`meta.live`) every few seconds; counts come from the ledger's
-indexes. Nothing secret is in either.
+*Here* is read from the ledger, whether the worker runs or not: it notes a JSON snapshot (`meta.live`) every
+few seconds; counts come from the ledger's indexes. Nothing secret is in either.
+
+*All machines*: each leaves a small status file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S`
+while it has live runs or something to send, and whenever it says something new. `machines` reads them on
+any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is taken
+as text only.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate import registry
-from rla_agent.replicate.ledger.ledger import STEPS, ledger_path
+from rla_agent.replicate import settings
+from rla_agent.replicate.backend.target import MissingError, Session, SmallFile
+from rla_agent.replicate.ledger import STEPS, ledger_path
 from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's
 MAX_PARKED: Final = 50  # shown; the count tells of the rest
+FLEET_FOLDER: Final = b".rla-fleet"
+FLEET_EVERY_S: Final = 30.0
+MAX_STATUS_BYTES: Final = 256 << 10
+MAX_RUNS: Final = 200
+_HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def replication_status(state: Path) -> dict[str, Any]:
@@ -35,14 +51,14 @@ def replication_status(state: Path) -> dict[str, Any]:
     """
     status: dict[str, Any] = {
         "running": False,
-        "paused": registry.paused(state),
+        "paused": settings.paused(state),
         "targets": [],
         "parked": [],
         "parked_files": 0,
         "parked_folders": 0,
         "kept": [],
         "problems": {},
-        "databases": [entry.data_root for entry in registry.entries(state)],
+        "databases": [entry.data_root for entry in settings.entries(state)],
     }
     path = ledger_path(state)
     if not path.exists():
@@ -244,3 +260,69 @@ def size_text(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def version() -> str:
+    """This release."""
+    try:
+        return metadata.version("rla-agent")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def machine_status(host: str, version: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+    """A machine's status file."""
+    status = {
+        "format": 1,
+        "host": host,
+        "version": version,
+        "backlog": backlog,
+        "runs": list(runs)[:MAX_RUNS],
+    }
+    return json.dumps(status).encode()
+
+
+def leave_status(session: Session, host: str, content: bytes, mode: int = 0o644) -> None:
+    """Put this machine's file on the master, with permission bits: it names runs."""
+    name = _HOST.sub("_", host)[:100].encode() or b"unnamed"
+    path = FLEET_FOLDER + b"/" + name + b".json"
+    session.make_folders([FLEET_FOLDER])
+    now = int(time.time())
+    temp = FLEET_FOLDER + b"/.rla-tmp-" + name
+    session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode))
+
+
+def machines(session: Session) -> list[dict[str, Any]]:
+    """The status files on the master; what is not a status is left out. `age_s` is by their times."""
+    found = []
+    try:
+        names = session.listing(FLEET_FOLDER)
+    except MissingError:
+        return []
+    for name, state in sorted(names):
+        if not name.endswith(b".json") or state.kind != "file" or state.size > MAX_STATUS_BYTES:
+            continue
+        try:
+            status = json.loads(session.read(FLEET_FOLDER + b"/" + name, 0, state.size))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(status, dict) and isinstance(status.get("runs"), list):
+            found.append({**status, "age_s": max(0.0, time.time() - state.mtime_s)})
+    return found
+
+
+def machines_text(machines: list[dict[str, Any]]) -> str:
+    """For people."""
+    lines = []
+    for machine in machines:
+        backlog = machine.get("backlog")
+        files = backlog.get("files", 0) if isinstance(backlog, dict) else 0
+        host, version = printable(str(machine.get("host"))), printable(str(machine.get("version")))
+        lines.append(f"{host}  seen {machine['age_s']:.0f} s ago  version {version}  {files} file(s) waiting")
+        for run in machine["runs"]:
+            if isinstance(run, dict):
+                step = run.get("time_step")
+                shown = f"time-step {step:g}" if isinstance(step, int | float) else "no row yet"
+                words = (str(run.get("state", "")), shown, str(run.get("item", "")))
+                lines.append("  " + "  ".join(printable(word) for word in words))
+    return "\n".join(lines) if lines else "no machine has reported yet"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.replicate import registry
+from rla_agent.replicate import settings
 from rla_agent.store.lock import HolderProcess, describe_holder, read_holder
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
@@ -126,7 +126,7 @@ def start_detached(places: Places, config: Path | None) -> bool:
 
 
 def _configs(places: Places, config: Path | None) -> list[Path]:
-    known = [Path(entry.config) for entry in registry.entries(places.state)]
+    known = [Path(entry.config) for entry in settings.entries(places.state)]
     return known if config is None else [config, *known]
 
 

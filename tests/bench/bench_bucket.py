@@ -25,10 +25,10 @@ from support.faulty_store import FaultyStore
 from support.replication_lab import Node
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, registry
-from rla_agent.replicate.pull.push import push
-from rla_agent.replicate.pull.transfer import Selection
+from rla_agent.replicate import settings
+from rla_agent.replicate.pull.transfer import Selection, push
 from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import RemoteSetting
 
 ROUNDS = 3
@@ -40,7 +40,7 @@ def library(server: S3Server, bucket: str, files: list[Path]) -> float:
     """Seconds that the library's own put takes, small files concurrently."""
     import obstore
 
-    from rla_agent.replicate.backend.bucket_connect import BULK_S, _store
+    from rla_agent.replicate.backend.bucket_store import BULK_S, _store
 
     setting = RemoteSetting(**remote(server, bucket))  # type: ignore[arg-type]
     store = _store(setting, BULK_S)
@@ -73,7 +73,7 @@ def bulk(base: Path, server: S3Server, title: str, sizes: list[int]) -> None:
         assert not tally.failed, tally.failed
         node.remote["remote_data_root"] = "worker"
         node.write_config()
-        registry.add(node.state, node.root, node.config)
+        settings.add(node.state, node.root, node.config)
         worker = Worker(node.state, node.host)
         began = time.monotonic()
         while _sent(worker) <= len(sizes):
@@ -96,7 +96,7 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
     """A run that writes a row into three logs at each commit: when it is there, and what that costs."""
     bucket, store = server.bucket(), FaultyStore(server.port)
     node = Node(base / "rows", remote(server, bucket, endpoint=store.endpoint))
-    registry.add(node.state, node.root, node.config)
+    settings.add(node.state, node.root, node.config)
     log = node.run()
     paths = [log / "progress.csv", log / "log.txt", log / "progress.rank1.csv"]
     for path in paths:

@@ -27,11 +27,12 @@ import psutil
 from support.replication_lab import ITEM, Node, Sshd
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, register, registry, settings
-from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-from rla_agent.replicate.pull.push import push
-from rla_agent.replicate.pull.transfer import Selection
+from rla_agent.replicate import settings
+from rla_agent.replicate.ledger import Ledger, ledger_path
+from rla_agent.replicate.pull.transfer import Selection, push
+from rla_agent.replicate.settings import register
 from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import load_config
 
 ROUNDS = 3
@@ -78,7 +79,7 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int]) -> None:
         node.write_config()
         config = load_config(node.config)
         began = time.monotonic()  # connecting included, as for rsync
-        session = settings.target(config, registry.folder(node.state)).open()
+        session = settings.target(config, settings.folder(node.state)).open()
         tally = push(session, str(node.root), Selection())
         push_s = time.monotonic() - began
         assert not tally.failed, tally.failed
@@ -101,7 +102,7 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int]) -> None:
 
 def ours_through_worker(node: Node, target: Path, files: int) -> float:
     """The real worker in this process: look, ledger, two connections; until the last rename."""
-    registry.add(node.state, node.root, node.config)
+    settings.add(node.state, node.root, node.config)
     worker = Worker(node.state, node.host)
     began = time.monotonic()
     while True:
@@ -176,19 +177,19 @@ def start(base: Path, server: Sshd, files: int) -> None:
     node = Node(base / "start", server.remote(remote_data_root=str(server.root / "start")))
     log = node.run()
     register(node.state, node.root, node.config)
-    target = settings.target(load_config(node.config), registry.folder(node.state)).name
+    target = settings.target(load_config(node.config), settings.folder(node.state)).name
     ledger = Ledger(ledger_path(node.state))
     number = ledger.database(os.fsencode(node.root), target)
-    with ledger._change() as db:
-        for folder in range(files // 100):
-            item = f"log/{ITEM.replace('000001', f'{folder:06d}')}".encode()
-            row = ledger.folder(number, item, "log", item)
-            db.executemany(
+    for folder in range(files // 100):
+        item = f"log/{ITEM.replace('000001', f'{folder:06d}')}".encode()
+        row = ledger.folder(number, item, "log", item)
+        for name in range(100):
+            ledger._write(
                 "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, ino, "
                 "size, mtime_ns, ctime_ns, generation, acked, crc, head_crc, tail_crc, sha256, "
                 "remote_mtime, sent_at) "
                 "VALUES(?, ?, ?, 0, 0, 0, 0, 0, 0, 1, 1000, 1, 1, 0, 1000, 1, 1, 1, ?, 1, 1)",
-                ((row, f"file-{name}".encode(), number, os.urandom(32)) for name in range(100)),
+                *(row, f"file-{name}".encode(), number, os.urandom(32)),
             )
     ledger.close()
     began = time.monotonic()

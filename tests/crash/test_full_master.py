@@ -10,7 +10,8 @@ import pytest
 from support.replication_lab import Node, Sshd, items_only, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import register, replication_status
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.settings import register
 
 pytestmark = [
     pytest.mark.root,

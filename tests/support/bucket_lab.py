@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rla_agent.replicate.backend.bucket import BucketSession
-from rla_agent.replicate.backend.bucket_connect import open_bucket
+from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
 from rla_agent.replicate.backend.bucket_keys import PARTS, key_of, name_of
 from rla_client.config.schema import RemoteSetting
 from support.ports import free_port

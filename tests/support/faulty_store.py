@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
 FAULTS = ("cut", "lost", "half request", "half answer", "delay", "500", "503", "late 500")
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>reduce</Message></Error>"
@@ -24,9 +24,87 @@ INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>agai
 PRECONDITION = b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code></Error>"
 CONDITIONS = frozenset({"if-none-match", "if-match"})
 DELAY_S = 0.3
+Answer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]  # status, headers, body
 
 
-class FaultyStore:
+class Proxy:
+    """An HTTP server on loopback, in threads of its own, before the one at `port`."""
+
+    def __init__(self, port: int, handler: type[ProxyHandler]) -> None:
+        bound = type("Handler", (handler,), {"upstream": port, "owner": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+class ProxyHandler(BaseHTTPRequestHandler):
+    """Serves one connection; a subclass says in `_serve` what becomes of a request."""
+
+    protocol_version = "HTTP/1.1"
+    upstream: int
+    owner: Any
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
+        """Nothing."""
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            super().handle()
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """What the server behind says."""
+        link = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=60)
+        try:
+            link.request(method, path, body or None, {**headers, "Content-Length": str(len(body))})
+            answer = link.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            link.close()
+
+    def _answer(
+        self, status: int, headers: list[tuple[str, str]], data: bytes, part: int | None = None
+    ) -> None:
+        """`part`: so many bytes of the body, then the connection is cut."""
+        self.send_response_only(status)
+        length = str(len(data))
+        for name, value in headers:
+            if name.lower() == "content-length" and self.command == "HEAD":
+                length = value
+            elif name.lower() not in {"content-length", "connection", "transfer-encoding"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data if part is None else data[:part])
+        if part is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(2)
+        self.close_connection = True
+
+
+class FaultyStore(Proxy):
     """The proxy. `fault(method, path)` names a fault for a request, or says None.
 
     Attributes:
@@ -38,43 +116,19 @@ class FaultyStore:
         self.fault: Callable[[str, str], str | None] = lambda _method, _path: None
         self.requests: list[tuple[float, str, str]] = []
         self.faults: Counter[str] = Counter()
-        store = self
-
-        class Handler(_Handler):
-            upstream = port
-            owner = store
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        super().__init__(port, _Handler)
 
     def often(self, share: float, seed: int = 0, kinds: tuple[str, ...] = FAULTS) -> None:
         """From now on, that share of the requests fails."""
         chance = random.Random(seed)
         self.fault = lambda _method, _path: chance.choice(kinds) if chance.random() < share else None
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    upstream: int
+class _Handler(ProxyHandler):
     owner: FaultyStore
 
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-        """Nothing."""
-
-    def handle(self) -> None:
-        with suppress(OSError):
-            super().handle()
-
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         self.owner.requests.append((time.monotonic(), self.command, self.path))
         fault = self.owner.fault(self.command, self.path)
         if fault is not None:
@@ -104,44 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(status, headers, data)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815
-
-    def _pass(
-        self, body: bytes, without: frozenset[str] = frozenset()
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        link = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=60)
-        try:
-            kept = {
-                name: value
-                for name, value in self.headers.items()
-                if name.lower() not in {"connection", *without}
-            }
-            kept["Content-Length"] = str(len(body))
-            link.request(self.command, self.path, body or None, kept)
-            answer = link.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            link.close()
-
-    def _answer(
-        self, status: int, headers: list[tuple[str, str]], data: bytes, part: int | None = None
-    ) -> None:
-        self.send_response_only(status)
-        length = str(len(data))
-        for name, value in headers:
-            if name.lower() == "content-length" and self.command == "HEAD":
-                length = value
-            elif name.lower() not in {"content-length", "connection", "transfer-encoding"}:
-                self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data if part is None else data[:part])
-        if part is not None:
-            self._drop()
-
-    def _drop(self) -> None:
-        with suppress(OSError):
-            self.wfile.flush()
-            self.connection.shutdown(2)
-        self.close_connection = True
+    def _pass(self, body: bytes, without: frozenset[str] = frozenset()) -> Answer:
+        dropped = {"connection", "content-length", *without}
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+        return self._send(self.command, self.path, body, kept)

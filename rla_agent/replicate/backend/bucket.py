@@ -24,29 +24,32 @@ A cut upload begins anew, as the library cannot continue one of another connecti
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rla_agent.replicate.backend.bucket_keys import (
+    ID,
     MAX_KEY_BYTES,
     PARTS,
+    File,
     Part,
+    attributes_of,
     chain,
+    entries_in,
     home_of,
+    is_torn,
     key_of,
-    merged,
     name_of,
     new_id,
     part_name,
     parts_in,
-    replaces,
+    version_of,
 )
-from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
+from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError, open_store
 from rla_agent.replicate.backend.target import (
     TEMP_PREFIX,
     ConflictError,
@@ -67,56 +70,35 @@ from rla_agent.replicate.backend.target import (
 )
 
 if TYPE_CHECKING:
-    from obstore import Attributes, ObjectMeta, PutMode
+    from obstore import ObjectMeta, PutMode
+
+    from rla_client.config.schema import RemoteSetting
 
 LOOK_S: Final = 300.0
 JUST_S: Final = 1.0  # what was looked at so long ago is looked at again before it is replaced
 READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
 AT_ONCE: Final = 16  # requests of a session at a time
-MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
-TAIL_BYTES: Final = 256 << 10  # of what was appended to a file, kept to merge it without reading it back
 DEAD_PARTS: Final = 200  # deleted at a time; a list has room for 1,000
 SWEPT_FILES: Final = 300  # of a run with more, what a cut has left stays until the folder goes
 MAX_HELD: Final = 10_000  # files that a session remembers
 MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
-_ID: Final = "rlaid"  # letters alone: what every store takes in metadata
-_MTIME: Final = "rlamtime"
-_SIZE: Final = "rlasize"
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-
-
-@dataclass
-class _File:
-    """A file as it was last looked at. `spare`: parts that longer ones have taken the place of."""
-
-    id: str
-    etag: str | None
-    whole: int
-    whole_mtime_s: int
-    parts: list[Part]
-    spare: list[Part]
-    looked: float
-    tail: bytes = b""  # the last bytes that were appended in this session
-
-    @property
-    def state(self) -> RemoteStat:
-        if not self.parts:
-            return RemoteStat(self.whole, self.whole_mtime_s)
-        return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s)
-
-
 _Head: TypeAlias = "tuple[ObjectMeta, str, int]"  # an object, the id of its version, the file's time
-_Entry: TypeAlias = "tuple[bytes, _File, Part, bytes, int]"  # path, file, its new part, that's bytes, merged
 
 
-@dataclass
-class _Bundle:
-    """Appends on their way together."""
+_Entry: TypeAlias = "tuple[bytes, File, Part, bytes, int]"  # path, file, its new part, that's bytes, merged
 
-    mtime_s: int
-    entries: list[_Entry] = field(default_factory=list)
-    bytes: int = 0
+
+def open_bucket(remote: RemoteSetting) -> BucketSession:
+    """Open the bucket of a REMOTE_SETTING.
+
+    Raises:
+        BlockedError: the library is not installed, no bucket is named, or it is not there.
+        LoginError: there are no credentials, or they are refused.
+        LinkError: the store cannot be reached now.
+    """
+    return BucketSession(open_store(remote), remote.remote_data_root.strip("/"))
 
 
 class BucketSession:
@@ -129,11 +111,12 @@ class BucketSession:
         """Look whether the bucket is there. `prefix`: of all keys, without `/` at its ends."""
         self._bucket = bucket
         self._prefix = prefix
-        self._files: dict[bytes, _File] = {}
+        self._files: dict[bytes, File] = {}
         self._folders: dict[bytes, float] = {}  # until when they are taken for there
         self._made: set[bytes] = set()
         self._heads: dict[tuple[str, str | None, float], tuple[str, int]] = {}
-        self._bundle: _Bundle | None = None
+        self._bundle: list[_Entry] | None = None  # appends on their way together,
+        self._bundle_mtime_s = 0  # and the time that these get
         self._dead: set[str] = set()  # ids of versions that were replaced
         self._conditions = True  # the server knows If-None-Match
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
@@ -153,7 +136,7 @@ class BucketSession:
         check_remote(path)
         if self._never_made(path):
             return None
-        if self._known_folder(path):
+        if time.monotonic() < self._folders.get(path, 0.0):
             return RemoteStat(0, 0, "folder")
         found = self._look(path)
         if found is not None:
@@ -164,16 +147,13 @@ class BucketSession:
         """Whether this is a temp name of a whole file: here it has none."""
         return path.rpartition(b"/")[2].startswith(TEMP_PREFIX) and path not in self._files
 
-    def _known_folder(self, path: bytes) -> bool:
-        return time.monotonic() < self._folders.get(path, 0.0)
-
     def _is_folder(self, path: bytes) -> bool:
         there = bool(self._bucket.some(self._key(path), path))
         if there:
             self._folders[path] = time.monotonic() + LOOK_S
         return there
 
-    def _look(self, path: bytes) -> _File | None:
+    def _look(self, path: bytes) -> File | None:
         """The file as it is now.
 
         Parts are listed before: those of a version that is replaced meanwhile then belong to nothing, and
@@ -186,12 +166,12 @@ class BucketSession:
             return None
         return self._hold(path, found, parts)
 
-    def _hold(self, path: bytes, found: _Head, parts: dict[str, list[Part]]) -> _File:
+    def _hold(self, path: bytes, found: _Head, parts: dict[str, list[Part]]) -> File:
         meta, version, mtime_s = found
         ours = parts.get(version, [])
         used = chain(meta["size"], ours)
         spare = [part for part in ours if part not in used]
-        held = _File(version, meta["e_tag"], meta["size"], mtime_s, used, spare, time.monotonic())
+        held = File(version, meta["e_tag"], meta["size"], mtime_s, used, spare, time.monotonic())
         old = self._files.get(path)
         if old is not None and old.id == held.id and old.state == held.state:
             held.tail = old.tail
@@ -202,7 +182,7 @@ class BucketSession:
 
     def _head(self, key: str, path: bytes) -> _Head | None:
         found = self._bucket.head(key, path)
-        return None if found is None or _is_torn(*found) else (found[0], *_version(*found))
+        return None if found is None or is_torn(*found) else (found[0], *version_of(*found))
 
     def _parts_below(self, home: bytes) -> dict[str, list[Part]]:
         """Parts of the files of a folder, by the version that they belong to."""
@@ -307,7 +287,7 @@ class BucketSession:
     def put_own(self, file: SmallFile) -> RemoteStat:
         """See `Session`: one request."""
         version = new_id()
-        attributes = _attributes(version, file.mtime_s, len(file.data))
+        attributes = attributes_of(version, file.mtime_s, len(file.data))
         etag = self._bucket.put(self._key(file.path), file.path, file.data, attributes, None)
         return self._replaced(file.path, version, etag, len(file.data), file.mtime_s, None)
 
@@ -316,86 +296,57 @@ class BucketSession:
             folder = file.path.rpartition(b"/")[0]
             if folder and folder not in self._made and not self._is_folder(folder):
                 raise MissingError("create", file.path, "the folder is not there")
-            return self._put_whole(file.path, file.data, file.mtime_s, file.expect, file.unchanged)
+            return self._put_whole(file, file.data)
         except (TargetError, SourceChangedError) as error:
             return error
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`. Begins at the beginning, whatever an earlier try has sent."""
         if job.size <= WHOLE_BYTES:
-            data = b"".join(self._pieces_of(job))
-            return self._put_whole(job.path, data, job.mtime_s, job.expect, job.unchanged)
+            return self._put_whole(job, b"".join(job.pieces(WHOLE_BYTES)))
         held = self._expected(job.path, job.expect)
-        version = new_id()
-        etag = self._bucket.put_pieces(
-            self._key(job.path), job.path, self._checked(job), _attributes(version, job.mtime_s, job.size)
-        )
-        there = self._head(self._key(job.path), job.path)
+        key, version = self._key(job.path), new_id()
+        attributes = attributes_of(version, job.mtime_s, job.size)
+        etag = self._bucket.put_pieces(key, job.path, job.checked_pieces(WHOLE_BYTES), attributes)
+        there = self._head(key, job.path)
         if there is None or there[0]["size"] != job.size:
             raise TransientError("send", job.path, "the bucket does not hold what was sent")
         return self._replaced(job.path, version, etag, job.size, job.mtime_s, held)
 
-    def _pieces_of(self, job: Upload) -> Iterator[bytes]:
-        at = 0
-        while at < job.size:
-            data = job.read(at, min(WHOLE_BYTES, job.size - at))
-            if not data:
-                raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
-            at += len(data)
-            job.progress(at)
-            yield data
-
-    def _checked(self, job: Upload) -> Iterator[bytes]:
-        """The last piece comes once it is sure that the source is what was sent; the object is made then."""
-        last: bytes | None = None
-        for piece in self._pieces_of(job):
-            if last is not None:
-                yield last
-            last = piece
-        if not job.unchanged():
-            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
-        if last is not None:
-            yield last
-
-    def _put_whole(
-        self,
-        path: bytes,
-        data: bytes,
-        mtime_s: int,
-        expect: RemoteStat | None,
-        unchanged: Callable[[], bool],
-    ) -> RemoteStat:
+    def _put_whole(self, file: SmallFile | Upload, data: bytes) -> RemoteStat:
         """One PUT, on condition that the name is as expected; the same again after an unknown outcome."""
-        held = self._expected(path, expect) if expect is not None or not self._conditions else None
-        if not unchanged():
-            raise SourceChangedError(path.decode("utf-8", "backslashreplace"))
+        path, mtime_s = file.path, file.mtime_s
+        held = self._expected(path, file.expect) if file.expect is not None or not self._conditions else None
+        if not file.unchanged():
+            raise SourceChangedError(path)
         version = new_id()
-        attributes = _attributes(version, mtime_s, len(data))
+        attributes = attributes_of(version, mtime_s, len(data))
         mode: PutMode = "create" if held is None else {"e_tag": held.etag}
         try:
             condition = mode if self._conditions else None
             etag = self._bucket.put(self._key(path), path, data, attributes, condition)
         except RefusedError as error:
             self._conditions = error.changed  # where the server knows none, the next try goes without
-            there = self._look(path) if error.changed else None
+            if not error.changed:
+                raise
+            there = self._look(path)
             if there is not None and there.id != version:
                 raise ConflictError("send", path, there.state) from error
-            torn = self._torn(path) if error.changed and there is None else None
-            if there is None and torn is None:
+            torn = self._torn(path) if there is None else None
+            if there is not None:
+                etag = there.etag
+            elif torn is None:
                 raise
-            etag = (
-                there.etag
-                if there is not None
-                else self._bucket.put(self._key(path), path, data, attributes, torn)
-            )
+            else:
+                etag = self._bucket.put(self._key(path), path, data, attributes, torn)
         return self._replaced(path, version, etag, len(data), mtime_s, held)
 
     def _torn(self, path: bytes) -> PutMode | None:
         """On which condition an object that a careless server made of half a PUT may be replaced."""
         found = self._bucket.head(self._key(path), path)
-        return {"e_tag": found[0]["e_tag"]} if found is not None and _is_torn(*found) else None
+        return {"e_tag": found[0]["e_tag"]} if found is not None and is_torn(*found) else None
 
-    def _expected(self, path: bytes, expect: RemoteStat | None) -> _File | None:
+    def _expected(self, path: bytes, expect: RemoteStat | None) -> File | None:
         held = self._files.get(path)
         if held is None or time.monotonic() - held.looked > JUST_S or not same(held.state, expect):
             held = self._look(path)
@@ -404,10 +355,10 @@ class BucketSession:
         return held
 
     def _replaced(
-        self, path: bytes, version: str, etag: str | None, size: int, mtime_s: int, old: _File | None
+        self, path: bytes, version: str, etag: str | None, size: int, mtime_s: int, old: File | None
     ) -> RemoteStat:
         """The name has a new version: the old one's parts belong to nothing any more."""
-        new = _File(version, etag, size, mtime_s, [], [], time.monotonic())
+        new = File(version, etag, size, mtime_s, [], [], time.monotonic())
         self._files[path] = new
         if old is not None and (old.parts or old.spare):
             self._dead.add(old.id)
@@ -420,12 +371,12 @@ class BucketSession:
     @contextmanager
     def together(self) -> Iterator[None]:
         """See `Session`: what is appended meanwhile goes at the end, in one object for each run."""
-        self._bundle = _Bundle(int(time.time()))
+        self._bundle, self._bundle_mtime_s = [], int(time.time())
         try:
             yield
             self._flush()
         finally:
-            for path, *_ in self._bundle.entries:
+            for path, *_ in self._bundle:
                 self._files.pop(path, None)  # not there, or nobody knows
             self._bundle = None
 
@@ -435,12 +386,10 @@ class BucketSession:
         held = self._files.get(path)
         if held is None or time.monotonic() - held.looked > LOOK_S or not same(held.state, expect):
             held = self._look_to_append(path, offset, offset + len(data), expect)
-        if self._bundle is None:
-            with self.together():
-                return self._add(path, held, offset, data)
-        return self._add(path, held, offset, data)
+        with self.together() if self._bundle is None else nullcontext():
+            return self._add(path, held, offset, data)
 
-    def _look_to_append(self, path: bytes, offset: int, end: int, expect: RemoteStat) -> _File:
+    def _look_to_append(self, path: bytes, offset: int, end: int, expect: RemoteStat) -> File:
         held = self._look(path)
         if held is None:
             raise MissingError("append to", path, "not there")
@@ -449,75 +398,61 @@ class BucketSession:
         held.spare = []
         return held
 
-    def _add(self, path: bytes, held: _File, offset: int, data: bytes) -> RemoteStat:
+    def _add(self, path: bytes, held: File, offset: int, data: bytes) -> RemoteStat:
         bundle = self._bundle
         assert bundle is not None
         end = offset + len(data)
         if held.state.size != offset:
             held.tail = b""
-        count = merged(held.parts, MERGED_BYTES)
-        replaced = held.parts[len(held.parts) - count :]
-        begin = replaced[0].offset if replaced else offset
+        part, count = held.next_part(offset, end, self._bundle_mtime_s)
         try:
-            before = self._bytes_of(path, held, begin, offset) if begin < offset else b""
+            before = self._bytes_of(path, held, part.offset, offset) if part.offset < offset else b""
         except MissingError as error:  # not the file: a part that somebody has taken away
             self._files.pop(path, None)
             raise TransientError("append to", path, error.why) from error
-        part = Part("", held.id, begin, end, replaces(replaced), 0, bundle.mtime_s)
-        names = sum(len(entry[2].entry) + 1 for entry in bundle.entries) + len(part.entry) + 20
+        names = sum(len(entry[2].entry) + 1 for entry in bundle) + len(part.entry) + 20
         home = self._parts_key(home_of(path))
-        full = bundle.bytes + len(before) + len(data) > WHOLE_BYTES or len(home) + names > MAX_KEY_BYTES
-        if bundle.entries and (full or any(entry[0] == path for entry in bundle.entries)):
+        waiting = sum(len(entry[3]) for entry in bundle)
+        full = waiting + len(before) + len(data) > WHOLE_BYTES or len(home) + names > MAX_KEY_BYTES
+        if bundle and (full or any(entry[0] == path for entry in bundle)):
             self._flush()
-        bundle.entries.append((path, held, part, before + data, count))
-        bundle.bytes += len(before) + len(data)
-        return RemoteStat(end, bundle.mtime_s)
+        bundle.append((path, held, part, before + data, count))
+        return RemoteStat(end, self._bundle_mtime_s)
 
     def _flush(self) -> None:
         bundle = self._bundle
         assert bundle is not None
         homes: dict[str, list[_Entry]] = {}
-        for entry in bundle.entries:
+        for entry in bundle:
             homes.setdefault(self._parts_key(home_of(entry[0])), []).append(entry)
-        for sent in self._each(lambda one: self._put_parts(one[0], one[1], bundle.mtime_s), homes.items()):
-            for path, held, part, data, count in sent:
-                self._grown(path, held, part, data, count)
-        bundle.entries.clear()
-        bundle.bytes = 0
+        keys = self._each(lambda one: self._put_parts(*one), homes.items())
+        for key, entries in zip(keys, homes.values(), strict=True):
+            at = 0
+            for path, held, part, data, count in entries:
+                held.grow(replace(part, key=key, at=at), data, count)
+                at += len(data)
+                self._files[path] = held
+                if len(held.spare) >= DEAD_PARTS:
+                    self._clear_away(held.spare)
+                    held.spare = []
+        bundle.clear()
 
-    def _put_parts(self, home: str, entries: list[_Entry], mtime_s: int) -> list[_Entry]:
-        name = part_name(
-            [(part.id, part.offset, part.end, part.level) for _, _, part, _, _ in entries], mtime_s
-        )
-        data = b"".join(data for *_, data, _ in entries)
-        self._bucket.put(f"{home}/{name}", entries[0][0], data, None, None)
-        sent = []
-        at = 0
-        for path, held, part, content, count in entries:
-            sent.append((path, held, replace(part, key=f"{home}/{name}", at=at), content, count))
-            at += len(content)
-        return sent
-
-    def _grown(self, path: bytes, held: _File, part: Part, data: bytes, count: int) -> None:
-        held.spare += held.parts[len(held.parts) - count :] if count else []
-        held.parts[len(held.parts) - count :] = [part]
-        held.tail = (held.tail + data[max(0, len(data) - TAIL_BYTES) :])[-TAIL_BYTES:] if not count else data
-        held.tail = held.tail[-TAIL_BYTES:]
-        self._files[path] = held
-        if len(held.spare) >= DEAD_PARTS:
-            self._clear_away(held.spare)
-            held.spare = []
+    def _put_parts(self, home: str, entries: list[_Entry]) -> str:
+        """One PUT; its key."""
+        key = f"{home}/{part_name([part for _, _, part, _, _ in entries], self._bundle_mtime_s)}"
+        self._bucket.put(key, entries[0][0], b"".join(data for *_, data, _ in entries), None, None)
+        return key
 
     def _clear_away(self, parts: Sequence[Part]) -> bool:
         """Delete the objects of parts that nobody needs; False: some hold what somebody may need."""
         gone = {part.entry for part in parts}
         gone |= {part.entry for held in list(self._files.values()) for part in held.spare}
-        keys = []
         held = {part.key for part in parts}
-        for key in held:
-            entries = key.rpartition("/")[2].partition(".")[0].split("+")
-            if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries):
-                keys.append(key)
+        keys = [
+            key
+            for key in held
+            if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries_in(key))
+        ]
         with suppress(TargetError):  # they belong to nothing; the next ones
             self._bucket.delete(keys, b"")
         return len(keys) == len(held)
@@ -534,11 +469,10 @@ class BucketSession:
             if len(files) > SWEPT_FILES:
                 return
             heads = [self._bucket.head(key, home) for key in files]  # called in the pool
-            used = {head[1].get(_ID) for head in heads if head is not None}
+            used = {head[1].get(ID) for head in heads if head is not None}
             keys = []
             for meta in metas:
-                entries = meta["path"].removeprefix(below).partition(".")[0].split("+")
-                versions = {entry.partition("-")[0] for entry in entries}
+                versions = {entry.partition("-")[0] for entry in entries_in(meta["path"])}
                 if meta["path"].startswith(below) and not versions & used:
                     keys.append(meta["path"])
             self._bucket.delete(keys, home)
@@ -568,30 +502,17 @@ class BucketSession:
                 held = None
         raise TransientError("read", path, "it changes on the master all the time")
 
-    def _bytes_of(self, path: bytes, held: _File, begin: int, end: int) -> bytes:
+    def _bytes_of(self, path: bytes, held: File, begin: int, end: int) -> bytes:
         """Bytes of a file as it was looked at.
 
         Raises:
             RefusedError, MissingError: it is another one by now.
         """
-        size = held.state.size
-        if held.tail and begin >= size - len(held.tail) and end <= size:
-            start = begin - (size - len(held.tail))
-            return held.tail[start : start + end - begin]
-        ranges: list[tuple[str, bytes, int, int, str | None]] = []
-        if begin < min(end, held.whole):
-            ranges.append((self._key(path), path, begin, min(end, held.whole), held.etag))
-        at = max(begin, held.whole)
-        for part in held.parts:
-            if part.offset <= at < min(part.end, end):
-                upto = min(part.end, end)
-                ranges.append(
-                    (part.key, path, part.at + at - part.offset, part.at + upto - part.offset, None)
-                )
-                at = upto
-        if len(ranges) == 1:
-            return self._bucket.range(*ranges[0])
-        return b"".join(self._each(lambda one: self._bucket.range(*one), ranges))
+        late = held.from_tail(begin, end)
+        if late is not None:
+            return late
+        ranges = held.ranges(self._key(path), begin, end)
+        return b"".join(self._each(lambda one: self._bucket.range(one[0], path, *one[1:]), ranges))
 
     # -- changing names -------------------------------------------------------------------------
 
@@ -601,7 +522,7 @@ class BucketSession:
         if held is None:
             raise MissingError("cut", path, "not there")
         data = self._bytes_of(path, held, 0, min(size, held.state.size))
-        self._put_whole(path, data, int(time.time()), held.state, lambda: True)
+        self._put_whole(SmallFile(path, b"", data, int(time.time()), held.state, lambda: True), data)
 
     def rename(self, old: bytes, new: bytes) -> None:
         """See `Session`. Copies, then deletes; of a folder all that is in it, one after the other."""
@@ -614,37 +535,33 @@ class BucketSession:
         if not metas:
             raise MissingError("rename", new, "not there")
         if len(home_of(old + b"/x")) < len(old):  # its parts lie above
-            self._rename_each(old, new)
+            for name, _ in self.listing(old):
+                with suppress(MissingError):
+                    self.rename(old + b"/" + name, new + b"/" + name)
             return
-        goal = self._key(new)
-        self._each(lambda meta: self._copy_if_there(meta, below, goal, new), metas)
+        goal = self._key(new) + "/"
+
+        def copy(meta: ObjectMeta) -> None:
+            with suppress(MissingError):  # an earlier try
+                self._bucket.copy(meta["path"], goal + meta["path"].removeprefix(below), meta["size"], new)
+
+        self._each(copy, metas)
         self._bucket.delete([meta["path"] for meta in metas], old)
         self.forget_folders()
 
-    def _rename_each(self, old: bytes, new: bytes) -> None:
-        for name, _ in self.listing(old):
-            with suppress(MissingError):
-                self.rename(old + b"/" + name, new + b"/" + name)
-
-    def _copy_if_there(self, meta: ObjectMeta, below: str, goal: str, path: bytes) -> None:
-        source = meta["path"]
-        with suppress(MissingError):  # an earlier try
-            self._bucket.copy(source, f"{goal}/{source.removeprefix(below)}", meta["size"], path)
-
-    def _rename_file(self, old: bytes, new: bytes, held: _File) -> None:
+    def _rename_file(self, old: bytes, new: bytes, held: File) -> None:
         if held.parts:
-            pieces = self._content(old, held)
-            attributes = _attributes(new_id(), held.state.mtime_s, held.state.size)
+            size = held.state.size
+            pieces = (
+                self._bytes_of(old, held, at, min(size, at + WHOLE_BYTES))
+                for at in range(0, size, WHOLE_BYTES)
+            )
+            attributes = attributes_of(new_id(), held.state.mtime_s, size)
             self._bucket.put_pieces(self._key(new), new, pieces, attributes)
         else:
             self._bucket.copy(self._key(old), self._key(new), held.whole, new)
         self._files.pop(new, None)
         self.remove(old)
-
-    def _content(self, path: bytes, held: _File) -> Iterator[bytes]:
-        size = held.state.size
-        for at in range(0, size, WHOLE_BYTES):
-            yield self._bytes_of(path, held, at, min(size, at + WHOLE_BYTES))
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
@@ -678,20 +595,3 @@ class BucketSession:
 
     def _parts_key(self, home: bytes) -> str:
         return f"{self._key(home)}/{PARTS}".lstrip("/")
-
-
-def _attributes(version: str, mtime_s: int, size: int) -> Attributes:
-    return {_ID: version, _MTIME: str(mtime_s), _SIZE: str(size)}
-
-
-def _is_torn(meta: ObjectMeta, attributes: Attributes) -> bool:
-    """Whether an object is less than what was sent: it counts as not there."""
-    return attributes.get(_SIZE, str(meta["size"])) != str(meta["size"])
-
-
-def _version(meta: ObjectMeta, attributes: Attributes) -> tuple[str, int]:
-    """Id and time of a file's object; of one that somebody else has put there, what tells it apart."""
-    changed = int(meta["last_modified"].timestamp())
-    mtime = attributes.get(_MTIME, "")
-    version = attributes.get(_ID) or f"{meta['e_tag']} {changed}"
-    return version, int(mtime) if re.fullmatch(r"-?\d{1,12}", mtime) else changed

@@ -1,4 +1,4 @@
-r"""Names in a bucket: which key a file has, and where what was appended to it lies. Pure.
+r"""A file in a bucket: which key it has, where what was appended to it lies, and what it consists of. Pure.
 
 *Keys.* A file's key is the prefix and its path, as it is but for what a key or its tools cannot carry: bytes
 that are not UTF-8, what does not print, `!` and `\` become `!XX` (hexadecimal), so every name can be read
@@ -14,7 +14,8 @@ The entries' bytes follow each other in the object; one whose size is not the su
 there. `id` is that of the object that the file began as (its metadata): when a file is replaced as a whole,
 the new object has another id, and the old one's parts belong to nothing from that moment on. A file is its
 first object and, from its end on, at each point the part that reaches furthest (`chain`); so a part that
-was sent twice, or was merged with others into a longer one (`level` + 1), counts once.
+was sent twice, or was merged with others into a longer one (`level` + 1), counts once. Id, time and size of a
+file are in its object's metadata, too.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.backend.target import DeniedError, check_remote, parent
+from rla_agent.replicate.backend.target import DeniedError, RemoteStat, check_remote, parent
 from rla_client.contract.layout import RunIndex
+
+if TYPE_CHECKING:
+    from obstore import Attributes, ObjectMeta
 
 PARTS: Final = ".rla-parts"
 MAX_KEY_BYTES: Final = 1024  # of S3, GCS and Azure
@@ -35,6 +39,11 @@ RADIX: Final = 16  # so many parts of a level become one of the next
 TOP_LEVEL: Final = 4  # 65,536 appends
 _PARTS_ESCAPED: Final = "!2Erla-parts"  # a file of the user's that has this name
 _ENTRY: Final = re.compile(r"([0-9a-f]{20})-([0-9a-f]{1,16})-([0-9a-f]{1,8})-([0-9a-f])")
+MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
+TAIL_BYTES: Final = 256 << 10  # of what was appended to a file, kept to merge it without reading it back
+ID: Final = "rlaid"  # letters alone: what every store takes in metadata
+_MTIME: Final = "rlamtime"
+_SIZE: Final = "rlasize"
 _INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
 
 
@@ -106,10 +115,9 @@ class Part:
         return f"{self.id}-{self.offset:x}-{self.end - self.offset:x}-{self.level:x}"
 
 
-def part_name(entries: Sequence[tuple[str, int, int, int]], mtime_s: int) -> str:
-    """Name of an object with these parts: (id, offset, end, level) of each."""
-    parts = [Part("", *entry, 0, mtime_s).entry for entry in entries]
-    return "+".join(parts) + f".{mtime_s:x}"
+def part_name(parts: Sequence[Part], mtime_s: int) -> str:
+    """Name of an object with these parts."""
+    return "+".join(part.entry for part in parts) + f".{mtime_s:x}"
 
 
 def parts_in(key: str, size: int) -> list[Part]:
@@ -169,3 +177,81 @@ def merged(parts: Sequence[Part], longest: int) -> int:
 def replaces(parts: Sequence[Part]) -> int:
     """Level of a part that takes the place of these; 0 for none."""
     return min(TOP_LEVEL, 1 + max(part.level for part in parts)) if parts else 0
+
+
+def entries_in(key: str) -> list[str]:
+    """The entries in the name of an object of `.rla-parts/`; each begins with the id of a version."""
+    return key.rpartition("/")[2].partition(".")[0].split("+")
+
+
+@dataclass
+class File:
+    """A file as it was last looked at. `spare`: parts that longer ones have taken the place of."""
+
+    id: str
+    etag: str | None
+    whole: int
+    whole_mtime_s: int
+    parts: list[Part]
+    spare: list[Part]
+    looked: float
+    tail: bytes = b""  # the last bytes that were appended in this session
+
+    @property
+    def state(self) -> RemoteStat:
+        """What `Session.stat` says of it."""
+        if not self.parts:
+            return RemoteStat(self.whole, self.whole_mtime_s)
+        return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s)
+
+    def next_part(self, offset: int, end: int, mtime_s: int) -> tuple[Part, int]:
+        """The part for bytes that are appended, and how many of the last ones it takes the place of."""
+        count = merged(self.parts, MERGED_BYTES)
+        replaced = self.parts[len(self.parts) - count :]
+        begin = replaced[0].offset if replaced else offset
+        return Part("", self.id, begin, end, replaces(replaced), 0, mtime_s), count
+
+    def grow(self, part: Part, data: bytes, count: int) -> None:
+        """A new part of the bytes `data` has the place of the last `count` ones."""
+        replaced = self.parts[len(self.parts) - count :]
+        self.spare += replaced
+        self.parts[len(self.parts) - count :] = [part]
+        self.tail = (data if replaced else self.tail + data)[-TAIL_BYTES:]
+
+    def from_tail(self, begin: int, end: int) -> bytes | None:
+        """Bytes that were appended lately; None where others are among them."""
+        start = begin - (self.state.size - len(self.tail))
+        if not self.tail or start < 0 or end > self.state.size:
+            return None
+        return self.tail[start : start + end - begin]
+
+    def ranges(self, key: str, begin: int, end: int) -> list[tuple[str, int, int, str | None]]:
+        """Where its bytes lie: object, from, to, and etag where it may be replaced. `key`: of the file."""
+        found: list[tuple[str, int, int, str | None]] = []
+        if begin < min(end, self.whole):
+            found.append((key, begin, min(end, self.whole), self.etag))
+        at = max(begin, self.whole)
+        for part in self.parts:
+            if part.offset <= at < min(part.end, end):
+                upto = min(part.end, end)
+                found.append((part.key, part.at + at - part.offset, part.at + upto - part.offset, None))
+                at = upto
+        return found
+
+
+def attributes_of(version: str, mtime_s: int, size: int) -> Attributes:
+    """The metadata of a file's object."""
+    return {ID: version, _MTIME: str(mtime_s), _SIZE: str(size)}
+
+
+def is_torn(meta: ObjectMeta, attributes: Attributes) -> bool:
+    """Whether an object is less than what was sent: it counts as not there."""
+    return attributes.get(_SIZE, str(meta["size"])) != str(meta["size"])
+
+
+def version_of(meta: ObjectMeta, attributes: Attributes) -> tuple[str, int]:
+    """Id and time of a file's object; of one that somebody else has put there, what tells it apart."""
+    changed = int(meta["last_modified"].timestamp())
+    mtime = attributes.get(_MTIME, "")
+    version = attributes.get(ID) or f"{meta['e_tag']} {changed}"
+    return version, int(mtime) if re.fullmatch(r"-?\d{1,12}", mtime) else changed

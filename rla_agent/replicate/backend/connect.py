@@ -1,7 +1,7 @@
 """An authenticated SSH connection to the master, or a `BlockedError` that says what to do.
 
 The host key must be the pinned fingerprint (`host_key: SHA256:…`) or be in known_hosts; it is never
-added here (`trust` does that, when asked). Names, ports, users, keys and jump hosts come from
+added unasked (`sftp.trust` does that). Names, ports, users, keys and jump hosts come from
 `rla_config.yaml` first and from `~/.ssh/config` for what it leaves out. Offered are, in this order
 and at most `MAX_KEYS`: `identity_file`, the ssh config's, the agent's own key, ssh-agent keys, the
 default key files; then the password. Secrets live in `Login` only and are never shown.
@@ -30,6 +30,7 @@ from rla_agent.replicate.backend.target import (
     LoginError,
 )
 from rla_client.contract.errors import ConfigError
+from rla_client.contract.files import write_atomic
 from rla_client.contract.paths import user_home, user_name
 
 if TYPE_CHECKING:
@@ -355,6 +356,30 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
         f"the host key of {login.known_as} is not known ({shown}, {key_type})",
         f"compare it with the master's and run: {login.trust_command}",
     )
+
+
+def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
+    """Add a key to our own known_hosts."""
+    path = private / OWN_KNOWN_HOSTS
+    old = path.read_bytes() if path.exists() else b""
+    line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
+    write_atomic(path, old + line, mode=0o600)
+
+
+def own_key(private: Path) -> str:
+    """The authorized_keys line of our own key, made on first use."""
+    import paramiko  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
+
+    path = private / OWN_KEY
+    if not path.exists():
+        secret = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        write_atomic(path, secret, mode=0o600)
+    key = paramiko.Ed25519Key.from_private_key_file(str(path))
+    return f"restrict {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"
 
 
 def _authenticate(transport: paramiko.Transport, login: Login) -> None:

@@ -122,7 +122,7 @@ class FolderSession(OneByOne):
                 return None
             if not file.unchanged():
                 os.unlink(temp)
-                raise SourceChangedError(os.fsdecode(file.path))
+                raise SourceChangedError(file.path)
             os.replace(temp, self._full(file.path))
         return found
 
@@ -138,7 +138,7 @@ class FolderSession(OneByOne):
                 self._send_body(job, descriptor)
                 if os.fstat(descriptor).st_size != job.size or not job.unchanged():
                     os.unlink(temp)
-                    raise SourceChangedError(os.fsdecode(job.path))
+                    raise SourceChangedError(job.path)
                 self._permit(descriptor, job.mode)
                 os.utime(descriptor, (job.mtime_s, job.mtime_s))
                 os.fsync(descriptor)

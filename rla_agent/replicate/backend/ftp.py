@@ -16,7 +16,7 @@ import io
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -160,7 +160,7 @@ class FtpSession(OneByOne):
         there = self.stat(job.temp)
         if there is None or there.size != job.size or not job.unchanged():
             self.remove(job.temp)
-            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+            raise SourceChangedError(job.path)
         self._chmod(job.temp, job.mode)
         self._set_mtime(job.temp, job.mtime_s)
         self.rename(job.temp, job.path)
@@ -232,18 +232,16 @@ class FtpSession(OneByOne):
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
-        with self._converted("remove", path):
-            try:
-                self._ftp.delete(self._full(path))
-            except ftplib.error_perm:
-                if self.stat(path) is not None:
-                    raise
+        self._take_away("remove", path, self._ftp.delete)
 
     def remove_folder(self, path: bytes) -> None:
         """See `Session`."""
-        with self._converted("remove folder", path):
+        self._take_away("remove folder", path, self._ftp.rmd)
+
+    def _take_away(self, operation: str, path: bytes, do: Callable[[str], str]) -> None:
+        with self._converted(operation, path):
             try:
-                self._ftp.rmd(self._full(path))
+                do(self._full(path))
             except ftplib.error_perm:
                 if self.stat(path) is not None:
                     raise

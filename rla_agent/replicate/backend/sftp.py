@@ -1,42 +1,65 @@
 """The SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
 
-Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final
-names and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file
-goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix
-is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
-on the server is linked to it by `hardlink@openssh.com`, and written where that does not go.
+Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final names
+and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file goes
+in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix is what a
+later try may start from. Appends are one write each, awaited. A small file that has a twin on the server is
+linked to it by `hardlink@openssh.com`, and written where that does not go.
 
 Where a CSV has much to catch up, the server makes the copy that is continued (`extend`).
+
+`trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
+accepted. In this order: show the master's key and its fingerprint; pin it in
+`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
+authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
+rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
+does not become a second database.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate.backend import sftp_wire
-from rla_agent.replicate.backend.connect import HANDSHAKE_TIMEOUT_S, Login, open_transport
+from rla_agent.replicate.backend import sftp_wire as wire
+from rla_agent.replicate.backend.connect import (
+    HANDSHAKE_TIMEOUT_S,
+    OWN_KNOWN_HOSTS,
+    Login,
+    fingerprint,
+    host_key_problem,
+    open_transport,
+    own_key,
+    pin,
+    server_key,
+)
 from rla_agent.replicate.backend.sftp_core import HARDLINK, SftpCore, remote_stat
 from rla_agent.replicate.backend.target import (
-    ConflictError,
     LinkError,
+    LoginError,
     NoRootError,
     RemoteStat,
+    Session,
     SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
     UnreadableError,
     Upload,
+    check_append,
     check_room,
     replace_own,
     same,
 )
 
+_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
 COPY_DATA: Final = b"copy-data"
 _FINISH: Final = "set the time and permissions of"
-_NEW: Final = sftp_wire.WRITE_FLAG | sftp_wire.CREATE_FLAG | sftp_wire.EXCLUSIVE_FLAG
+_NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
 def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSession:
@@ -54,8 +77,8 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
         channel.settimeout(HANDSHAKE_TIMEOUT_S)
         channel.invoke_subsystem("sftp")
         name = root.encode("utf-8", "surrogateescape")
-        return SftpSession(sftp_wire.Wire(channel), name, transport, make_root=make_root)
-    except (paramiko.SSHException, EOFError, OSError, sftp_wire.WireError) as error:
+        return SftpSession(wire.Wire(channel), name, transport, make_root=make_root)
+    except (paramiko.SSHException, EOFError, OSError, wire.WireError) as error:
         transport.close()
         raise LinkError(
             "start sftp",
@@ -78,7 +101,7 @@ class SftpSession(SftpCore):
     @property
     def append_limit_bytes(self) -> int:
         """32 KiB is what every server writes as one; less where the link is slow, for each is awaited."""
-        return min(sftp_wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
+        return min(wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
@@ -88,12 +111,10 @@ class SftpSession(SftpCore):
         self._write_many(files, results, handles, left)
         for number, file in enumerate(files):
             if results[number] is None and not file.unchanged():
-                results[number] = SourceChangedError(file.path.decode("utf-8", "backslashreplace"))
+                results[number] = SourceChangedError(file.path)
         self._rename_many(files, results, left)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
-        self._calls(
-            [sftp_wire.path_request(sftp_wire.REMOVE, self._full(files[number].temp)) for number in failed]
-        )
+        self._calls([wire.path_request(wire.REMOVE, self._full(files[number].temp)) for number in failed])
         return [
             result if result is not None else TransientError("send", b"", "no result") for result in results
         ]
@@ -111,14 +132,14 @@ class SftpSession(SftpCore):
         ]
         requests = []
         for _, temp, twin in wanted:
-            requests.append(sftp_wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
-            requests.append(sftp_wire.path_request(sftp_wire.LSTAT, self._full(temp)))
+            requests.append(wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
+            requests.append(self._lstat(temp))
         replies = iter(self._calls(requests))
         linked = {}
         for (number, temp, twin), made, look in zip(wanted, replies, replies, strict=True):
-            if made.status != sftp_wire.OK or look.kind != sftp_wire.ATTRS:
+            if made.status != wire.OK or look.kind != wire.ATTRS:
                 continue
-            found = remote_stat(sftp_wire.parse_attributes(look.body)[0])
+            found = remote_stat(look.attributes)
             if same(found, twin.left) and files[number].mode == (found.mode or 0) & 0o777:
                 linked[number] = found
             else:
@@ -131,11 +152,9 @@ class SftpSession(SftpCore):
         results: list[RemoteStat | Exception | None],
         linked: dict[int, RemoteStat],
     ) -> dict[int, bytes]:
-        looks = [
-            self._submit(sftp_wire.path_request(sftp_wire.LSTAT, self._full(file.path))) for file in files
-        ]
+        looks = [self._submit(self._lstat(file.path)) for file in files]
         opens = {
-            number: self._submit(sftp_wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
+            number: self._submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
             for number, file in enumerate(files)
             if number not in linked
         }
@@ -146,7 +165,7 @@ class SftpSession(SftpCore):
                 continue
             opened = self._wait(opens[number])
             results[number] = results[number] or self._problem(opened, "create", file.temp)
-            if opened.kind == sftp_wire.HANDLE:
+            if opened.kind == wire.HANDLE:
                 handles[number] = opened.handle
         return handles
 
@@ -165,16 +184,16 @@ class SftpSession(SftpCore):
             at = 0
             while at < len(data):
                 piece = data[at : at + self._wire.chunk_bytes()]
-                pending.append(self._submit(sftp_wire.write_request(handle, at, piece)))
+                pending.append(self._submit(wire.write_request(handle, at, piece)))
                 plan.append((number, "write"))
                 at += len(piece)
             pending.append(self._submit(self._finish(handle, files[number])))
-            pending.append(self._submit(sftp_wire.path_request(sftp_wire.CLOSE, handle)))
+            pending.append(self._submit(wire.close_request(handle)))
             plan += [(number, _FINISH), (number, "close")]
         refused = {}
         for request, (number, operation) in zip(pending, plan, strict=True):
             reply = self._wait(request)
-            if operation == _FINISH and reply.status != sftp_wire.OK:
+            if operation == _FINISH and reply.status != wire.OK:
                 refused[number] = reply
             elif results[number] is None:
                 results[number] = self._problem(reply, operation, files[number].path)
@@ -188,18 +207,18 @@ class SftpSession(SftpCore):
 
     def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
         mode = file.mode if self._keeps_modes else None
-        return sftp_wire.setstat(sftp_wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
+        return wire.setstat(wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
 
-    def _settle_for(self, file: SmallFile | Upload, refused: sftp_wire.Reply) -> RemoteStat | TargetError:
+    def _settle_for(self, file: SmallFile | Upload, refused: wire.Reply) -> RemoteStat | TargetError:
         """Where the server sets no permissions, or no time either: the temp file as it was made."""
-        time_alone = sftp_wire.setstat(sftp_wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
-        _, look = self._calls([time_alone, sftp_wire.path_request(sftp_wire.LSTAT, self._full(file.temp))])
+        time_alone = wire.setstat(wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
+        _, look = self._calls([time_alone, self._lstat(file.temp)])
         problem = self._problem(look, "look at", file.temp)
         if problem is not None:
             return problem
         self._keeps_modes = False
         self._warn_of_modes(refused)
-        return remote_stat(sftp_wire.parse_attributes(look.body)[0])
+        return remote_stat(look.attributes)
 
     def _rename_many(
         self,
@@ -231,31 +250,30 @@ class SftpSession(SftpCore):
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
-        look = self._call(sftp_wire.path_request(sftp_wire.LSTAT, self._full(job.path)))
+        look = self._call(self._lstat(job.path))
         problem = self._conflict(look, job.path, job.expect)
         if problem is not None:
             raise problem
-        flags = _NEW if job.start == 0 else sftp_wire.WRITE_FLAG
-        opened = self._call(sftp_wire.open_request(self._full(job.temp), flags, job.mode | 0o600))
-        self._check(opened, "create", job.temp)
+        flags = _NEW if job.start == 0 else wire.WRITE_FLAG
+        opened = self._ask(
+            wire.open_request(self._full(job.temp), flags, job.mode | 0o600), "create", job.temp
+        )
         handle = opened.handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
-            self._call(sftp_wire.setstat(sftp_wire.FSETSTAT, handle, mode=job.mode | 0o600))
+            self._call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         self._send_body(job, handle)
         self._check_size(job, handle)
-        finished, closed = self._calls(
-            [self._finish(handle, job), sftp_wire.path_request(sftp_wire.CLOSE, handle)]
-        )
+        finished, closed = self._calls([self._finish(handle, job), wire.close_request(handle)])
         self._check(closed, "close", job.path)
         left = RemoteStat(job.size, job.mtime_s)
-        if finished.status != sftp_wire.OK:
+        if finished.status != wire.OK:
             settled = self._settle_for(job, finished)
             if isinstance(settled, TargetError):
                 raise settled
             left = settled
         if not job.unchanged():
             self.remove(job.temp)
-            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+            raise SourceChangedError(job.path)
         self.rename(job.temp, job.path)
         return left
 
@@ -270,8 +288,8 @@ class SftpSession(SftpCore):
                 raise
             if not data:
                 self._abandon(waiting, handle, job.temp)
-                raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
-            waiting.append((self._submit(sftp_wire.write_request(handle, at, data)), at + len(data)))
+                raise SourceChangedError(job.path)
+            waiting.append((self._submit(wire.write_request(handle, at, data)), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
                 self._confirm(job, waiting)
@@ -286,15 +304,13 @@ class SftpSession(SftpCore):
     def _abandon(self, waiting: deque[tuple[int, int]], handle: bytes, temp: bytes) -> None:
         while waiting:
             self._wait(waiting.popleft()[0])
-        self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+        self._call(wire.close_request(handle))
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        reply = self._call(sftp_wire.path_request(sftp_wire.FSTAT, handle))
-        self._check(reply, "look at", job.temp)
-        size = sftp_wire.parse_attributes(reply.body)[0].size
+        size = self._handle_stat(handle, job.temp).size
         if size != job.size:
-            self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+            self._call(wire.close_request(handle))
             self.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
 
@@ -305,7 +321,7 @@ class SftpSession(SftpCore):
         """
         whole = list(pieces)
         asked = self._ask_free()
-        opened = self._call(sftp_wire.open_request(self._full(path), sftp_wire.WRITE_FLAG))
+        opened = self._call(wire.open_request(self._full(path), wire.WRITE_FLAG))
         free = self._answer_free(asked)
         self._check(opened, "open", path)
         handle = opened.handle
@@ -313,7 +329,7 @@ class SftpSession(SftpCore):
             check_room(path, free, sum(len(piece) for piece in whole))
             return self._append(path, handle, offset, whole, expect)
         finally:
-            self._submit(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+            self._submit(wire.close_request(handle))
             self._drain()
 
     def _append(
@@ -321,17 +337,14 @@ class SftpSession(SftpCore):
     ) -> RemoteStat:
         found = self._handle_stat(handle, path)
         end = offset + sum(len(piece) for piece in pieces)
-        if found.size != offset and not offset < found.size <= end:
-            raise ConflictError("append to", path, found)
-        if found.size == offset and not same(found, expect):
-            raise ConflictError("append to", path, found)
+        check_append(path, found, offset, end, expect)
         at = offset
         limit = self._wire.write_bytes
         fitting = [piece[start : start + limit] for piece in pieces for start in range(0, len(piece), limit)]
         for piece in fitting:
-            reply = self._call(sftp_wire.write_request(handle, at, piece))
-            if reply.status != sftp_wire.OK:
-                self._call(sftp_wire.fsetstat_size(handle, at))  # a torn piece must not stay
+            reply = self._call(wire.write_request(handle, at, piece))
+            if reply.status != wire.OK:
+                self._call(wire.fsetstat_size(handle, at))  # a torn piece must not stay
                 self._check(reply, "append to", path)
             at += len(piece)
         return self._handle_stat(handle, path)
@@ -342,41 +355,108 @@ class SftpSession(SftpCore):
         """See `Session`: the server copies what it has, the rest is sent, then the rename."""
         if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
             return None
-        look = self._call(sftp_wire.path_request(sftp_wire.LSTAT, self._full(path)))
-        self._check(look, "look at", path)
-        found = remote_stat(sftp_wire.parse_attributes(look.body)[0])
+        look = self._ask(self._lstat(path), "look at", path)
+        found = remote_stat(look.attributes)
         if found.size != offset or not same(found, expect):
             return None  # `append` judges it
-        source = self._call(sftp_wire.open_request(self._full(path), sftp_wire.READ_FLAG))
-        self._check(source, "open", path)
+        source = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
         mode = (found.mode or 0) & 0o777 | 0o600
-        target = self._call(sftp_wire.open_request(self._full(temp), _NEW, mode))
-        self._check(target, "create", temp)
-        copied = self._call(sftp_wire.copy_request(source.handle, offset, target.handle))
-        if copied.status != sftp_wire.OK:
+        target = self._ask(wire.open_request(self._full(temp), _NEW, mode), "create", temp)
+        copied = self._call(wire.copy_request(source.handle, offset, target.handle))
+        if copied.status != wire.OK:
             for handle in (source.handle, target.handle):
-                self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle))
+                self._call(wire.close_request(handle))
             self.remove(temp)
             return None
         pending = []
         at = 0
         while at < len(data):
             piece = memoryview(data)[at : at + self._wire.chunk_bytes()]
-            pending.append(self._submit(sftp_wire.write_request(target.handle, offset + at, piece)))
+            pending.append(self._submit(wire.write_request(target.handle, offset + at, piece)))
             at += len(piece)
         for reply in [self._wait(request) for request in pending]:
             self._check(reply, "write", path)
         if found.mode is not None and self._keeps_modes:
-            self._call(sftp_wire.setstat(sftp_wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
+            self._call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
-            self._check(self._call(sftp_wire.path_request(sftp_wire.CLOSE, handle)), "close", path)
+            self._ask(wire.close_request(handle), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
         return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
-        reply = self._call(sftp_wire.path_request(sftp_wire.FSTAT, handle))
-        self._check(reply, "look at", path)
-        return remote_stat(sftp_wire.parse_attributes(reply.body)[0])
+        reply = self._ask(wire.path_request(wire.FSTAT, handle), "look at", path)
+        return remote_stat(reply.attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
+
+    ready: bool
+    say: tuple[str, ...]
+    known: bool = True
+
+
+def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
+    """Get a master ready.
+
+    Args:
+        login: where and as whom.
+        root: remote root; empty skips the test file.
+        private: `<state>/replicate`.
+        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
+
+    Raises:
+        TargetError: the master cannot be reached, or refuses the test file.
+    """
+    key_type, key = server_key(login)
+    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
+    problem = host_key_problem(login, key_type, key)
+    if problem is not None:
+        if "is not known" not in problem.why:
+            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
+        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
+            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
+        pin(private, login, key_type, key)
+        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
+    try:
+        session = open_sftp(login, root or ".")
+    except LoginError:
+        line = own_key(private)
+        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
+        return Trusted(ready=False, say=(*say, "then run the same command again"))
+    except NoRootError as error:
+        if not accept(f"The master has no folder {root}. Create it?"):
+            return Trusted(ready=False, say=(*say, error.why, error.hint))
+        session = open_sftp(login, root, make_root=True)
+        say.append(f"made {root}")
+    try:
+        say += try_out(session) if root else []
+    finally:
+        session.close()
+    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
+
+
+def try_out(session: Session) -> list[str]:
+    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
+
+    Raises:
+        TargetError: the master refuses it.
+    """
+    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
+    temp = name + b".new"
+    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
+    (result,) = session.put_many([file])
+    if not isinstance(result, RemoteStat):
+        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
+    made = session.stat(name)
+    session.remove(name)
+    free = session.free_bytes()
+    room = f", {free >> 30} GiB free" if free is not None else ""
+    lines = [f"a test file was written, renamed and deleted{room}"]
+    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
+        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
+    return lines

@@ -120,6 +120,11 @@ class Reply:
         """The file handle of an OPEN or OPENDIR."""
         return _string(self.body, 0)[0]
 
+    @property
+    def attributes(self) -> Attributes:
+        """What an ATTRS answer tells."""
+        return parse_attributes(self.body)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
@@ -143,6 +148,11 @@ def open_request(path: bytes, flags: int, mode: int = 0o600) -> bytes:
 def path_request(kind: int, path: bytes) -> bytes:
     """A request whose only argument is a path or a handle."""
     return bytes([kind]) + string(path)
+
+
+def close_request(handle: bytes) -> bytes:
+    """CLOSE of a handle."""
+    return path_request(CLOSE, handle)
 
 
 def mkdir_request(path: bytes, mode: int | None = None) -> bytes:

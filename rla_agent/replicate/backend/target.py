@@ -34,7 +34,7 @@ from __future__ import annotations
 import logging
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol, TypeAlias
@@ -46,6 +46,9 @@ log = logging.getLogger("rla_agent.replicate")
 ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
 TEMP_PREFIX: Final = b".rla-tmp-"
+Kind = Literal["file", "folder", "link", "other"]
+ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
+_warned: Final[set[str]] = set()
 
 
 class TargetError(RlaError):
@@ -96,6 +99,9 @@ class ConflictError(TargetError):
 class SourceChangedError(RlaError):
     """The local file changed while it was sent; nothing was renamed."""
 
+    def __init__(self, path: bytes) -> None:
+        super().__init__(path.decode("utf-8", "backslashreplace"))
+
 
 class UnreadableError(RlaError):
     """The local file gave an error (`why`) while it was sent; nothing was renamed.
@@ -122,9 +128,6 @@ class HostKeyError(BlockedError):
 
 class LoginError(BlockedError):
     """The master refused every key and password."""
-
-
-Kind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +201,32 @@ class Upload:
     progress: Callable[[int], None]
     mode: int = 0o600
 
+    def pieces(self, piece_bytes: int) -> Iterator[bytes]:
+        """All of the source, from its beginning.
 
-ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
+        Raises:
+            SourceChangedError: it is shorter now.
+        """
+        at = 0
+        while at < self.size:
+            data = self.read(at, min(piece_bytes, self.size - at))
+            if not data:
+                raise SourceChangedError(self.path)
+            at += len(data)
+            self.progress(at)
+            yield data
+
+    def checked_pieces(self, piece_bytes: int) -> Iterator[bytes]:
+        """`pieces`, the last of which comes only once it is sure that the source is what was sent."""
+        last: bytes | None = None
+        for piece in self.pieces(piece_bytes):
+            if last is not None:
+                yield last
+            last = piece
+        if not self.unchanged():
+            raise SourceChangedError(self.path)
+        if last is not None:
+            yield last
 
 
 class Session(Protocol):
@@ -349,9 +376,6 @@ def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | 
     if wanted & 0o777 == found.mode & 0o777:
         return None
     return wanted & 0o777 | (found.mode & 0o7000 if found.kind == "folder" else 0)
-
-
-_warned: Final[set[str]] = set()
 
 
 def warn_of_modes(server: str, why: str) -> None:

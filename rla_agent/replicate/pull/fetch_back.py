@@ -1,18 +1,25 @@
-"""Brings pruned files back: a process of its own, started by the agent, so that the agent needs no SSH.
+"""Brings back from the master what the agent is asked for, in processes of their own: the agent needs no SSH.
 
     python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
-The note beside the file (`rla_client.contract.retention`) says which master has it, under which name, and its
-SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
-master's file and its folder here have), and only then takes its name, if
-nothing else has it by then; then the note goes. A fetch that was cut off continues where it stopped. Two of
-the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
-size is read.
+*A pruned file.* The note beside it (`rla_client.contract.retention`) says which master has it, under which
+name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more
+than the master's file and its folder here have), and only then takes its name, if nothing else has it by
+then; then the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for
+each other. Nothing that the master says becomes a name, and no more than the noted size is read.
 
-Fetches from the master that clients ask for: each a process of its own, looked after by the main thread.
+*An unfinished run* of another machine (`{"state", "resume"}`), for `configure(run_id=…, resume=…)` on a
+machine that has no such run. The newest run of that id in the table decides: it is looked for from the
+newest day back, so that the usual case is found after a few reads; after `MAX_LOOKED_AT` runs or `SEARCH_S`
+the search says that it gave up, for "none" would begin anew what has been begun. Brought here are what the
+database shows of the run (log, hyper-parameters, archive) and of its checkpoints the newest, with the state
+that exact resume needs. All of it goes by `transfer.fetch`: unsafe names are refused, nothing goes through
+links, a file takes its name when it is whole. Where the run's `SHA256SUMS` is there, the checkpoint is
+checked against it.
 
-A client asks again and again; the first question starts the process, each gets an answer at once:
-`working`, `done` or `failed`. An answer of the last two is given once, then the question is forgotten.
+The agent's main thread looks after the processes (`FetchQueue`). A client asks again and again; the first
+question starts the process, each gets an answer at once: `working`, `done` or `failed`. An answer of the
+last two is given once, then the question is forgotten.
 """
 
 from __future__ import annotations
@@ -20,26 +27,47 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
 from typing import IO, Any, Final
 
-from rla_agent.replicate import registry, settings
-from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
-from rla_agent.replicate.pull.transfer import READ_BYTES, fetched_mode, fill
+from rla_agent.replicate import settings
+from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, TargetError
+from rla_agent.replicate.checksums import damaged
+from rla_agent.replicate.pull.transfer import (
+    NewerHereError,
+    Tally,
+    fetch,
+    fetched_mode,
+    fill,
+    item_files,
+    make_below,
+)
+from rla_agent.replicate.worker.source import MAX_RUN_JSON_BYTES, SILENT_S, fingerprint_of, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import FOLDER_FLAGS, claim_name, give_mode
-from rla_client.contract.layout import check_relative
+from rla_client.contract.files import FOLDER_FLAGS, claim_name, discard, give_mode, held_folder, write_atomic
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CHECKPOINT,
+    DATE_LENGTH,
+    HYPARAMETER,
+    LOG,
+    RunIndex,
+    check_relative,
+    check_table_name,
+)
 from rla_client.contract.locks import wait_for_lock
-from rla_client.contract.retention import PrunedFile, drop_note, read_note
+from rla_client.contract.retention import FETCHED_MARK, PrunedFile, drop_note, read_note
 
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for
@@ -48,6 +76,11 @@ MAX_WORDS_BYTES: Final = 500  # of a process's last words
 STOP_S: Final = 2.0
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_LOOKED_AT: Final = 20_000
+SEARCH_S: Final = 60.0
+RESUME_FOLDER: Final = b".resume"
+SHOWN_KINDS: Final = (LOG, HYPARAMETER)
+FINISHED: Final = "finished"
 
 
 def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
@@ -87,11 +120,11 @@ def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> s
 
     The master may have got another address since; the file's SHA-256 tells whether it is the right one.
     """
-    entries = registry.entries(state)
+    entries = settings.entries(state)
     faults, others = [], []
     for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
         try:
-            found = settings.target(load_config(source), registry.folder(state))
+            found = settings.target(load_config(source), settings.folder(state))
         except RlaError as error:
             faults.append(str(error))
             continue
@@ -108,7 +141,7 @@ def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> s
     )
 
 
-def _holds(entry: registry.Entry, folder: str) -> bool:
+def _holds(entry: settings.Entry, folder: str) -> bool:
     return os.path.realpath(folder).startswith(os.path.realpath(entry.data_root) + os.sep)
 
 
@@ -127,7 +160,10 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             if found.size != note.size:
                 raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
             fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
-            if _hash(descriptor) != note.sha256:
+            if (
+                fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size).sha256.hex()
+                != note.sha256
+            ):
                 os.unlink(partial, dir_fd=place)
                 raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
             os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
@@ -135,21 +171,14 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             mode = reduce(and_, told) if told else None
             give_mode(descriptor, fetched_mode(place, note.name, mode))
             os.fsync(descriptor)
-            if not _give_name(place, partial, note.name):
-                return 0  # somebody has written a file of that name meanwhile
+            if not claim_name(partial, note.name, dir_fd=place):
+                os.unlink(partial, dir_fd=place)
+                return 0  # somebody has written a file of that name meanwhile: newer, and the only copy of it
             os.fsync(place)
     finally:
         os.close(place)
     drop_note(folder, note.name)
     return note.size
-
-
-def _give_name(place: int, partial: str, name: str) -> bool:
-    """Give the fetched file its name, unless something has it: that is newer, and the only copy of it."""
-    if claim_name(partial, name, dir_fd=place):
-        return True
-    os.unlink(partial, dir_fd=place)
-    return False
 
 
 @contextmanager
@@ -173,20 +202,176 @@ def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
             os.close(descriptor)
 
 
-def _hash(descriptor: int) -> str:
-    sha, at = hashlib.sha256(), 0
-    while data := os.pread(descriptor, READ_BYTES, at):
-        sha.update(data)
-        at += len(data)
-    return sha.hexdigest()
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for: a run of `run_key` in `table`; it goes below `root`.
+
+    `series`: of checkpoints. `known`: index of the run of that key that is here; only newer ones count.
+    """
+
+    config: str
+    root: str
+    table: str
+    run_key: str
+    series: str
+    known: str
+
+
+def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
+    """Find a run and bring it here.
+
+    Args:
+        state: the agent's state folder.
+        plain: the fields of a `Question`.
+
+    Returns:
+        `index` of the run, `time_step` of its checkpoint, `run_id` and `host`; `{"index": None}` where
+        there is none to continue: no such run, it has finished, or it has no checkpoint there.
+
+    Raises:
+        StillWrittenError: it is still being written.
+        FetchError: the search was given up.
+        TargetError: the master cannot be reached.
+    """
+    question = Question(**{name: str(plain.get(name, "")) for name in Question.__slots__})
+    check_table_name(question.table)
+    target = settings.target(load_config(question.config), settings.folder(state))
+    session = target.open()
+    try:
+        return _fetch(session, question)
+    finally:
+        session.close()
+
+
+def _fetch(session: Session, question: Question) -> dict[str, Any]:
+    found = _newest(session, question)
+    if found is None:
+        return {"index": None}
+    index, run = found
+    if run.get("state") == FINISHED or index[:DATE_LENGTH] <= question.known[:DATE_LENGTH]:
+        return {"index": None}
+    _refuse_live(run, question)
+    item = f"{question.table}/{index}"
+    checkpoint = _newest_checkpoint(session, item, question.series)
+    if checkpoint is None:
+        return {"index": None}
+    step, name, state = checkpoint
+    folder = os.fsencode(f"{CHECKPOINT}/{item}/")
+    _mark(session, question.root, item)
+    for path, remote in _shown(session, item):
+        with suppress(NewerHereError):  # a note that somebody has written here
+            fetch(session, question.root, path, remote)
+    for ending in (".state", ".marks.json"):
+        path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
+        beside = session.stat(path)
+        if beside is not None and beside.kind == "file":
+            fetch(session, question.root, path, beside)
+    fetch(session, question.root, folder + name, state)
+    _check_sum(question.root, item, name)
+    return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
+
+
+def _mark(session: Session, root: str, item: str) -> None:
+    """Say, before run.json is here, that this copy is not to be gone on with in place."""
+    os.close(make_below(session, root, (LOG, *item.split("/"))))
+    with held_folder(root, f"{LOG}/{item}") as folder:
+        if not os.path.lexists(folder / "run.json"):
+            write_atomic(folder / FETCHED_MARK, b"{}")
+
+
+def _refuse_live(run: dict[str, Any], question: Question) -> None:
+    age = heard_s_ago(run, time.time())
+    if age is not None:
+        raise StillWrittenError(
+            f"the run {question.run_key!r} is still being written on {run.get('host')}, last heard of "
+            f"{age:.0f} s ago; end it there, or if that machine is gone: it counts as dead after "
+            f"{SILENT_S:.0f} s of silence"
+        )
+
+
+def _newest(session: Session, question: Question) -> tuple[str, dict[str, Any]] | None:
+    """Index and run.json of the newest run with this key."""
+    until = time.monotonic() + SEARCH_S
+    for count, index in enumerate(_indices(session, f"{LOG}/{question.table}")):
+        if count >= MAX_LOOKED_AT or time.monotonic() > until:
+            raise FetchError(
+                f"the master's table {question.table!r} was searched for {question.run_key!r} back to "
+                f"{index[:10]}, and not to its beginning; fetch the run yourself: rla pull"
+            )
+        path = os.fsencode(f"{LOG}/{question.table}/{index}/run.json")
+        try:
+            run = json.loads(session.read(path, 0, MAX_RUN_JSON_BYTES))
+        except (MissingError, ValueError, RecursionError):
+            continue
+        if isinstance(run, dict) and run.get("run_key") == question.run_key:
+            return index, run
+    return None
+
+
+def _indices(session: Session, base: str) -> Iterator[str]:
+    """Indices below a table's folder, newest first."""
+
+    def below(folder: str, digits: int) -> list[str]:
+        try:
+            listed = session.listing(os.fsencode(folder))
+        except MissingError:
+            return []
+        names = [os.fsdecode(name) for name, state in listed if state.kind == "folder"]
+        return sorted((name for name in names if len(name) == digits and name.isdigit()), reverse=True)
+
+    for year in below(base, 4):
+        for month in below(f"{base}/{year}", 2):
+            for day in below(f"{base}/{year}/{month}", 2):
+                found = session.listing(os.fsencode(f"{base}/{year}/{month}/{day}"))
+                names = sorted((os.fsdecode(name) for name, _ in found), reverse=True)
+                indices = (f"{year}/{month}/{day}/{name}" for name in names)
+                yield from (index for index in indices if RunIndex.parse(index) is not None)
+
+
+def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
+    """Time-step, name and state of the newest whole checkpoint."""
+    pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.pt", re.DOTALL)
+    try:
+        listed = session.listing(os.fsencode(f"{CHECKPOINT}/{item}"))
+    except MissingError:
+        return None
+    found = [
+        (int(match[1]), name, state)
+        for name, state in listed
+        if state.kind == "file" and (match := pattern.fullmatch(os.fsdecode(name))) is not None
+    ]
+    return max(found, key=lambda one: one[0], default=None)
+
+
+def _shown(session: Session, item: str) -> Iterator[tuple[bytes, RemoteStat]]:
+    """What the database shows of a run."""
+    for kind in SHOWN_KINDS:
+        yield from item_files(session, os.fsencode(f"{kind}/{item}"), Tally())
+    for ending in (".json", ".pt"):
+        path = os.fsencode(f"{ARCHIVE_TESTER}/{item}{ending}")
+        state = session.stat(path)
+        if state is not None and state.kind == "file":
+            yield path, state
+
+
+def _check_sum(root: str, item: str, name: bytes) -> None:
+    """Compare the checkpoint with the run's sums, where the master had some.
+
+    Raises:
+        FetchError: they differ; the file is removed.
+    """
+    path = f"{CHECKPOINT}/{item}/{os.fsdecode(name)}"
+    if damaged(root, item, [path]):
+        discard(root, *os.path.split(path))
+        raise FetchError(
+            f"{os.fsdecode(name)} on the master is not what its SHA256SUMS says; see: rla verify"
+        )
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Carry out one request; whatever goes wrong is text."""
     try:
         if "resume" in request:
-            from rla_agent.replicate.pull.fetch_run import fetch_unfinished  # noqa: PLC0415 - the rarer request
-
             return fetch_unfinished(Path(request["state"]), request["resume"])
         size = fetch_back(
             Path(request["state"]), str(request["folder"]), str(request["name"]), request.get("config")
@@ -270,32 +455,32 @@ class FetchQueue:
 
     def poll(self) -> None:
         """Take in what has ended, also where nobody asks any more."""
-        for key, fetch in list(self._running.items()):
-            if fetch.process.poll() is None:
+        for key, running in list(self._running.items()):
+            if running.process.poll() is None:
                 continue
             del self._running[key]
-            fetch.output.seek(0)
+            running.output.seek(0)
             try:
-                found = json.loads(fetch.output.read())
+                found = json.loads(running.output.read())
             except ValueError:
-                why = _last_line(fetch.errors)
-                found = {"error": f"the fetching process ended with {fetch.process.returncode}{why}"}
-            fetch.close()
+                why = _last_line(running.errors)
+                found = {"error": f"the fetching process ended with {running.process.returncode}{why}"}
+            running.close()
             self._ended[key] = found
         while len(self._ended) > MAX_KEPT:
             del self._ended[next(iter(self._ended))]
 
     def stop(self) -> None:
         """End what runs; it continues where it stopped when it is asked for again."""
-        for fetch in self._running.values():
-            fetch.process.terminate()
-        for fetch in self._running.values():
+        for running in self._running.values():
+            running.process.terminate()
+        for running in self._running.values():
             try:
-                fetch.process.wait(STOP_S)
+                running.process.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                fetch.process.kill()
-                fetch.process.wait()
-            fetch.close()
+                running.process.kill()
+                running.process.wait()
+            running.close()
         self._running.clear()
 
 

@@ -1,24 +1,27 @@
-"""`pull`: by hand, without a daemon, from any machine that may log in to the master.
+"""`pull` and `push` by hand, without a daemon or a ledger, from any machine that may log in to the master.
 
-*pull* never trusts what the master says: a name must be one safe path component, an item's path must
-parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
-to a temp name, its partial content is kept for the next try, and it takes its name once its size is
-the announced one and the master's file has not changed meanwhile; a log that grows there is continued
-here (`grow`). It is never more open than on the master, nor than its folder, the umask, or what it
-replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
-What came of an ended run is checked against its `sums`. *push* is in `push`, *verify* in `verify`.
+*pull* never trusts what the master says: a name must be one safe path component, an item's path must parse,
+sizes are bounded by what was announced, and nothing is written through a link. A file goes to a temp name,
+its partial content is kept for the next try, and it takes its name once its size is the announced one and
+the master's file has not changed meanwhile. It is never more open than on the master, nor than its folder,
+the umask, or what it replaces here allow (`fetched_mode`). What came of an ended run is checked against its
+`checksums`.
+
+A local copy of a file that grows on the master grows too, in place (`grow`): a reader that has it open
+(TensorBoard) sees the new rows, which it would not in a file that replaced it. Whether the local file is a
+beginning of the master's is seen by size and by its first and last 4 KiB; if not, it is fetched whole.
+
+What is newer here, or of a run that this machine made, stays (`Ours`). The master's copy of a run lags
+behind the machine that writes it. A pull into that machine's own data root must not put old rows in the
+place of new ones, least of all under the agent, which holds them open.
 
 `pull --follow` keeps a selection's files current, for TensorBoard or a plot on a laptop. The connection is
 kept; when it breaks, a new one is made after a while.
 
-What a pull must not touch: files of runs made on this machine, and those changed after the master's. The
-master's copy of a run lags behind the machine that writes it. A pull into that machine's own data root
-must not put old rows in the place of new ones, least of all under the agent, which holds them open.
-
-A local copy of a file that grows on the master grows too, in place: a reader that has it open (TensorBoard)
-sees the new rows, which it would not in a file that replaced it.
-Whether the local file is a beginning of the master's is seen by size and by its first and last 4 KiB; if
-not, it is fetched whole.
+*push* is the replicator's `Sender`. A folder of the master is listed once: what has the same size and time
+there stays, and gets the permissions that it has here. A large file goes to a temp name that says which
+version it is, so an interrupted push continues where it stopped, less what was in flight then. Temp files
+that other pushes left are removed once nobody can be writing them any more.
 """
 
 from __future__ import annotations
@@ -28,17 +31,20 @@ import hashlib
 import os
 import random
 import re
+import secrets
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate import registry
+from rla_agent.replicate import settings
+from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
 from rla_agent.replicate.backend.target import (
+    TEMP_PREFIX,
     LinkError,
     MissingError,
     RemoteStat,
@@ -46,10 +52,11 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.ledger.checksums import damaged
-from rla_agent.replicate.worker.plan import backoff_s, copy_mode, is_growing
-from rla_agent.replicate.worker.scan import Scanner, Scope
-from rla_agent.replicate.worker.source import EDGE_BYTES
+from rla_agent.replicate.checksums import damaged
+from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole, backoff_s, copy_mode, is_growing
+from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
+from rla_agent.replicate.worker.source import EDGE_BYTES, MAX_DEPTH, Folder, Scanner, Scope
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
     PRIVATE_FILE,
@@ -60,9 +67,11 @@ from rla_client.contract.files import (
     give_mode,
     held_folder,
     open_folder,
+    open_root,
     umask,
 )
 from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
     DEFAULT_LOG_TYPES,
     RunIndex,
     check_relative,
@@ -70,16 +79,18 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.paths import find_places
 from rla_client.contract.retention import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
+from rla_client.contract.textformat import printable
 
-COMPARE_BYTES: Final = 4 << 20
 LONGEST_REST_S: Final = 60.0  # somebody watches
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
-MAX_DEPTH: Final = 64
 READ_BYTES: Final = 4 << 20
 _DATE: Final = re.compile(r"\d{4}(/\d{2}(/\d{2}(/\d{2}(-\d{2}(-\d{2}(-\d{1,6})?)?)?)?)?)?")
 _ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 Say = Callable[[str, int, int], None]
+PUSH_PREFIX: Final = TEMP_PREFIX + b"push-"
+PUSH_BATCH: Final = 32
+STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so long is left over
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,7 @@ def _walk(
             continue
         inner = path + b"/" + name
         taken = inside or chosen(inner, selection)
-        if state.kind == "folder" and (taken or not _is_item(inner)):
+        if state.kind == "folder" and (taken or _item_of(inner) is None):
             yield from _walk(session, inner, selection, tally, inside=taken)
         elif state.kind == "file" and taken:
             yield inner, state
@@ -181,12 +192,8 @@ def _listed(session: Session, path: bytes, tally: Tally) -> list[tuple[bytes, Re
 
 def _item_of(path: bytes) -> tuple[str, RunIndex] | None:
     parts = os.fsdecode(path).split("/")
-    index = RunIndex.parse("/".join(parts[-4:])) if len(parts) >= 6 else None  # noqa: PLR2004 - kind/table/Y/M/D/name
+    index = RunIndex.parse("/".join(parts[-4:])) if len(parts) >= _ITEM_PARTS else None
     return None if index is None else ("/".join(parts[1:-4]), index)
-
-
-def _is_item(path: bytes) -> bool:
-    return _item_of(path) is not None
 
 
 def chosen(path: bytes, selection: Selection) -> bool:
@@ -316,12 +323,17 @@ def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say:
     """
     at = min(os.fstat(descriptor).st_size, state.size)
     os.ftruncate(descriptor, at)
+    _read_on(session, descriptor, path, at, state, say)
+
+
+def _read_on(
+    session: Session, descriptor: int, path: bytes, at: int, state: RemoteStat, say: Say = lambda *_: None
+) -> None:
     while at < state.size:
         data = session.read(path, at, min(READ_BYTES, state.size - at))
         if not data:
             raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
-        os.pwrite(descriptor, data, at)
-        at += len(data)
+        at += os.pwrite(descriptor, data, at)
         say(os.fsdecode(path), at, state.size)
 
 
@@ -425,7 +437,7 @@ class Ours:
     """
 
     def __init__(self, root: str) -> None:
-        known = {os.path.realpath(entry.data_root) for entry in registry.entries(find_places().state)}
+        known = {os.path.realpath(entry.data_root) for entry in settings.entries(find_places().state)}
         self._sent_from_here = os.path.realpath(root) in known  # else it is a copy, whoever made the runs
         self._scanner = Scanner(os.fsencode(root), Scope(host=""))
         self._host = socket.gethostname()
@@ -479,11 +491,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         touched = found.st_mtime_ns % 10**9 != 0  # we set whole seconds: somebody has written to it since
         if not _is_beginning(session, descriptor, path, at, all_of_it=touched):
             return False
-        while at < state.size:
-            data = session.read(path, at, min(COMPARE_BYTES, state.size - at))
-            if not data:
-                raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
-            at += os.pwrite(descriptor, data, at)
+        _read_on(session, descriptor, path, at, state)
         os.utime(descriptor, (state.mtime_s, state.mtime_s))  # never later than the master's next version
         os.fsync(descriptor)
     finally:
@@ -496,5 +504,96 @@ def _is_beginning(session: Session, descriptor: int, path: bytes, size: int, *, 
     edge = min(EDGE_BYTES, size)
     parts = [(0, edge), (size - edge, edge)]
     if all_of_it:
-        parts = [(at, min(COMPARE_BYTES, size - at)) for at in range(0, size, COMPARE_BYTES)]
+        parts = [(at, min(READ_BYTES, size - at)) for at in range(0, size, READ_BYTES)]
     return all(session.read(path, at, count) == os.pread(descriptor, count, at) for at, count in parts)
+
+
+def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
+    """Send the selected items of the data root; what the master has (size, time) stays."""
+    tally = Tally()
+    descriptor = open_root(root)
+    try:
+        sender = Sender(
+            session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
+        )
+        batch: list[Job] = []
+        for job in _jobs(session, root, selection, tally):
+            batch.append(job)
+            if len(batch) == PUSH_BATCH:
+                _send(session, sender, batch, tally)
+                batch = []
+        _send(session, sender, batch, tally)
+    finally:
+        os.close(descriptor)
+    return tally
+
+
+def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> Iterator[Job]:
+    scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
+    for folder in scanner.everything():
+        wanted = {
+            name: local
+            for name, local in sorted(folder.files.items())
+            if chosen(folder.path + b"/" + name if folder.kind == ARCHIVE_TESTER else folder.item, selection)
+        }
+        if folder.mode is not None and (folder.shared or chosen(folder.item, selection)):
+            session.set_modes([(folder.path, folder.mode)], only_less=folder.shared)  # if it is there
+        if not wanted:
+            continue
+        there = _there(session, folder.path)
+        modes = []
+        for name, local in wanted.items():
+            found = there.get(name)
+            if found is not None and (found.size, found.mtime_s) == (local.size, local.mtime_ns // 10**9):
+                tally.same += 1
+                if local.mode is not None and found.mode not in {None, local.mode}:
+                    modes.append((folder.path + b"/" + name, local.mode))
+            else:
+                yield _job(folder, name, local, there)
+        session.set_modes(modes)
+    tally.failed += [
+        f"{printable(os.fsdecode(path))}: {why.reason}; {why.fix}" for path, why in scanner.unread.items()
+    ]
+
+
+def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:
+    """What the master has in a folder; old temp files of pushes are removed."""
+    try:
+        found = dict(session.listing(folder))
+    except MissingError:
+        return {}
+    for name, state in list(found.items()):
+        if name.startswith(PUSH_PREFIX) and state.kind == "file" and time.time() - state.mtime_s > STALE_S:
+            session.remove(folder + b"/" + name)
+            del found[name]
+    return found
+
+
+def _job(folder: Folder, name: bytes, local: Local, there: Mapping[bytes, RemoteStat]) -> Job:
+    path = folder.path + b"/" + name
+    due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)
+    if local.size <= SMALL_BYTES:
+        return Job(due, Whole(local.size), folder.path + b"/" + PUSH_PREFIX + secrets.token_hex(8).encode())
+    version = b"%d %d %d" % (local.size, local.mtime_ns, local.ino)
+    temp = PUSH_PREFIX + hashlib.sha256(path + version).hexdigest()[:24].encode()
+    begun = there.get(temp)
+    start = 0
+    if begun is not None and begun.kind == "file" and begun.size <= local.size:
+        start = max(0, begun.size - MAX_WINDOW_BYTES)
+    if begun is not None and start == 0:  # nothing to continue, and the name is taken
+        temp += b"-" + secrets.token_hex(4).encode()
+    return Job(due, Whole(local.size), folder.path + b"/" + temp, start)
+
+
+def _send(session: Session, sender: Sender, batch: list[Job], tally: Tally) -> None:
+    results: list[Sent | Failed] = []
+    if batch:
+        sender.send_all(batch, results)
+    for result in results:
+        if isinstance(result, Sent):
+            tally.files += 1
+            tally.bytes += result.record.acked
+            continue
+        tally.failed.append(f"{os.fsdecode(result.job.due.path)}: {result.error}")
+        with suppress(TargetError):  # after a write that failed, what is there is no beginning
+            session.remove(result.job.temp)

@@ -8,19 +8,16 @@ than it was when it was sent. A master that keeps it less open (its server refus
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.backend.target import RemoteStat, Session, UnreadableError, new_mode, same
-from rla_agent.replicate.ledger.rows import Key
-from rla_agent.replicate.pull.transfer import READ_BYTES
+from rla_agent.replicate.ledger import Key
 from rla_agent.replicate.worker.plan import Local, copy_mode
-from rla_agent.replicate.worker.source import Source, folder_copy_mode, local_state
+from rla_agent.replicate.worker.source import Source, fingerprint_of, folder_copy_mode, local_state
 from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVE_TESTER
 
@@ -142,16 +139,10 @@ def _compare(
         return "size"
     if sums is None:
         return None
-    sha, crc, at = hashlib.sha256(), 0, 0
-    while at < size:
-        data = session.read(path, at, min(READ_BYTES, size - at))
-        if not data:
-            return "unreadable"
-        sha.update(data)
-        crc = zlib.crc32(data, crc)
-        at += len(data)
-    same = crc == sums[0] and sums[1] in {None, sha.digest()}
-    return None if same else "content"
+    there = fingerprint_of(lambda at, count: session.read(path, at, count), size)
+    if there.size < size:
+        return "unreadable"
+    return None if there.crc == sums[0] and sums[1] in {None, there.sha256} else "content"
 
 
 def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
@@ -188,19 +179,18 @@ def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
     for fault in faults:
         if fault.key is None:
             continue
-        key = (fault.key.folder, fault.key.name)
         if fault.what == "mode":
             count += _send_mode(db, fault.key)
             continue
         db.execute(
             "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
-            key,
+            fault.key,
         )
         left = "" if fault.untouched else "acked = NULL, ino = NULL, "
         cursor = db.execute(
             "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
             f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
-            key,
+            fault.key,
         )
         count += cursor.rowcount
     db.commit()
@@ -214,5 +204,5 @@ def _send_mode(db: sqlite3.Connection, key: Key) -> int:
     return db.execute(
         "UPDATE files SET state = 1, not_before = 0, tries = 0, mode = NULL "
         "WHERE folder = ? AND name = ? AND state = 0",
-        (key.folder, key.name),
+        key,
     ).rowcount

@@ -1,6 +1,8 @@
-"""The master's trash: `rla rm --master` moves items there, whole; nothing is deleted by that.
+"""What is deleted on the master on purpose: its trash, and the tombstones that keep items from coming back.
 
-It is laid out as the trash of a database of ours (`rla_client.database.changes`), so that `rla trash` on
+`rla rm --master` moves items to the master's trash, whole; nothing is deleted by that.
+
+The trash is laid out as that of a database of ours (`rla_client.database.changes`), so that `rla trash` on
 the master shows, restores and empties it too:
 
     .rla/trash/<id>/entry.json   {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
@@ -9,10 +11,18 @@ the master shows, restores and empties it too:
 In this order: tombstones, so that nobody sends it again; the entry in state `moving`; the renames, each
 atomic on the master; a second look, for what an agent made in between; the entry in state `done`. Cut
 off anywhere, the same command does the rest, and `rla` on the master too.
+
+A tombstone stays on the master for each item folder that was taken away (for the archive's files: for each
+stem): `.rla/tombstones/<first 40 digits of the SHA-256 of its path>.json` says what, when, and by whom.
+Every agent asks for it before it makes an item there, and when an item that it made is gone: so neither the
+node that sent it, nor one that holds a copy, sends it again. A tombstone that is taken away, with a removal
+(`transfer trash --restore`) or alone (`transfer allow`), allows it again, on other machines after
+`rla-agent replicate retry`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -22,19 +32,150 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, SmallFile, TargetError
-from rla_agent.replicate.ledger import tombstones
-from rla_agent.replicate.ledger.ledger import ledger_path, upgrade
-from rla_agent.replicate.worker.scan import MAX_RUN_JSON_BYTES, heard_s_ago
+from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial, ledger_path, upgrade
+from rla_agent.replicate.worker.source import MAX_DEPTH, MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_client.contract.errors import ArgumentError, LiveRunError, RlaError
 from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, LOG, RunIndex, check_relative
 
+if TYPE_CHECKING:
+    from rla_agent.replicate.ledger import Due
+
+TOMBSTONES: Final = b".rla/tombstones"
+SHARED_MODE: Final = 0o644  # other users' agents are not to send the item either
+MAX_TOMBSTONE_BYTES: Final = 64 << 10
+_NAME_DIGITS: Final = 40
 TRASH: Final = b".rla/trash"
 MAX_ENTRY_BYTES: Final = 64 << 20
-MAX_DEPTH: Final = 64
 Move = tuple[bytes, bytes]
+
+
+class MovedError(TargetError):
+    """The item's folder, which we made, is no longer on the master."""
+
+
+class BuriedError(TargetError):
+    """The item was deleted on the master on purpose. `subject` is what the tombstone is for."""
+
+    def __init__(self, subject: bytes) -> None:
+        self.subject = subject
+        super().__init__(
+            "send",
+            subject,
+            "deleted on the master by `rla rm --master`",
+            "see: rla-agent transfer trash; or: transfer allow",
+        )
+
+
+def subject_of(kind: str, item: bytes, path: bytes) -> bytes:
+    """What a file's tombstone is for: its item's folder, or the stem of an archive's file."""
+    if kind != ARCHIVE_TESTER:
+        return item
+    for ending in ARCHIVE_ENDINGS:
+        if path.endswith(ending):
+            return path.removesuffix(ending)
+    return path
+
+
+def tombstone_path(subject: bytes) -> bytes:
+    """Where the tombstone of an item lies on the master."""
+    return TOMBSTONES + b"/" + hashlib.sha256(subject).hexdigest()[:_NAME_DIGITS].encode() + b".json"
+
+
+def is_buried(session: Session, subject: bytes) -> bool:
+    """Whether there is a tombstone."""
+    return session.stat(tombstone_path(subject)) is not None
+
+
+def place_problem(session: Session, due: Due) -> TargetError | None:
+    """Why nothing may be sent into a file's item, None where it may.
+
+    Raises:
+        TargetError: the master does not answer.
+    """
+    shared = due.kind == ARCHIVE_TESTER  # its folder holds the archives of all runs of a day
+    if due.item_made and not shared and session.stat(due.item) is not None:
+        return None
+    subject = subject_of(due.kind, due.item, due.path)
+    if is_buried(session, subject):
+        return BuriedError(subject)
+    if due.item_made and (not shared or session.stat(due.item) is None):
+        return MovedError(
+            "send",
+            due.item,
+            "moved on master: the item's folder is gone",
+            "to send it again: rla-agent replicate retry",
+        )
+    return None
+
+
+def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
+    """Put tombstones on the master; those that are there stay.
+
+    Args:
+        session: at the master.
+        subjects: item folders, archive stems.
+        about: who and why, plain data.
+
+    Raises:
+        TargetError: one could not be put.
+    """
+    session.make_folders([TOMBSTONES])
+    present = {TOMBSTONES + b"/" + name for name, _ in session.listing(TOMBSTONES)}
+    now = int(time.time())
+    files = []
+    for subject in subjects:
+        path = tombstone_path(subject)
+        if path in present:
+            continue
+        content = {"format": 1, "item": os.fsdecode(subject), "at": now, **about}
+        temp = TOMBSTONES + b"/.rla-tmp-" + secrets.token_hex(8).encode()
+        text = json.dumps(content, indent=1).encode()
+        files.append(SmallFile(path, temp, text, now, None, lambda: True, mode=SHARED_MODE))
+    for result in session.put_many(files) if files else ():
+        if not isinstance(result, RemoteStat):
+            raise result
+
+
+def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
+    """Take tombstones away; how many there were.
+
+    Raises:
+        TargetError: the master refuses or is away.
+    """
+    found = [tombstone_path(subject) for subject in subjects if is_buried(session, subject)]
+    for path in found:
+        session.remove(path)
+    return len(found)
+
+
+def take_tombstones(
+    session: Session, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
+) -> None:
+    """Take tombstones away; others, of which there may be very many, are not looked at.
+
+    Args:
+        session: at the master.
+        subjects: whose tombstones go.
+        perhaps: whose tombstones go if they came with the trash entry `trash`.
+        trash: name of a trash entry.
+
+    Raises:
+        TargetError: the master refuses or is away.
+    """
+    gone = set(subjects)
+    for subject in gone:
+        session.remove(tombstone_path(subject))
+    for subject in set(perhaps) - gone:
+        path = tombstone_path(subject)
+        try:
+            about = json.loads(session.read(path, 0, MAX_TOMBSTONE_BYTES))
+        except (MissingError, ValueError, RecursionError):
+            continue
+        if isinstance(about, dict) and about.get("trash") == trash:
+            session.remove(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +228,7 @@ def move_to_trash(
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(3)}"
     base = TRASH + b"/" + name.encode()
     subjects = subjects_of(items, kinds)
-    tombstones.leave_tombstones(session, subjects, {**about, "trash": name})
+    leave_tombstones(session, subjects, {**about, "trash": name})
     moves = _moves(session, subjects, base)
     if not moves:
         return Entry(name, now, ())
@@ -116,7 +257,7 @@ def _moves(session: Session, subjects: Iterable[bytes], base: bytes) -> list[Mov
     for subject in subjects:
         endings: tuple[bytes, ...] = (b"",)
         if subject.startswith(ARCHIVE_TESTER.encode() + b"/"):
-            endings = tombstones.ARCHIVE_ENDINGS
+            endings = ARCHIVE_ENDINGS
         for ending in endings:
             path = subject + ending
             if session.stat(path) is not None:
@@ -181,9 +322,7 @@ def restore(session: Session, name: str) -> Entry:
     _carry_out(session, [(new, old) for old, new in back.items()])
     subjects = {_subject(old) for old, _ in entry.moves}
     items = {os.fsdecode(subject).partition("/")[2] for subject in subjects}
-    tombstones.take_tombstones(
-        session, subjects, subjects_of(items), trash=name
-    )  # also of kinds without data
+    take_tombstones(session, subjects, subjects_of(items), trash=name)  # also of kinds without data
     if len(back) == len(there):
         _delete(session, base, 0)
     return entry
@@ -195,7 +334,7 @@ def _below(path: bytes, base: bytes) -> bool:
 
 def _subject(path: bytes) -> bytes:
     kind = os.fsdecode(path.split(b"/", 1)[0])
-    return tombstones.subject_of(kind, path, path)
+    return subject_of(kind, path, path)
 
 
 def empty(session: Session, older_than_s: float, now: float) -> int:
@@ -241,7 +380,7 @@ def bury_here(state: Path, root: str, target: str, subjects: Iterable[bytes]) ->
             ).fetchall()
             for subject in subjects:
                 for (number,) in rows:
-                    tombstones.bury(db, number, subject)
+                    db.execute(*burial(number, subject))
             db.commit()
     except sqlite3.Error as error:
         raise RlaError(f"the ledger {path} cannot be written: {error}") from error

@@ -14,53 +14,72 @@ For each file, in this order:
 
 Killed anywhere before 5, the file is here and the next rescan puts the row back; killed after it, note
 and row tell of it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a
-deletion by the user: replication leaves the master's copy alone (`looking`), also with
+deletion by the user: replication leaves the master's copy alone (`database`), also with
 `replicate_retention: mirror`.
 
 What was sent less than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
+
+*Step 5.* Between the last look at a file and unlink(2) a training process may put a new checkpoint in its
+place, and no call deletes a name only if it still means a certain file. So the file is moved aside first,
+to a temp name in its folder, looked at there, where nobody puts anything in its place, and then deleted, or
+else given its name back, unless something later has that by now. Readers in between find the note. A
+SIGKILL in between leaves the file aside; `settle` does the rest on the next pass: the file that the note is
+about goes, any other gets its name back.
+
+`AGENT.retention` prunes by itself (`Retention`), off by default: in a thread of the replicator's process,
+with a connection to the master and to the ledger of its own, so that the worker's thread never waits for
+it. It ends with the process; wherever that is, no file is without a copy.
 """
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import os
+import re
 import sqlite3
+import stat
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import LinkError, RemoteStat, Session, TargetError
-from rla_agent.replicate.ledger.ledger import CLEAN, PRUNED, ledger_path, upgrade
-from rla_agent.replicate.ledger.rows import Key, record_of
+from rla_agent.replicate.ledger import CLEAN, PRUNED, RECORD_COLUMNS, Key, ledger_path, record_of, upgrade
 from rla_agent.replicate.retain import prune_plan
 from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, first_to_go, newest
-from rla_agent.replicate.retain.safe_unlink import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.worker.plan import Local, copy_mode
-from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
-from rla_agent.replicate.worker.source import fingerprint, local_state
+from rla_agent.replicate.worker.source import Folder, Scanner, Scope, fingerprint, fingerprint_of, local_state
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import open_root, walk_root
+from rla_client.contract.files import TEMP_PREFIX, claim_name, open_root, walk_root
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.retention import (
     PRUNED_FOLDER,
     PrunedFile,
     drop_note,
     note_path,
+    read_note,
     write_note,
 )
 
+if TYPE_CHECKING:
+    from rla_agent.replicate.settings import Target
+    from rla_client.config.schema import AgentConfig
+
+_PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
+_ASIDE: Final = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)
+MAX_NAME_BYTES: Final = 255 - len(_PREFIX) - len("01234567-")  # of a file that can be moved aside
 SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
-READ_BYTES: Final = 4 << 20
 LEDGER_WAIT_S: Final = 30.0
-_COLUMNS: Final = (
-    "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
-    "f.remote_mtime"
-)
+FIRST_S: Final = 5.0  # after the start of the process
+EVERY_S: Final = 600.0
+DAY_S: Final = 86400.0
+MAX_WARNINGS: Final = 20  # of one pass: a master that lost its disk would fill the log
+_log = logging.getLogger("rla_agent.replicate")
 
 
 class PruneError(RlaError):
@@ -212,7 +231,7 @@ class Pruner:
     def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, float]]:
         """Name → file of a folder that the ledger holds as wholly on the master, and when it was sent."""
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.sent_at, {_COLUMNS} FROM folders d "  # noqa: S608 - constants
+            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.sent_at, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
             "JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
             "AND f.acked = f.size",
             (self._number, folder, CLEAN),
@@ -259,15 +278,15 @@ class Pruner:
         if deep and _read_back(session, one) != sha:
             raise StaysError("the master's content is not what was sent; see: rla verify --fix")
         with self._folder(one.path) as (folder, name):
-            self._check_here(folder, name, one.local)
+            _check_here(folder, name, one.local)
             if not self._claim(one):
                 raise StaysError("it has changed, or somebody else prunes it")
             try:
                 self._note(one, sha, folder)
                 _is_another_folder(session, one)
                 _on_master(session, one)
-                self._check_here(folder, name, one.local)
-                self._remove(folder, name, one.local)
+                _check_here(folder, name, one.local)
+                _remove(folder, name, one.local)
             except BaseException:
                 self._unclaim(one, folder)
                 raise
@@ -280,7 +299,7 @@ class Pruner:
         found = fingerprint(self._descriptor, one.path, one.local.size)
         if (found.size, found.crc) != (one.local.size, one.record.crc):
             raise StaysError("it differs from what was sent; the next scan sends it again")
-        self._update("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", found.sha256, *_key(one))
+        self._update("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", found.sha256, *one.key)
         return found.sha256
 
     def _claim(self, one: Candidate) -> bool:
@@ -289,20 +308,15 @@ class Pruner:
             "UPDATE files SET state = ? WHERE folder = ? AND name = ? AND state = ? AND ino = ? AND size = ? "
             "AND mtime_ns = ? AND ctime_ns = ? AND acked = ?",
             PRUNED,
-            *_key(one),
-            CLEAN,
-            local.ino,
-            local.size,
-            local.mtime_ns,
-            local.ctime_ns,
-            local.size,
+            *one.key,
+            *(CLEAN, *local.version, local.size),
         )
 
     def _unclaim(self, one: Candidate, folder: int) -> None:
         """The file stays, if it is still here."""
         if os.path.lexists(os.path.join(self._root, one.path)):
             drop_note(f"/proc/self/fd/{folder}", os.fsdecode(one.key.name))
-            states = (CLEAN, *_key(one), PRUNED)
+            states = (CLEAN, *one.key, PRUNED)
             self._update("UPDATE files SET state = ? WHERE folder = ? AND name = ? AND state = ?", *states)
 
     def _update(self, statement: str, *values: object) -> bool:
@@ -326,17 +340,6 @@ class Pruner:
         finally:
             os.close(folder)
 
-    @staticmethod
-    def _check_here(folder: int, name: bytes, local: Local) -> None:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if local_state(found) != local:
-            raise StaysError("it has changed here meanwhile")
-
-    @staticmethod
-    def _remove(folder: int, name: bytes, local: Local) -> None:
-        if not take_away(folder, name, local):
-            raise StaysError("it has changed here meanwhile")
-
 
 @contextmanager
 def _ledger_errors() -> Iterator[None]:
@@ -346,8 +349,14 @@ def _ledger_errors() -> Iterator[None]:
         raise PruneError(f"the ledger cannot be read or written: {error}; nothing more is pruned") from error
 
 
-def _key(one: Candidate) -> tuple[int, bytes]:
-    return one.key.folder, one.key.name
+def _check_here(folder: int, name: bytes, local: Local) -> None:
+    if local_state(os.stat(name, dir_fd=folder, follow_symlinks=False)) != local:
+        raise StaysError("it has changed here meanwhile")
+
+
+def _remove(folder: int, name: bytes, local: Local) -> None:
+    if not take_away(folder, name, local):
+        raise StaysError("it has changed here meanwhile")
 
 
 def _on_master(session: Session, one: Candidate) -> None:
@@ -369,36 +378,161 @@ def _is_another_folder(session: Session, one: Candidate) -> None:
 
 
 def _read_back(session: Session, one: Candidate) -> bytes:
-    sha, at = hashlib.sha256(), 0
-    while at < one.local.size:
-        data = session.read(one.path, at, min(READ_BYTES, one.local.size - at))
-        if not data:
-            raise StaysError(f"the master's file ends at {at} of {one.local.size} bytes")
-        sha.update(data)
-        at += len(data)
-    return sha.digest()
+    size = one.local.size
+    found = fingerprint_of(lambda at, count: session.read(one.path, at, count), size)
+    if found.size < size:
+        raise StaysError(f"the master's file ends at {found.size} of {size} bytes")
+    return found.sha256
 
 
-def prune_database(
-    pruner: Pruner, open_session: Callable[[], Session], rules: Rules, now: float
-) -> Iterator[Done]:
-    """Plan and carry out; connects only when there is something to do.
+def take_away(folder: int, name: bytes, local: Local) -> bool:
+    """Delete a file if it is the one that is meant.
 
     Args:
-        pruner: of the database.
-        open_session: connects to the master.
-        rules: the limits.
-        now: Unix seconds.
+        folder: descriptor of its folder.
+        name: its name, of MAX_NAME_BYTES at most.
+        local: how it was when it was looked at.
+
+    Returns:
+        False where another file had the name: that one is kept.
 
     Raises:
-        TargetError: the master cannot be reached.
-        PruneError: the ledger cannot be read or written.
+        OSError: it is not there, or cannot be deleted.
     """
-    plan = pruner.plan(rules, now)
-    if not plan.chosen:
-        return
-    session = open_session()
+    aside = _PREFIX + os.urandom(4).hex().encode() + b"-" + name
+    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        yield from pruner.carry_out(plan, session)
-    finally:
-        session.close()
+        found = os.stat(aside, dir_fd=folder, follow_symlinks=False)
+        # st_ctime is that of the rename
+        if (found.st_ino, found.st_size, found.st_mtime_ns) == (local.ino, local.size, local.mtime_ns):
+            os.unlink(aside, dir_fd=folder)
+            return True
+    except OSError:
+        _give_back(folder, aside, name)
+        raise
+    _give_back(folder, aside, name)
+    return False
+
+
+def settle(folder: int) -> None:
+    """Finish what killed pruners left in an open folder; what cannot be done now waits for the next pass."""
+    with suppress(OSError):
+        for entry in os.listdir(folder):
+            match = _ASIDE.match(os.fsencode(entry))
+            if match is not None:
+                _settle_one(folder, match[0], match[1])
+
+
+def _settle_one(descriptor: int, aside: bytes, name: bytes) -> None:
+    found = os.stat(aside, dir_fd=descriptor, follow_symlinks=False)
+    note = read_note(f"/proc/self/fd/{descriptor}", os.fsdecode(name))
+    if note is not None and (found.st_size, found.st_mtime_ns) == (note.size, note.mtime_ns):
+        os.unlink(aside, dir_fd=descriptor)  # all was checked before it was moved
+    else:
+        _give_back(descriptor, aside, name)
+
+
+def _give_back(folder: int, aside: bytes, name: bytes) -> None:
+    """Give a file its name back, unless a later one has it, which has then taken its place."""
+    if claim_name(aside, name, dir_fd=folder):
+        return
+    if not stat.S_ISDIR(os.stat(aside, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.unlink(aside, dir_fd=folder)
+
+
+def is_pruned(root: bytes, path: bytes) -> bool:
+    """Whether `path` (below the data root) is not here and there is a note of it.
+
+    A note that cannot be read, or whose presence cannot be told, counts: deleting on the master hangs on it.
+    """
+    if os.path.lexists(os.path.join(root, path)):
+        return False
+    folder, _, name = path.rpartition(b"/")
+    try:
+        os.lstat(note_path(os.fsdecode(os.path.join(root, folder)), os.fsdecode(name)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A database whose config asks for retention."""
+
+    root: str
+    target: Target
+    settings: AgentConfig
+
+
+def rules_of(settings: AgentConfig, root: str) -> Rules:
+    """What `AGENT.retention_…` says, for the disk that `root` lies on.
+
+    Raises:
+        OSError: the data root is not there.
+    """
+    disk = os.statvfs(root)
+    return Rules(
+        kinds=settings.retention_kinds,
+        older_than_s=settings.retention_age_days * DAY_S,
+        max_bytes=settings.retention_max_bytes,
+        free_bytes=int(settings.retention_free_fraction * disk.f_blocks * disk.f_frsize),
+        keep_newest=settings.retention_keep_newest,
+    )
+
+
+class Retention:
+    """Starts a pass now and then; `poll` never waits."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._thread: threading.Thread | None = None
+        self._due = time.monotonic() + FIRST_S
+
+    def poll(self, now: float, kept: Sequence[Kept]) -> None:
+        """Begin a pass over these databases when it is time for one.
+
+        Args:
+            now: monotonic seconds.
+            kept: databases with retention.
+        """
+        if now < self._due or not kept or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = now + EVERY_S
+        self._thread = threading.Thread(target=self._pass, args=(list(kept),), name="retention", daemon=True)
+        self._thread.start()
+
+    def _pass(self, kept: list[Kept]) -> None:
+        for one in kept:
+            try:
+                self._prune(one)
+            except (RlaError, OSError, sqlite3.Error) as error:
+                _log.warning("retention of %s: %s", one.root, error)
+            except Exception:  # noqa: BLE001 - the top of a thread; the next pass tries again
+                _log.exception("retention of %s", one.root)
+
+    def _prune(self, one: Kept) -> None:
+        pruner = Pruner(self._state, one.root, one.target.name)
+        session = None
+        gone = size = stays = 0
+        try:
+            plan = pruner.plan(rules_of(one.settings, one.root), time.time())
+            if not plan.chosen:
+                return
+            session = one.target.open()
+            for entry in pruner.carry_out(plan, session):
+                if not entry.stays:
+                    gone, size = gone + 1, size + entry.size
+                    continue
+                stays += 1
+                if stays <= MAX_WARNINGS:
+                    _log.warning("retention: %s stays: %s", entry.path, entry.stays)
+        finally:
+            if session is not None:
+                session.close()
+            pruner.close()
+            if gone:
+                _log.info("retention of %s: %d file(s), %d bytes freed here", one.root, gone, size)
+            if stays > MAX_WARNINGS:
+                _log.warning("retention of %s: %d more file(s) stay", one.root, stays - MAX_WARNINGS)

@@ -1,7 +1,10 @@
-"""One database at one target: looks at its files, keeps the ledger, turns what is due into batches.
+"""One database at one target: what its files look like now, the ledger, and what is due as batches.
 
-Belongs to the worker's thread. Times: `now` is the monotonic clock; wall time is asked for only to
-see how long a file has rested, for its mtime is wall time.
+What changed goes into the ledger: everything is looked at now and then, live items each second, and what a
+hint names at once. `dispatch` gives idle senders what is due, `outcome` takes what came of it.
+
+Belongs to the worker's thread. Times: `now` is the monotonic clock; wall time is asked for only to see how
+long a file has rested, for its mtime is wall time.
 """
 
 from __future__ import annotations
@@ -10,34 +13,72 @@ import os
 import random
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from rla_agent.replicate import report
 from rla_agent.replicate.backend.target import (
-    BlockedError,
     DeniedError,
     FullError,
-    HostKeyError,
-    LoginError,
     MissingError,
     SourceChangedError,
     TargetError,
     Twin,
     UnreadableError,
 )
-from rla_agent.replicate.ledger.ledger import CLEAN, PARKED
-from rla_agent.replicate.ledger.rows import Attempt, Due, Key, Temp
-from rla_agent.replicate.ledger.tombstones import BuriedError, MovedError
-from rla_agent.replicate.worker import heartbeat, plan
-from rla_agent.replicate.worker.detect import RESUME_BYTES, Looking
-from rla_agent.replicate.worker.link import Batch, Confirmed, Outcome, jobs_without_result
+from rla_agent.replicate.checksums import SUMS_NAME, SettleError, settle
+from rla_agent.replicate.ledger import (
+    CLEAN,
+    DROPPED,
+    GONE,
+    PARKED,
+    PRUNED,
+    Drop,
+    Due,
+    Key,
+    Ledger,
+    Temp,
+)
+from rla_agent.replicate.retain.master_trash import BuriedError, MovedError
+from rla_agent.replicate.retain.prune import is_pruned
+from rla_agent.replicate.worker import plan
+from rla_agent.replicate.worker.link import Batch, Confirmed, Leftovers, Link, Outcome, health_after
+from rla_agent.replicate.worker.notify import Committed, LastEnded
 from rla_agent.replicate.worker.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
-from rla_agent.replicate.worker.scan import WAYS_OUT, ScanError, unread
-from rla_agent.replicate.worker.send import PAGED_BYTES, Failed, NotYetError, Sent
-from rla_agent.replicate.worker.source import fingerprint, local_state
-from rla_agent.replicate.worker.version import Job
-from rla_client.contract.layout import CODE
+from rla_agent.replicate.worker.send import (
+    Failed,
+    FolderMode,
+    Job,
+    NotYetError,
+    Sent,
+)
+from rla_agent.replicate.worker.source import (
+    WAYS_OUT,
+    Folder,
+    ScanError,
+    Scanner,
+    fingerprint,
+    local_state,
+    unread,
+)
+from rla_client.contract.files import open_root
+from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, LOG
+from rla_client.contract.retention import dropped
+from rla_client.contract.textformat import printable
 
+RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
+SCAN_SHARE: Final = 50  # at least 50 times as long as it took
+LIVE_S: Final = 1.0  # live items are looked at so often …
+LIVE_SHARE: Final = 40  # … if that is cheap
+SETTLE_AT_ONCE: Final = 4
+RUN_NAME: Final = b"run.json"
+MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are sent after each look
+FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
+_END: Final = object()
+_LOGS: Final = LOG.encode() + b"/"
+_CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
@@ -48,14 +89,246 @@ SHORT_TRIES: Final = 8  # counted where this process is short of something: that
 LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
 
 
-class Database(Looking):
+@dataclass
+class Counters:
+    """For status: since this worker started."""
+
+    written_bytes: int = 0
+    sent_files: int = 0
+    sent_bytes: int = 0
+    kept: int = 0
+    last_success: float = 0.0
+
+
+@dataclass
+class Database:
     """A database at a target; see the module."""
+
+    number: int
+    scanner: Scanner
+    link: Link
+    ledger: Ledger
+    committed: Committed
+    health: Health = field(default_factory=Health)
+    counters: Counters = field(default_factory=Counters)
+    problem: str = ""
+    host: str = ""
+    mirror: bool = False
+    append_every_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Open the data root."""
-        super().__post_init__()
+        self.descriptor = -1
+        self._flying: dict[Key, Job] = {}
+        self._going: dict[Key, Drop] = {}  # being deleted on the master: nothing is sent under their names
+        self._again: set[Key] = set()
+        self._ready: set[Key] = set()
+        self._paced: dict[Key, float] = {}
+        self._appends = plan.Appends()
+        self._live: set[bytes] = set()
+        self._leftovers = Leftovers(self.ledger, self.number)
+        self.last_ended = LastEnded()
+        self._ended: set[str] = set()
+        self._fleet: tuple[float, bytes] = (0.0, b"")
+        self._modes: dict[int, FolderMode] = {}
+        self._unknown_modes = 0
+        self._scan: Iterator[object] | None = None
+        self._scan_due = self._live_due = 0.0
+        self._scan_cost = 0.0
+        self._looks_failed = 0
         self._batch_bytes = BATCH_BYTES
         self._left_behind: set[Key] = set()  # appends that were due and found no room in their batch
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def look(self, now: float, budget_s: float) -> bool:
+        """Go on looking for at most `budget_s`; True while there is more to look at."""
+        if self._scan is None and now >= self._scan_due:
+            self._scan = self._everything(now)
+            self._scan_cost = 0.0
+        try:
+            if now >= self._live_due:
+                self._look_at_live(now)
+            if self._scan is None:
+                return False
+            began = time.monotonic()
+            while time.monotonic() - began < budget_s:
+                if next(self._scan, _END) is _END:
+                    self._scan = None
+                    self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
+                    break
+            self._scan_cost += time.monotonic() - began
+        except ScanError as error:
+            self._look_failed(error, now)
+        return self._scan is not None
+
+    def _look_failed(self, error: ScanError, now: float) -> None:
+        """The data root is away, or this process short of something: what is known stays, and later again."""
+        self.problem, self._scan = str(error), None
+        wait = max(1.0, plan.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
+        self._looks_failed += 1
+        self._scan_due = self._live_due = now + min(RESCAN_S, wait)
+
+    def look_now(self) -> None:
+        """Begin to look at everything with the next `look`."""
+        self._scan_due = 0.0
+
+    def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
+        """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
+        try:
+            folder = self.scanner.one(path)
+        except ScanError as error:
+            self._look_failed(error, now)
+            return
+        if folder is None:
+            return
+        ((name, local),) = folder.files.items()
+        key = Key(self.ledger.folder(self.number, folder.path, folder.kind, folder.item), name)
+        self._mark(key, folder.kind, local, 0, now)
+        if whole:
+            self._ready.add(key)
+
+    def hint_item(self, path: bytes, now: float) -> None:
+        """Look at an item now; `path` is one of its folders, below the data root."""
+        found = self.scanner._index(path.split(b"/"))  # noqa: SLF001 - the scanner's own rule
+        if found is None:
+            self.look_now()
+            return
+        try:
+            for folder in self.scanner.item(found[1]):
+                self._see_end(folder)
+                self._compare(folder, now)
+            for folder in self.scanner.archives(found[1]):
+                for name in folder.files:
+                    self.hint(folder.path + b"/" + name, now)
+        except ScanError as error:
+            self._look_failed(error, now)
+
+    def _everything(self, now: float) -> Iterator[None]:
+        live: set[bytes] = set()
+        self._unknown_modes = 0
+        for folder in self.scanner.everything():
+            self._see_end(folder)
+            if folder.live:
+                live.add(folder.item)
+            self._compare(folder, now)
+            yield
+        self._live = live
+        self.problem = ""
+        self._looks_failed = 0
+
+    def _see_end(self, folder: Folder) -> None:
+        """A run that has just ended, or has no sums yet: looked at once more when all of it is sent."""
+        if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
+            return
+        item, run = _name(folder.item), folder.files.get(RUN_NAME)
+        if run is not None:
+            self.last_ended.note(item, run.mtime_ns)
+        just_ended = folder.item in self._live
+        self._live.discard(folder.item)
+        if run is not None and (SUMS_NAME not in folder.files or just_ended):
+            self._ended.add(item)
+
+    def settle(self, now: float) -> None:
+        """Write the sums of ended runs that are on the master, one at a time."""
+        if not self._open_root():
+            return
+        for item in list(self._ended)[:SETTLE_AT_ONCE]:
+            if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
+                continue
+            try:
+                compact = self.append_every_s > 0
+                path = settle(
+                    self.ledger, self.number, self.scanner.root, self.descriptor, item, compact=compact
+                )
+            except SettleError as error:
+                self.problem = printable(str(error))
+                path = b""
+            if path is None:
+                continue
+            self._ended.discard(item)
+            if path:
+                self.hint(path, now, whole=True)
+
+    def _look_at_live(self, now: float) -> None:
+        began = time.monotonic()
+        for item in set(map(_name, self._live)):
+            for folder in self.scanner.item(item):
+                self._see_end(folder)
+                self._compare(folder, now)
+        self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
+
+    def _compare(self, folder: Folder, now: float) -> None:
+        if folder.live:
+            self._live.add(folder.item)
+        known = self.ledger.states(self.number, folder.path)
+        if not known and not folder.files and folder.mode is None:
+            return
+        number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
+        self._see_mode(number, folder)
+        for name, local in folder.files.items():
+            row = known.pop(name, None)
+            key = Key(number, name)
+            if row is not None and row[:-1] == (CLEAN, *local.version, local.size):
+                if row[-1] != local.mode:
+                    self._see_file_mode(key, folder.kind, known=row[-1] is not None, now=now)
+            elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
+                self._mark(key, folder.kind, local, row[5] or 0 if row else 0, now)
+        if folder.partial:
+            return  # who is not seen may be there
+        for name, row in known.items():
+            key, path = Key(number, name), folder.path + b"/" + name
+            self._vanished(key, path, sent=row[5] is not None, state=row[0])
+
+    def _see_mode(self, number: int, folder: Folder) -> None:
+        """Send a folder's permissions where they are others than the master's was given."""
+        if folder.mode in {None, self.ledger.folder_mode(number)} or len(self._modes) >= FOLDERS_A_LOOK:
+            return
+        assert folder.mode is not None
+        self._modes[number] = FolderMode(number, folder.path, folder.mode, folder.shared)
+
+    def _see_file_mode(self, key: Key, kind: str, *, known: bool, now: float) -> None:
+        """The same for a file that has not changed; those of an earlier release some at a time, and last."""
+        self._unknown_modes += not known
+        if key not in self._flying and self._unknown_modes <= MODES_A_LOOK:
+            self.ledger.mark(key, self.number, plan.priority(kind, 0) if known else plan.LAST, 0, now)
+
+    def _mark(self, key: Key, kind: str, local: Local, acked: int, now: float) -> None:
+        if key in self._flying:
+            self._again.add(key)
+            return
+        pending = max(0, local.size - acked) if plan.is_growing(kind, key.name) else local.size
+        self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
+
+    def _vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
+        if key in self._flying or state not in {CLEAN, 1, PARKED}:
+            return
+        self._leftovers.give_up(key)
+        if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
+            self.ledger.set_state(key, PRUNED)
+        elif sent and self.mirror and self._was_dropped(key, path):
+            self.ledger.set_state(key, DROPPED)
+        elif sent:
+            self.ledger.set_state(key, GONE)
+        else:
+            self.ledger.forget(key)
+
+    def _was_dropped(self, key: Key, path: bytes) -> bool:
+        """Whether `max_to_keep`, and nobody else, took the version that was sent, or a later one, away."""
+        if not path.startswith(_CHECKPOINTS):
+            return False
+        folder, _, name = os.fsdecode(os.path.join(self.scanner.root, path)).rpartition("/")
+        noted, record = dropped(Path(folder)).get(name), self.ledger.record(key)
+        return noted is not None and record is not None and noted >= record.local.mtime_ns
+
+    def _open_root(self) -> bool:
+        if self.descriptor < 0:
+            try:
+                self.descriptor = open_root(self.scanner.root)
+            except OSError as error:
+                self.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
+                return False
+        return True
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -78,85 +351,69 @@ class Database(Looking):
             for drop in self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
             if drop.key not in self._going
         ]
-        if not jobs and not self._orphans and not status and not self._modes and not drops:
+        if not jobs and not self._leftovers.orphans and not status and not self._modes and not drops:
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
-        remove, self._orphans = self._orphans[:1000], self._orphans[1000:]
-        self.ledger.add_temps(
-            self.number,
-            (
-                Temp(job.temp, job.due.key, local, job.start)
-                for job, local in jobs
-                if isinstance(job.action, Whole)
-            ),
-        )
-        for job, local in jobs:
+        remove = self._leftovers.take_orphans()
+        temps = [
+            Temp(job.temp, job.due.key, job.local, job.start)
+            for job in jobs
+            if isinstance(job.action, Whole) and job.local is not None
+        ]
+        self.ledger.add_temps(self.number, temps)
+        for job in jobs:
             self._flying[job.due.key] = job
-            if not isinstance(job.action, Permit):  # it leaves no bytes
-                self.ledger.attempt(job.due, _attempts(job, local))
+            if job.attempts:
+                self.ledger.attempt(job.due, job.attempts)
         self.ledger.commit()
         self._going.update((drop.key, drop) for drop in drops)
-        removed = tuple(temp.temp for temp in remove)
-        sent = tuple(job for job, _ in jobs)
-        batch = Batch(
-            self.number,
-            self.descriptor,
-            sent,
-            removed,
-            status,
-            modes,
-            tuple(drops),
-            used=self.ledger.made_any(self.number),
-        )
+        used = self.ledger.made_any(self.number)
+        batch = Batch(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used)
         self.link.give(number, batch)
 
-    def _jobs(self, due: list[Due], now: float) -> list[tuple[Job, Local]]:
-        jobs: list[tuple[Job, Local]] = []
+    def _jobs(self, due: list[Due], now: float) -> list[Job]:
+        jobs: list[Job] = []
         total = 0
         for row in due:
             if row.key in self._flying or row.key in self._going:
                 continue
-            planned = self._job(row, now)
-            if planned is None:
+            job = self._job(row, now)
+            if job is None:
                 continue
-            size = _size(planned[0])
-            if jobs and (total + size > self._batch_bytes or len(jobs) >= BATCH_FILES):
-                if isinstance(planned[0].action, Append):
+            if jobs and (total + job.size > self._batch_bytes or len(jobs) >= BATCH_FILES):
+                if isinstance(job.action, Append):
                     self._left_behind.add(row.key)
                 break
-            job, local = planned
-            jobs.append((self._resumed(job, local), local))  # not before it is sure to go
-            total += size
+            jobs.append(self._leftovers.resumed(job))  # not before it is sure to go
+            total += job.size
         return jobs
 
-    def _job(self, due: Due, now: float) -> tuple[Job, Local] | None:
+    def _job(self, due: Due, now: float) -> Job | None:
         full = os.path.join(self.scanner.root, due.path)
         try:
-            found = os.lstat(full)
+            local = local_state(os.lstat(full))
         except OSError:
             self._vanished(due.key, due.path, sent=due.record is not None, state=1)
             return None
-        local = local_state(found)
         action = self._decide(due, full, local, now)
         if isinstance(action, Nothing):
             self.ledger.set_state(due.key, CLEAN)
             return None
-        if isinstance(action, Wait):
-            self.ledger.retry_at(due.key, now + max(0.1, action.seconds), failed=False)
+        at = now + max(0.1, action.seconds) if isinstance(action, Wait) else self._earliest(due, action, now)
+        if isinstance(action, Wait) or at > now:
+            self.ledger.retry_at(due.key, at, failed=False)
             return None
-        paced = self._paced.get(due.key, 0.0)
-        reads = isinstance(action, Append) or (isinstance(action, Whole) and action.compare)
-        if reads and now < paced:
-            self.ledger.retry_at(due.key, paced, failed=False)
-            return None
-        if isinstance(action, Append) and due.key not in self._left_behind:
-            at = self._appends.next(due.item, due.seen, now, self.append_every_s)
-            if at > now:
-                self.ledger.retry_at(due.key, at, failed=False)
-                return None
         self._left_behind.discard(due.key)
-        job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
-        return job, local
+        return Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
+
+    def _earliest(self, due: Due, action: Whole | Append | Permit, now: float) -> float:
+        """When a file may be read, and appended to, again."""
+        paced = self._paced.get(due.key, 0.0)
+        if now < paced and (isinstance(action, Append) or (isinstance(action, Whole) and action.compare)):
+            return paced
+        if isinstance(action, Append) and due.key not in self._left_behind:
+            return self._appends.next(due.item, due.seen, now, self.append_every_s)
+        return now
 
     def _twin(self, due: Due, local: Local) -> Twin | None:
         """A file on the master that has the content of this code file."""
@@ -174,30 +431,21 @@ class Database(Looking):
         rest = plan.OVERDUE_S if due.key in self._ready else time.time() - local.mtime_ns / 1e9
         return plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
 
-    def _resumed(self, job: Job, local: Local) -> Job:
-        partial = self._partial.pop(job.due.key, None)
-        if partial is None:
-            return job
-        if isinstance(job.action, Whole) and partial.local == local and not job.action.cut:
-            return replace(job, temp=partial.temp, start=partial.acked)
-        self._orphans.append(partial)
-        return job
-
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""
         at, last = self._fleet
-        if not self.host or now - at < heartbeat.EVERY_S:
+        if not self.host or now - at < report.FLEET_EVERY_S:
             return b""
         runs = []
         steps = self.committed.time_steps()
-        for item in sorted({os.fsdecode(item.partition(b"/")[2]) for item in self._live}):
+        for item in sorted(set(map(_name, self._live))):
             try:
                 run = self.scanner.run(item)
             except ScanError:
                 return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
-        content = heartbeat.compose(self.host, heartbeat.version(), runs, self.ledger.backlog(self.number))
+        content = report.machine_status(self.host, report.version(), runs, self.ledger.backlog(self.number))
         self._fleet = (now, content)
         return content if runs or content != last else b""
 
@@ -205,8 +453,7 @@ class Database(Looking):
 
     def confirmed(self, note: Confirmed) -> None:
         """A large file is on its way."""
-        self.ledger.temp_progress(self.number, note.job.temp, note.confirmed)
-        self._progress[note.job.due.key] = note.confirmed
+        self._leftovers.confirmed(note)
 
     def outcome(self, outcome: Outcome, now: float) -> None:
         """A sender has come back."""
@@ -223,14 +470,13 @@ class Database(Looking):
                 self._sent(result, now)
             else:
                 self._failed(result, now)
-        open_jobs = jobs_without_result(outcome)
-        for job in open_jobs:
+        for job in outcome.open_jobs():
             self._land(job)
-            self._keep_partial(job)
+            self._leftovers.keep(job)
         if outcome.error is not None:
-            self._orphans += [Temp(temp, Key(0, b""), Local(0, 0, 0, 0), 0) for temp in outcome.batch.remove]
+            self._leftovers.orphans += outcome.batch.remove
             self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
-            self._link_failed(outcome.error, now)
+            self.health = health_after(self.health, outcome.error, now)
             return
         for folder in outcome.batch.modes:
             self.ledger.set_folder_mode(folder.number, folder.mode)
@@ -247,17 +493,16 @@ class Database(Looking):
         self.ledger.sent(key, result.record, time.time())
         if job.due.kind == CODE and result.record.sha256 is not None:
             self.ledger.add_content(self.number, result.record.sha256, key)
-        if _uses_temp(job):
+        if job.uses_temp:
             self.ledger.drop_temps(self.number, [job.temp])
         if not job.due.item_made:
             self.ledger.made_item(self.number, job.due.item)
-        self._progress.pop(key, None)
-        self._drop_partial(key)
+        self._leftovers.sent(key)
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
         self._paced[key] = now + plan.pace_s(result.read_s)
         self.counters.sent_files += 1
-        self.counters.sent_bytes += _size(job)
+        self.counters.sent_bytes += job.size
         self.counters.last_success = time.time()
         if result.kept:
             self.counters.kept += 1
@@ -274,8 +519,8 @@ class Database(Looking):
     def _failed(self, result: Failed, now: float) -> None:
         job, error, key = result.job, result.error, result.job.due.key
         self._again.discard(key)
-        if _uses_temp(job):
-            self._orphans.append(Temp(job.temp, key, Local(0, 0, 0, 0), 0))
+        if job.uses_temp:
+            self._leftovers.orphans.append(job.temp)
         if isinstance(error, BuriedError):
             self.ledger.bury(self.number, error.subject)
         elif isinstance(error, MovedError):
@@ -329,24 +574,6 @@ class Database(Looking):
         else:
             self.ledger.retry_at(key, now + wait, failed=True, reason=why.reason)
 
-    def _keep_partial(self, job: Job) -> None:
-        confirmed = self._progress.pop(job.due.key, job.start)
-        for temp in self.ledger.temps(self.number) if confirmed >= RESUME_BYTES else ():
-            if temp.temp == job.temp:
-                self._partial[job.due.key] = temp
-                return
-        if _uses_temp(job):
-            self._orphans.append(Temp(job.temp, job.due.key, Local(0, 0, 0, 0), 0))
-
-    def _link_failed(self, error: TargetError, now: float) -> None:
-        jitter = random.random()  # noqa: S311 - jitter
-        if isinstance(error, LoginError):
-            self.health = self.health.refused(now, jitter, str(error), error.hint)
-        elif isinstance(error, (HostKeyError, BlockedError)):
-            self.health = self.health.stopped(str(error), error.hint)
-        else:
-            self.health = self.health.failed(now, jitter, str(error), error.hint)
-
     def retry(self) -> None:
         """Somebody acted: try again at once."""
         self.health = Health()
@@ -360,24 +587,11 @@ class Database(Looking):
             self.descriptor = -1
 
 
-def _attempts(job: Job, local: Local) -> tuple[Attempt, ...]:
-    assert not isinstance(job.action, Permit)
-    if isinstance(job.action, Append):
-        return (Attempt(job.action.upto, None),)
-    sent = Attempt(job.action.size, local.mtime_ns // 10**9)
-    return (sent,) if job.twin is None else (sent, Attempt(job.twin.left.size, job.twin.left.mtime_s))
-
-
-def _uses_temp(job: Job) -> bool:
-    return isinstance(job.action, Whole) or _size(job) > PAGED_BYTES
-
-
-def _size(job: Job) -> int:
-    if isinstance(job.action, Permit):
-        return 0
-    return job.action.upto - job.action.offset if isinstance(job.action, Append) else job.action.size
-
-
 def _temp(path: bytes) -> bytes:
     folder, slash, _ = path.rpartition(b"/")
     return folder + slash + b".rla-tmp-" + secrets.token_hex(8).encode()
+
+
+def _name(item: bytes) -> str:
+    """`table/YYYY/MM/DD/name` of an item's folder."""
+    return os.fsdecode(item.partition(b"/")[2])

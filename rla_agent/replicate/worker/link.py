@@ -1,33 +1,29 @@
 """The connections to one target: a few threads, each with a session of its own, and the target's health.
 
-The worker's thread owns `Health` and hands out batches; a thread sends one batch at a time and puts
-an `Outcome` on the shared queue. A session is opened at the first batch and closed after
-`IDLE_CLOSE_S` without one. Temp files that earlier tries left are removed when a session is opened.
-
-Tells of a master that goes away and comes back, in the agent's own log: once each.
-
-`worker.log` has the details; `rla-agent logs` shows `agent.log`. The agent moves that file away when it is
-long, so it is opened anew wherever it is another one by then.
+The worker's thread owns `Health` and `Leftovers` and hands out batches; a thread sends one batch at a
+time and puts an `Outcome` on the shared queue. A session is opened at the first batch and closed after
+`IDLE_CLOSE_S` without one.
 """
 
 from __future__ import annotations
 
 import logging
-import logging.handlers
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from rla_agent.model.log_lines import LOG_FORMAT, OneLine
+from rla_agent.replicate import report
 from rla_agent.replicate.backend.target import (
     BlockedError,
     DeniedError,
+    HostKeyError,
     LinkError,
+    LoginError,
     MissingError,
     RemoteStat,
     Session,
@@ -35,26 +31,19 @@ from rla_agent.replicate.backend.target import (
     TransientError,
     same,
 )
-from rla_agent.replicate.ledger.rows import Drop
-from rla_agent.replicate.report import shown_target
-from rla_agent.replicate.worker import heartbeat
-from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
-from rla_agent.replicate.worker.version import Job
+from rla_agent.replicate.ledger import Drop, Key, Ledger
+from rla_agent.replicate.worker.plan import Health, Whole
+from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.files import file_mode
 
-if TYPE_CHECKING:
-    from rla_agent.replicate.worker.plan import Health
-
-AGENT_LOG: Final = "agent.log"  # of places.Places.log
-QUIET_S: Final = 60.0  # after it came back; a link that comes and goes would fill the log
-_log = logging.getLogger("rla_agent.replicate.worker.link")
-log = logging.getLogger("rla_agent.replicate")
 IDLE_CLOSE_S: Final = 60.0
 JOIN_S: Final = 5.0
+RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
+MAX_REMOVED: Final = 1000  # temp names that one batch clears away
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
 _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
-OpenSession: TypeAlias = "Callable[[], Session]"
+log = logging.getLogger("rla_agent.replicate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +88,10 @@ class Outcome:
     written_bytes: int = 0
     dropped: tuple[Drop, ...] = ()
 
+    def open_jobs(self) -> list[Job]:
+        """Jobs of a broken batch of which nobody knows what became."""
+        return _without_result(self.batch.jobs, self.results)
+
 
 class TokenBucket:
     """At most `rate` bytes per second over all senders; 0: no limit."""
@@ -132,7 +125,7 @@ class Link:
         host: this machine's name, for its status file on the master.
     """
 
-    open_session: OpenSession
+    open_session: Callable[[], Session]
     outcomes: queue.SimpleQueue[Outcome | Confirmed]
     wake: Callable[[], None]
     connections: int
@@ -235,7 +228,7 @@ class Link:
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
         try:
-            heartbeat.leave(session, self.host, content, mode)
+            report.leave_status(session, self.host, content, mode)
         except LinkError:
             raise
         except TargetError as error:  # files matter more; the next one may go through
@@ -312,45 +305,74 @@ def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bo
     return True
 
 
-def jobs_without_result(outcome: Outcome) -> Sequence[Job]:
-    """Jobs of a broken batch whose outcome is unknown."""
-    return _without_result(outcome.batch.jobs, outcome.results)
-
-
 def _without_result(jobs: Sequence[Job], results: Sequence[Result]) -> list[Job]:
     answered = {id(result.job.due) for result in results}
     return [job for job in jobs if id(job.due) not in answered]
 
 
-def log_beside_the_agent(state: Path) -> None:
-    """Let what this module says appear in the agent's log too."""
-    handler = logging.handlers.WatchedFileHandler(state / AGENT_LOG, delay=True)
-    handler.setFormatter(OneLine(LOG_FORMAT))
-    _log.addHandler(handler)
+def health_after(health: Health, error: TargetError, now: float) -> Health:
+    """A target's health after its link broke."""
+    jitter = random.random()  # noqa: S311 - jitter
+    if isinstance(error, LoginError):
+        return health.refused(now, jitter, str(error), error.hint)
+    if isinstance(error, (HostKeyError, BlockedError)):
+        return health.stopped(str(error), error.hint)
+    return health.failed(now, jitter, str(error), error.hint)
 
 
-class Outage:
-    """Of one target: whether it is away by what was last said of it."""
+class Leftovers:
+    """Temp files that tries left on the master: large ones are continued, the others are to be cleared away.
 
-    def __init__(self, target: str) -> None:
-        """`target`: its name, see `settings.Target`."""
-        self._name = shown_target(target)
-        self._away = False
-        self._quiet_until = 0.0
+    Belongs to the worker's thread. `orphans`: temp names to clear away.
+    """
 
-    def look(self, health: Health, now: float, *, came_through: bool) -> None:
-        """Say it when the target went away or came back since the last call.
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        """`number`: of the database in the ledger."""
+        self._ledger, self._number = ledger, number
+        temps = sorted(ledger.temps(number), key=lambda temp: temp.acked)
+        large = [temp for temp in temps if temp.acked >= RESUME_BYTES and ledger.waits(temp.key)]
+        self._partial = {temp.key: temp for temp in large}
+        kept = {temp.temp for temp in self._partial.values()}
+        self.orphans = [temp.temp for temp in temps if temp.temp not in kept]
+        self._progress: dict[Key, int] = {}
 
-        Args:
-            health: of the target now.
-            now: monotonic seconds.
-            came_through: the master has just done what it was asked.
-        """
-        away = bool(health.reason)
-        if away and not self._away and now >= self._quiet_until:
-            fix = f"; {health.fix}" if health.fix else ""
-            _log.warning("replication to %s is held up: %s%s", self._name, health.reason, fix)
-            self._away = True
-        elif self._away and not away and came_through:
-            _log.info("replication to %s continues", self._name)
-            self._away, self._quiet_until = False, now + QUIET_S
+    def take_orphans(self) -> tuple[bytes, ...]:
+        """Some of the orphans, for a batch."""
+        taken, self.orphans = self.orphans[:MAX_REMOVED], self.orphans[MAX_REMOVED:]
+        return tuple(taken)
+
+    def resumed(self, job: Job) -> Job:
+        """The job, continuing what an earlier try left where it holds the same version."""
+        partial = self._partial.pop(job.due.key, None)
+        if partial is None:
+            return job
+        if isinstance(job.action, Whole) and partial.local == job.local and not job.action.cut:
+            return replace(job, temp=partial.temp, start=partial.acked)
+        self.orphans.append(partial.temp)
+        return job
+
+    def confirmed(self, note: Confirmed) -> None:
+        """So much of a job's file is on the master."""
+        self._ledger.temp_progress(self._number, note.job.temp, note.confirmed)
+        self._progress[note.job.due.key] = note.confirmed
+
+    def keep(self, job: Job) -> None:
+        """The link broke under a job: continue it later where enough has arrived."""
+        confirmed = self._progress.pop(job.due.key, job.start)
+        for temp in self._ledger.temps(self._number) if confirmed >= RESUME_BYTES else ():
+            if temp.temp == job.temp:
+                self._partial[job.due.key] = temp
+                return
+        if job.uses_temp:
+            self.orphans.append(job.temp)
+
+    def give_up(self, key: Key) -> None:
+        """Nobody continues what an earlier try left of a file."""
+        partial = self._partial.pop(key, None)
+        if partial is not None:
+            self.orphans.append(partial.temp)
+
+    def sent(self, key: Key) -> None:
+        """All of a file is on the master."""
+        self._progress.pop(key, None)
+        self.give_up(key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import logging.handlers
 import os
 import queue
 import select
@@ -24,24 +25,25 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rla_agent.model.log_lines import OneLine
-from rla_agent.replicate import registry, report, settings
-from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-from rla_agent.replicate.retain.retention import Kept, Retention
+from rla_agent.model.log_lines import LOG_FORMAT, OneLine
+from rla_agent.replicate import report, settings
+from rla_agent.replicate.ledger import Ledger, ledger_path
+from rla_agent.replicate.retain.prune import Kept, Retention
 from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.detect import Watch
-from rla_agent.replicate.worker.link import Confirmed, Link, Outage, Outcome, log_beside_the_agent
-from rla_agent.replicate.worker.notify import Committed, Hint, Listener
-from rla_agent.replicate.worker.scan import Scanner
+from rla_agent.replicate.worker.link import Confirmed, Link, Outcome
+from rla_agent.replicate.worker.notify import Committed, Hint, Listener, Watch
+from rla_agent.replicate.worker.source import Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
 from rla_client.contract.kernel import process_descriptor
 from rla_client.contract.locks import try_lock
 
 if TYPE_CHECKING:
+    from rla_agent.replicate.worker.plan import Health
     from rla_client.config.schema import Config
 
 LOOK_S: Final = 0.02  # a slice of looking at files
@@ -50,17 +52,46 @@ IDLE_TICK_S: Final = 1.0
 REGISTRY_S: Final = 1.0
 SETTLE_S: Final = 1.0
 NOTE_S: Final = 1.0  # between two snapshots for status
-QUIET_S: Final = 60.0  # between two warnings about the same target
+QUIET_S: Final = 60.0  # between two warnings about a target: one that comes and goes would fill the log
 WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
+AGENT_LOG: Final = "agent.log"  # of places.Places.log
 log = logging.getLogger("rla_agent.replicate")
+_outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too
+
+
+class Outage:
+    """Tells of a target that goes away and comes back, once each."""
+
+    def __init__(self, target: str) -> None:
+        """`target`: its name, see `settings.Target`."""
+        self._name = report.shown_target(target)
+        self._away = False
+        self._quiet_until = 0.0
+
+    def look(self, health: Health, now: float, *, came_through: bool) -> None:
+        """Say it when the target went away or came back since the last call.
+
+        Args:
+            health: of the target now.
+            now: monotonic seconds.
+            came_through: the master has just done what it was asked.
+        """
+        away = bool(health.reason)
+        if away and not self._away and now >= self._quiet_until:
+            fix = f"; {health.fix}" if health.fix else ""
+            _outages.warning("replication to %s is held up: %s%s", self._name, health.reason, fix)
+            self._away = True
+        elif self._away and not away and came_through:
+            _outages.info("replication to %s continues", self._name)
+            self._away, self._quiet_until = False, now + QUIET_S
 
 
 @dataclass
 class Served:
     """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
 
-    entry: registry.Entry
+    entry: settings.Entry
     changed: Changed
     database: Database
     target: settings.Target
@@ -76,7 +107,7 @@ class Worker:
     def __init__(self, state: Path, host: str) -> None:
         self._state = state
         self._host = host
-        self._private = registry.folder(state)
+        self._private = settings.folder(state)
         self._lock = _take_lock(self._private / "worker.lock")
         self._ledger = Ledger(ledger_path(state))
         self._committed = Committed(state)
@@ -120,9 +151,7 @@ class Worker:
         self._watch.close()
         for served in self._served.values():
             served.database.close()
-        with suppress(queue.Empty):
-            while True:
-                self._take(self._outcomes.get_nowait(), time.monotonic())
+        self._take_outcomes(time.monotonic())
         self._ledger.set_meta(report.LIVE_NAME, json.dumps({"at": 0, "pid": 0}))
         self._ledger.close()
         self._committed.close()
@@ -137,14 +166,12 @@ class Worker:
     def _step(self, now: float) -> bool:
         for hint in self._listener.receive():
             self._hint(hint, now)
-        with suppress(queue.Empty):
-            while True:
-                self._take(self._outcomes.get_nowait(), now)
+        self._take_outcomes(now)
         self._follow_changes(now)
         more = False
         for served in self._served.values():
             more = served.database.look(now, LOOK_S) or more
-            if not registry.paused(self._state):
+            if not settings.paused(self._state):
                 served.database.dispatch(now)
         self._retention.poll(now, [served.kept for served in self._served.values() if served.kept])
         if now >= self._settle_due:
@@ -156,11 +183,20 @@ class Worker:
     def _follow_changes(self, now: float) -> None:
         for path in self._watch.take():
             for database, inner in self._homes(path):
-                database.hint_change(inner, now)
+                database.hint(inner, now)
         if now >= self._watch_due:
             self._watch_due = now + WATCH_S
-            databases = [served.database for served in self._served.values()]
-            self._watch.set(folder for database in databases for folder in database.worth_watching())
+            databases = [(served.database, served.database.scanner) for served in self._served.values()]
+            self._watch.set(
+                folder
+                for database, scanner in databases
+                for folder in database.last_ended.folders(scanner.root, scanner.scope.kinds)
+            )
+
+    def _take_outcomes(self, now: float) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._outcomes.get_nowait(), now)
 
     def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
         number = outcome.db if isinstance(outcome, Confirmed) else outcome.batch.db
@@ -179,10 +215,10 @@ class Worker:
         for path, owned in hint.outputs:
             self._committed.hint(path, owned)
             for database, inner in self._homes(path):
-                database.hint_outputs(inner, now)
+                database.hint(inner, now)
         for path in hint.files:
             for database, inner in self._homes(path):
-                database.hint_file(inner, now)
+                database.hint(inner, now, whole=True)
         for path in hint.now:
             for database, inner in self._homes(path):
                 database.hint_item(inner, now)
@@ -201,7 +237,7 @@ class Worker:
         return found
 
     def _read_registry(self) -> None:
-        wanted = {(entry.data_root, entry.config): entry for entry in registry.entries(self._state)}
+        wanted = {(entry.data_root, entry.config): entry for entry in settings.entries(self._state)}
         for key in [key for key in self._served if key not in wanted]:
             self._served.pop(key).database.close()
         configs = {entry.config for entry in wanted.values()}
@@ -216,19 +252,17 @@ class Worker:
                 self._not_replicated(entry, why)
             elif served is None or served.entry != entry or served.changed != found.changed:
                 self._serve(entry, found)
-        if registry.take_retry(self._state):
+        if settings.take_retry(self._state):
             self._ledger.unpark()
             for served in self._served.values():
                 served.database.retry()
 
-    def _serve(self, entry: registry.Entry, found: Reading) -> None:
+    def _serve(self, entry: settings.Entry, found: Reading) -> None:
         key = (entry.data_root, entry.config)
         old = self._served.pop(key, None)
         if old is not None:
             old.database.close()
-            with suppress(queue.Empty):
-                while True:
-                    self._take(self._outcomes.get_nowait(), time.monotonic())
+            self._take_outcomes(time.monotonic())
         try:
             if found.config is None:
                 raise ConfigError(entry.config, list(found.faults))
@@ -238,12 +272,12 @@ class Worker:
         except RlaError as error:
             self._not_replicated(entry, str(error))
 
-    def _not_replicated(self, entry: registry.Entry, why: str) -> None:
+    def _not_replicated(self, entry: settings.Entry, why: str) -> None:
         if self._problems.get(entry.config) != why:
             log.warning("%s is not replicated: %s", entry.data_root, why)
         self._problems[entry.config] = why
 
-    def _open(self, entry: registry.Entry, changed: Changed, config: Config) -> Served:
+    def _open(self, entry: settings.Entry, changed: Changed, config: Config) -> Served:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
@@ -287,6 +321,7 @@ class Worker:
 
 def _snapshot(served: Served, now: float) -> dict[str, Any]:
     counters, health = served.database.counters, served.database.health
+    unread = served.database.scanner.unread
     served.rates.append((now, counters.written_bytes))
     while len(served.rates) > 2 and now - served.rates[0][0] > RATE_WINDOW_S:  # noqa: PLR2004
         served.rates.pop(0)
@@ -298,8 +333,11 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "reason": health.reason,
         "fix": health.fix,
         "problem": served.database.problem,
-        "unread": served.database.unread()[: report.MAX_PARKED],
-        "unread_folders": len(served.database.scanner.unread),
+        "unread": [
+            {"path": os.fsdecode(path), "reason": why.reason, "fix": why.fix}
+            for path, why in islice(unread.items(), report.MAX_PARKED)
+        ],
+        "unread_folders": len(unread),
         "tries": health.tries,
         "retry_in_s": max(0.0, health.not_before - now),
         "connections": served.database.link.connections,
@@ -325,6 +363,16 @@ def _take_lock(path: Path) -> IO[str]:
     return lock
 
 
+def _log_beside_the_agent(state: Path) -> None:
+    """Let outages appear in the agent's own log, which `rla-agent logs` shows; `worker.log` has the details.
+
+    The agent moves that file away when it is long, so it is opened anew wherever it is another one by then.
+    """
+    handler = logging.handlers.WatchedFileHandler(state / AGENT_LOG, delay=True)
+    handler.setFormatter(OneLine(LOG_FORMAT))
+    _outages.addHandler(handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's entry."""
     parser = argparse.ArgumentParser(prog="rla_agent.replicate.worker.main")
@@ -340,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RlaError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's only output
         return 3
-    log_beside_the_agent(options.state)
+    _log_beside_the_agent(options.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(worker))
     try:

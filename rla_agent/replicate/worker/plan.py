@@ -4,15 +4,24 @@
 grows, and so far it is committed) and what the ledger holds (`Record`) and returns one action.
 Three sorts of files: *owned* ones go up to their committed size; *growing* ones (names of logs,
 without word from the agent) up to their last whole record; all others go whole, once they rest.
+
+`pieces` cuts what is appended to a growing file into parts that each end with a whole record, so a reader
+on the master sees rows, never half ones. Where a record ends the file's encoder knows
+(`outputs.formats.ends_of`). A write(2) that crosses a page makes the file longer page by page (ext4,
+tmpfs), so a reader may see the part before the page's end. With `page_of` only single records cross pages,
+by a write of their own, which leaves a few hundred nanoseconds; nothing over SFTP can leave less.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES
+
+if TYPE_CHECKING:
+    from rla_agent.outputs.output import Ends
 
 REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
 OVERDUE_S: Final = 15.0  # … or has waited so long
@@ -35,6 +44,7 @@ _NAMES: Final = "|".join(  # progress.csv, progress.<label>.csv, log.<label>.txt
     for stem, _, ending in (name.partition(".") for name in OUTPUT_NAMES.values())
 )
 _GROWING: Final = re.compile(rf"({_NAMES}|system\.csv|events\.out\.tfevents\..*)".encode())
+PAGE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,11 @@ class Local:
     mtime_ns: int
     ctime_ns: int
     mode: int | None = field(default=None, compare=False)
+
+    @property
+    def version(self) -> tuple[int, int, int, int]:
+        """What tells versions apart: inode, size, modification and change time."""
+        return self.ino, self.size, self.mtime_ns, self.ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +219,38 @@ def _grow(
     if backlog > WHOLE_BACKLOG_BYTES and backlog > WHOLE_BACKLOG_FACTOR * record.acked:
         return Whole(upto, generation, cut=cut, grows=True)
     return Append(record.acked, upto, generation, cut=cut, owned=owned)
+
+
+def pieces(data: bytes, ends_of: Ends, limit: int, *, cut: bool, page_of: int | None = None) -> list[bytes]:
+    """Split `data`, which begins at a record, into parts of whole records.
+
+    Args:
+        data: the bytes.
+        ends_of: tells where records end.
+        limit: bytes that a part should not exceed; a longer record is a part of its own.
+        cut: leave out an unfinished record at the end; else it is the end of the last part.
+        page_of: where in the file `data` goes; then no part of several records crosses a page.
+
+    Returns:
+        The parts; joined they are `data`, or `data` without its unfinished end.
+    """
+    ends = ends_of(data)
+    if not cut and (not ends or ends[-1] < len(data)):
+        ends.append(len(data))
+    parts = []
+    start = last = 0
+    for end in ends:
+        if last > start and (end - start > limit or _crosses(page_of, start, end)):
+            parts.append(data[start:last])
+            start = last
+        last = end
+    if last > start:
+        parts.append(data[start:last])
+    return parts
+
+
+def _crosses(page_of: int | None, start: int, end: int) -> bool:
+    return page_of is not None and (page_of + start) // PAGE_BYTES != (page_of + end - 1) // PAGE_BYTES
 
 
 def pace_s(read_s: float) -> float:

@@ -3,30 +3,22 @@
 For each job the source is opened once, and everything that is remembered of it comes from that
 descriptor. The item's folder on the master is looked at before something is made in it: an item
 that we made and that is gone there was moved by somebody, and is not made again (`MovedError`); one that
-`rla rm --master` deleted is never made again (`tombstones`).
+`rla rm --master` deleted is never made again (`master_trash`).
 
 What lies under the final name must be what we left there (the ledger's record), or what one of our
 own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
 is taken over without sending, a beginning of our content is replaced or continued. Anything else
 stays, under another name beside ours (`kept_name`), and is reported.
-
-When a run has ended and all of it is on the master: a last look at its files, and `SHA256SUMS`.
-
-Files that grew were sent piece by piece. Here each is read once as a whole: if its beginning is no
-more what was sent (somebody rewrote it in place), it is sent anew. Then `SHA256SUMS` is put into the
-item's log folder, and replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that
-folder checks every file of the item, of all kinds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rla_agent.outputs.output import ends_of
 from rla_agent.replicate.backend.target import (
@@ -40,40 +32,67 @@ from rla_agent.replicate.backend.target import (
     SourceChangedError,
     TargetError,
     TransientError,
+    Twin,
     UnreadableError,
     Upload,
     check_remote,
     parent,
     parents,
 )
-from rla_agent.replicate.ledger.tombstones import place_problem
-from rla_agent.replicate.worker import records
-from rla_agent.replicate.worker.plan import (
-    SMALL_BYTES,
-    Append,
-    Permit,
-    Record,
-    Whole,
-)
-from rla_agent.replicate.worker.source import Source, fingerprint, folder_copy_mode
-from rla_agent.replicate.worker.version import Job, as_planned, read_again, same_content, size_of, unchanged
-from rla_client.contract.errors import RlaError
-from rla_client.contract.files import held_folder, write_atomic
-from rla_client.contract.layout import ARCHIVE_TESTER, LOG
+from rla_agent.replicate.ledger import Attempt, Due
+from rla_agent.replicate.retain.master_trash import place_problem
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Local, Permit, Record, Whole, pieces
+from rla_agent.replicate.worker.source import Source, folder_copy_mode
+from rla_client.contract.layout import ARCHIVE_TESTER
 
-if TYPE_CHECKING:
-    from rla_agent.replicate.ledger.ledger import Ledger
-    from rla_agent.replicate.ledger.rows import Due
-
-SUMS_NAME: Final = b"SHA256SUMS"
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
+LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 
 
 class NotYetError(TransientError):
     """No whole record to send so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+
+    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
+    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+    """
+
+    due: Due
+    action: Whole | Append | Permit
+    temp: bytes
+    start: int = 0
+    twin: Twin | None = None
+    local: Local | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that go."""
+        if isinstance(self.action, Permit):
+            return 0
+        return self.action.upto - self.action.offset if isinstance(self.action, Append) else self.action.size
+
+    @property
+    def uses_temp(self) -> bool:
+        """Whether the master may have bytes under `temp` when it ends."""
+        return isinstance(self.action, Whole) or self.size > PAGED_BYTES
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """What it may leave under the final name."""
+        if isinstance(self.action, Permit) or self.local is None:
+            return ()
+        if isinstance(self.action, Append):
+            return (Attempt(self.action.upto, None),)
+        sent = Attempt(self.action.size, self.local.mtime_ns // 10**9)
+        twin = self.twin
+        return (sent,) if twin is None else (sent, Attempt(twin.left.size, twin.left.mtime_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +360,12 @@ class Sender:
         self._permit_one(job, source)  # before the new rows
         parts = self._parts(job, action, source)
         try:
-            found, sent = self._extend(job, action, parts, expect)
+            found = self._extend(job, action.offset, parts, expect)
         except DeniedError:
             if _mode(source) & 0o200:
                 raise
             return self._upload_instead(job, source, expect)  # as read-only there as it is here
+        sent = b"".join(parts)
         size = action.offset + len(sent)
         if found.size != size:
             raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
@@ -369,46 +389,37 @@ class Sender:
         ends = ends_of(job.due.key.name)
         cut = action.cut or upto < action.upto
         page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = records.pieces(data, ends, limit, cut=cut, page_of=page_of)
+        parts = pieces(data, ends, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
-            parts = records.pieces(data, ends, limit, cut=False)
+            parts = pieces(data, ends, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
 
-    def _extend(
-        self, job: Job, action: Append, parts: list[bytes], expect: RemoteStat
-    ) -> tuple[RemoteStat, bytes]:
-        """Append, or have the server copy what it has where much is to come; the bytes that went."""
-        sent = b"".join(parts)
-        found = None
+    def _extend(self, job: Job, offset: int, parts: list[bytes], expect: RemoteStat) -> RemoteStat:
+        """Append, or have the server copy what it has where much is to come."""
         path = job.due.path
-        if job.due.key.name.endswith(b".csv") and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
-            found = self._session.extend(path, job.temp, action.offset, sent, expect)
-        if found is None:
-            found = self._session.append(path, action.offset, parts, expect)
-        return found, sent
+        found: RemoteStat | None = None
+        if path.endswith(b".csv") and sum(map(len, parts)) > PAGED_BYTES and offset <= COPY_BYTES:
+            found = self._session.extend(path, job.temp, offset, b"".join(parts), expect)
+        return found if found is not None else self._session.append(path, offset, parts, expect)
 
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Whole)
-        if not as_planned(job, source):
-            raise SourceChangedError(os.fsdecode(job.due.path))
-        size = size_of(job, source)
+        size = _planned_size(job, source)
         began = time.monotonic()
-        if action.compare and same_content(source, job.due.record, size):
-            assert job.due.record is not None
+        known = _same_content(job, source, size)
+        if known is not None:
             self._permit_one(job, source)
-            record = source.record(action.generation, size, job.due.record.remote_mtime_s)
-            return Sent(job, record, read_s=time.monotonic() - began)
+            return Sent(job, known, read_s=time.monotonic() - began)
         source.skip_to(job.start)
-        mtime_s = (job.local or source.local).mtime_ns // 10**9
         upload = Upload(
             job.due.path,
             job.temp,
-            mtime_s,
+            _mtime_s(job, source),
             expect,
-            lambda: unchanged(job, source),
+            lambda: _unchanged(job, source),
             source.read,
             size,
             job.start,
@@ -447,7 +458,7 @@ class Sender:
             return Failed(job, error)
         try:
             loaded = self._loaded(job, source)
-        except (UnreadableError, OSError) as error:
+        except (SourceChangedError, UnreadableError, OSError) as error:
             loaded = Failed(job, error)
         if isinstance(loaded, SmallFile):
             return source, loaded
@@ -455,22 +466,25 @@ class Sender:
         return loaded
 
     def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
-        assert isinstance(job.action, Whole)
-        if not as_planned(job, source):
-            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
-        size = size_of(job, source)
-        if job.action.compare and same_content(source, job.due.record, size):
-            assert job.due.record is not None
-            return Sent(job, source.record(job.action.generation, size, job.due.record.remote_mtime_s))
-        data = source.read(0, size) if not job.action.compare else read_again(source, size)
+        size = _planned_size(job, source)
+        known = _same_content(job, source, size)
+        if known is not None:
+            return Sent(job, known)
+        data = source.read(0, size)
         if len(data) != size:
-            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
-        mtime_s = (job.local or source.local).mtime_ns // 10**9
-        left, twin = _left(job.due.record), job.twin
+            raise SourceChangedError(job.due.path)
+        twin = job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
         return SmallFile(
-            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin, _mode(source)
+            job.due.path,
+            job.temp,
+            data,
+            _mtime_s(job, source),
+            _left(job.due.record),
+            lambda: _unchanged(job, source),
+            twin,
+            _mode(source),
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -532,67 +546,42 @@ def _ours(found: RemoteStat, due: Due) -> bool:
     )
 
 
-class SettleError(RlaError):
-    """The sums could not be written; they are left out."""
+def _planned_size(job: Job, source: Source) -> int:
+    """How many bytes go of the planned version, which may have grown since.
 
-
-def settle(
-    ledger: Ledger, number: int, root: bytes, descriptor: int, item: str, *, compact: bool = False
-) -> bytes | None:
-    """Check an ended item and write its sums.
-
-    Args:
-        ledger: with a row for each file.
-        number: of the database.
-        root: the data root.
-        descriptor: of the data root.
-        item: `table/YYYY/MM/DD/name`.
-        compact: what was sent piece by piece is to be sent as a whole now.
-
-    Returns:
-        Path of the sums below the data root; empty where nothing of the item is to be on the master; None
-        while something waits or was found changed.
+    Of any other the master would get what nobody has noted, or, in a temp file that holds a part already, a
+    mixture.
 
     Raises:
-        SettleError: the log folder cannot be written.
+        SourceChangedError: the file is another version.
     """
-    lines = []
-    compacted = False
-    folder = os.fsencode(f"{LOG}/{item}")
-    for row in ledger.item_files(number, item):
-        if row.waiting:
-            return None
-        if row.path == folder + b"/" + SUMS_NAME or row.record is None:
-            continue
-        sha = row.record.sha256
-        if sha is None:
-            try:
-                found = fingerprint(descriptor, row.path, row.record.acked)
-            except OSError:
-                continue
-            if (found.crc, found.size) != (row.record.crc, row.record.acked):
-                ledger.send_anew(row.key)
-                return None
-            if compact:
-                ledger.send_anew(row.key)
-                compacted = True
-                continue
-            sha = found.sha256
-            ledger.set_sha(row.key, sha)
-        lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
-    if compacted or not lines:  # deleted there on purpose: empty sums would stay after it is sent again
-        return None if compacted else b""
-    path = folder + b"/" + SUMS_NAME
-    try:
-        with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
-            write_atomic(here / os.fsdecode(SUMS_NAME), b"".join(sorted(lines)))
-    except OSError as error:
-        raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
-    return path
+    action, local = job.action, job.local
+    assert isinstance(action, Whole)
+    if local is not None and source.local != local:
+        lenient = action.grows or (job.due.tries >= LENIENT_TRIES and job.start == 0)
+        if not lenient or source.local.ino != local.ino or source.local.size < local.size:
+            raise SourceChangedError(job.due.path)
+    size = action.size if action.grows or local is not None else source.local.size
+    return source.whole_records(size, ends_of(job.due.key.name)) if action.cut else size
 
 
-def sum_line(sha: bytes, name: bytes) -> bytes:
-    """A line as coreutils' sha256sum writes it; odd names are escaped and marked."""
-    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
-    mark = b"\\" if escaped != name else b""
-    return mark + sha.hex().encode() + b"  " + escaped + b"\n"
+def _same_content(job: Job, source: Source, size: int) -> Record | None:
+    """The row for a file that is to be compared, where its first `size` bytes are what the master got."""
+    record = job.due.record
+    assert isinstance(job.action, Whole)
+    if not job.action.compare or record is None or record.acked != size:
+        return None
+    source.skip_to(size)
+    made = source.record(job.action.generation, size, record.remote_mtime_s)
+    return made if made.crc == record.crc and record.sha256 in {None, made.sha256} else None
+
+
+def _mtime_s(job: Job, source: Source) -> int:
+    return (job.local or source.local).mtime_ns // 10**9
+
+
+def _unchanged(job: Job, source: Source) -> bool:
+    """Whether the path still leads to the version that was opened; asked just before the rename."""
+    assert isinstance(job.action, Whole)
+    grows = job.action.grows or job.due.tries >= LENIENT_TRIES
+    return source.unchanged(may_grow=grows)

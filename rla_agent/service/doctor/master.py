@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.connect import Login, open_transport, resolve_login
-from rla_agent.replicate.backend.known_hosts import try_out
-from rla_agent.replicate.backend.sftp import SftpSession, open_sftp
+from rla_agent.replicate.backend.sftp import SftpSession, open_sftp, try_out
 from rla_agent.replicate.backend.sftp_core import HARDLINK, POSIX_RENAME, STATVFS
 from rla_agent.replicate.backend.target import Session, TargetError
 from rla_agent.service.doctor.findings import Finding

@@ -8,7 +8,7 @@ from support.bucket_lab import KEYS, S3Server
 from support.faulty_link import Proxy
 from support.replication_lab import Node, Sshd
 
-from rla_agent.replicate import register
+from rla_agent.replicate.settings import register
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -19,13 +20,11 @@ from support.prune_lab import wait_clean
 from support.replication_lab import HOST, ITEM, Node, finished_item, items_only, random_bytes, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import registry, replication_status
-from rla_agent.replicate.ledger.tombstones import is_buried
-from rla_agent.replicate.pull.push import push
-from rla_agent.replicate.pull.transfer import Selection, pull
+from rla_agent.replicate import report, settings
+from rla_agent.replicate.pull.transfer import Selection, pull, push
 from rla_agent.replicate.pull.verify import Fault, repair, verify_ledger
-from rla_agent.replicate.retain.master_trash import move_to_trash, restore
-from rla_agent.replicate.worker import heartbeat
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.retain.master_trash import is_buried, move_to_trash, restore
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 PREFIX = "some/prefix/"
@@ -43,7 +42,7 @@ def store(server: S3Server) -> Iterator[FaultyStore]:
 def node(server: S3Server, bucket: str, store: FaultyStore, tmp_path: Path) -> Iterator[Node]:
     setting = remote(server, bucket, endpoint=store.endpoint, append_every_s=0.5)
     made = Node(tmp_path / "node", setting)
-    registry.add(made.state, made.root, made.config)
+    settings.add(made.state, made.root, made.config)
     yield made
     made.kill()
 
@@ -129,7 +128,7 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
 
     wait_until(all_verified, 30, lambda: f"all files verified: {found[-3:]}; {node.log()[-2000:]}")
     session = opened(server, bucket)
-    assert [machine["host"] for machine in heartbeat.read(session)] == [HOST]
+    assert [machine["host"] for machine in report.machines(session)] == [HOST]
     session.close()
     assert node.stop() == 0
     assert "Traceback" not in node.log()
@@ -163,7 +162,7 @@ def test_a_file_too_large_for_a_batch_is_not_kept_waiting_by_one_that_grows_all_
     server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
     node = Node(tmp_path / "node", remote(server, bucket, append_every_s=2.0, connections=1))
-    registry.add(node.state, node.root, node.config)
+    settings.add(node.state, node.root, node.config)
     log = node.run(ITEM.replace("000001", "000002"))
     small, large = log / "progress.csv", log / "log.txt"
     small.write_text("begin\n")
@@ -175,20 +174,21 @@ def test_a_file_too_large_for_a_batch_is_not_kept_waiting_by_one_that_grows_all_
         )
         wait_until(lambda: small_there.exists() and large_there.exists(), 30, "both files")
 
-        def grow() -> None:
-            for _ in range(50):
-                with small.open("a") as file:
-                    file.write("row\n")
-                time.sleep(0.02)
+        session = opened(server, bucket)
 
-        def arrived() -> bool:
-            grow()
-            return large_there.read_bytes() == large.read_bytes()
+        def grown(path: Path, upto: int) -> bool:
+            with small.open("a") as file:
+                file.write("row\n")
+            there = session.stat(os.fsencode(path.relative_to(node.root)))
+            return there is not None and there.size >= upto
 
-        grow()
+        wait_until(lambda: grown(small, len("begin\nrow\n")), 20, "the first row")
         with large.open("ab") as file:
             file.write(b"more\n" * 1_000_000)  # larger than a batch, beside a row it never fits into one
-        wait_until(arrived, 20, lambda: f"the large file; {node.log()[-2000:]}")
+        whole = large.stat().st_size
+        wait_until(lambda: grown(large, whole), 20, lambda: f"the large file; {node.log()[-2000:]}")
+        session.close()
+        assert large_there.read_bytes() == large.read_bytes()
     finally:
         node.kill()
 
@@ -280,7 +280,7 @@ def test_verify_finds_every_damage(
     assert {fault.path for fault in faults} == damaged
     with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
         assert repair(db, faults) == count
-    registry.ask_retry(node.state)
+    settings.ask_retry(node.state)
     there = {PREFIX + path for path in damaged}
     wait_until(lambda: there <= set(BucketPath(server, bucket).objects()), 120, "fixed copies")
     wait_clean(node)
@@ -314,12 +314,12 @@ def test_a_store_that_fails_loses_and_doubles_nothing(
         temp.replace(big)
         small = node.item("tmp_data") / f"small{chance.randrange(9)}"
         small.write_bytes(random_bytes(chance.randrange(60_000), written))
-        registry.ask_retry(node.state)  # a long row of faults has a long backoff
+        settings.ask_retry(node.state)  # a long row of faults has a long backoff
         time.sleep(0.1)
     faults = sum(store.faults.values())
     store.fault = lambda *_: None
     node.run(state="finished")
-    registry.ask_retry(node.state)
+    settings.ask_retry(node.state)
     root = BucketPath(server, bucket)
     wait_until((log / "SHA256SUMS").exists, 120, lambda: f"the sums; {node.log()[-3000:]}")
     wait_same(node, server, bucket, tmp_path / "laptop", 120)

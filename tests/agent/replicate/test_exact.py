@@ -30,7 +30,8 @@ from support.replication_lab import (
 )
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, replication_status
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.worker.notify import Announcer
 from rla_client.contract.retention import note_dropped
 
 MakeNode = Callable[..., Node]
@@ -240,18 +241,18 @@ def ledger_states(node: Node, name: str) -> list[int]:
 
 
 def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) -> None:
+    from rla_agent.replicate import report
     from rla_agent.replicate.backend.folder import FolderSession
-    from rla_agent.replicate.worker import heartbeat
 
     node.run()
     node.start()
     session = FolderSession(str(master.root))
-    (machine,) = wait_until(lambda: heartbeat.read(session), 20, "the status file")
+    (machine,) = wait_until(lambda: report.machines(session), 20, "the status file")
     assert machine["host"] == node.host
     assert machine["age_s"] < 60
     (master.root / ".rla-fleet" / "evil.json").write_text('{"host": "\\u001b[2J", "runs": [3]}')
     (master.root / ".rla-fleet" / "broken.json").write_text("{")
-    text = heartbeat.as_text(heartbeat.read(session))
+    text = report.machines_text(report.machines(session))
     assert node.host in text
     assert "\x1b" not in text
 

@@ -27,7 +27,8 @@ from support.replication_lab import (
 )
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, replication_status
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.worker.notify import Announcer
 
 MakeNode = Callable[..., Node]
 
@@ -201,6 +202,5 @@ def test_a_master_whose_disk_is_not_mounted_gets_nothing(
         node.start()
     wait_until(lambda: "it is empty" in str(replication_status(node.state)["targets"]), 30)
     assert not list(root.iterdir())
-    root.rmdir()
-    (tmp_path / "away").rename(root)
+    (tmp_path / "away").rename(root)  # in the place of the empty one: at no instant is there none
     wait_until(lambda: same_trees(node, root), 60)

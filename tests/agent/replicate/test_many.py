@@ -8,8 +8,8 @@ import pytest
 from support.replication_lab import ITEM, Node, Sshd, items_only, tree
 from support.waiting import wait_until
 
+from rla_agent.replicate import report
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.worker import heartbeat
 
 COUNT = 20
 
@@ -31,4 +31,4 @@ def test_twenty_nodes_start_together(master: Sshd, make_node: Callable[..., Node
     expected = {path: digest for node in nodes for path, digest in items_only(tree(node.root)).items()}
     wait_until(lambda: items_only(tree(master.root)) == expected, 240, "all trees on the master")
     session = FolderSession(str(master.root))
-    wait_until(lambda: len(heartbeat.read(session)) == COUNT, 60, "all machines in the fleet")
+    wait_until(lambda: len(report.machines(session)) == COUNT, 60, "all machines in the fleet")

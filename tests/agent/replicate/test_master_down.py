@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
-from rla_agent.replicate import register
+from rla_agent.replicate.settings import register
 from rla_agent.replicate.worker.main import Worker
 from rla_agent.replicate.worker.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S, Health
 

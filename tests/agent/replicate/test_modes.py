@@ -15,11 +15,10 @@ from support.replication_lab import ITEM, Node, Sshd, random_bytes, sent_files, 
 from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
-from rla_agent.replicate import registry, settings
+from rla_agent.replicate import settings
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-from rla_agent.replicate.pull.push import push
-from rla_agent.replicate.pull.transfer import Selection
+from rla_agent.replicate.ledger import Ledger, ledger_path
+from rla_agent.replicate.pull.transfer import Selection, push
 from rla_client.config.schema import load_config
 
 LOG = f"log/{ITEM}"
@@ -150,16 +149,15 @@ def test_rows_are_not_appended_to_a_copy_that_is_still_open(node: Node, there: P
 
 def _send_due(node: Node, session: FolderSession) -> None:
     """What the worker would do for progress.csv, in this process."""
-    from rla_agent.replicate.ledger.rows import Due
+    from rla_agent.replicate.ledger import Due
     from rla_agent.replicate.worker.plan import Append
-    from rla_agent.replicate.worker.send import Result, Sender, Sent
+    from rla_agent.replicate.worker.send import Job, Result, Sender, Sent
     from rla_agent.replicate.worker.source import local_state
-    from rla_agent.replicate.worker.version import Job
 
     name = ITEM.replace("000001", "000002")
     path = f"log/{name}/progress.csv".encode()
     ledger = Ledger(ledger_path(node.state))
-    target = settings.target(load_config(node.config), registry.folder(node.state)).name
+    target = settings.target(load_config(node.config), settings.folder(node.state)).name
     number = ledger.database(os.fsencode(node.root), target)
     (found,) = [file for file in ledger.item_files(number, name) if file.path == path]
     ledger.close()

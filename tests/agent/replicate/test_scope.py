@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate.worker.scan import Run, _read_run
+from rla_agent.replicate.worker.source import Run, _read_run
 
 
 @pytest.mark.parametrize(

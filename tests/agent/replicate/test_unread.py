@@ -16,8 +16,9 @@ from support.ftp_server import FtpServer
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, replication_status
-from rla_agent.replicate.worker.scan import ScanError, Scanner, Scope
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.worker.source import ScanError, Scanner, Scope
 
 MakeNode = Callable[..., Node]
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -267,8 +268,7 @@ def test_paths_too_long_for_the_master_park_themselves_alone(tmp_path: Path, mak
 
 def test_a_temp_file_that_cannot_be_removed_parks_nothing(near: Node, there: Path) -> None:
     """A folder has the name of a temp file that is to go: the master refuses to remove it."""
-    from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-    from rla_agent.replicate.ledger.rows import Key, Temp
+    from rla_agent.replicate.ledger import Key, Ledger, Temp, ledger_path
     from rla_agent.replicate.worker.plan import Local
 
     temp = f"results/{ITEM}/.rla-tmp-0011"

@@ -13,9 +13,8 @@ import pytest
 from rla_agent.alerts.store import STEPS as ALERT_STEPS
 from rla_agent.alerts.store import AlertStore
 from rla_agent.model.ingest import Position
-from rla_agent.replicate import replication_status
-from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.ledger import Key, Ledger, ledger_path
+from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.store.sqlite import EarlierFormatError, NewerFormatError, migrate
 from rla_agent.store.state import STEPS, AgentDatabase

@@ -19,12 +19,13 @@ from paramiko import HostKeys
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, register, registry, replication_status, settings
-from rla_agent.replicate.backend.connect import Login, host_key_problem, resolve_login
-from rla_agent.replicate.backend.known_hosts import own_key, trust
-from rla_agent.replicate.backend.sftp import open_sftp
+from rla_agent.replicate import settings
+from rla_agent.replicate.backend.connect import Login, host_key_problem, own_key, resolve_login
+from rla_agent.replicate.backend.sftp import open_sftp, trust
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
-from rla_agent.replicate.report import as_text
+from rla_agent.replicate.report import as_text, replication_status
+from rla_agent.replicate.settings import register
+from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import Config, RemoteSetting, load_config
 from rla_client.contract.errors import ConfigError
 
@@ -57,7 +58,7 @@ def test_an_unknown_host_key_is_refused_with_the_words_to_fix_it(master: Sshd, m
     # once it is known, `retry` goes on
     key = (master.folder / "host.pub").read_text().rsplit(" ", 1)[0]
     (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
-    registry.ask_retry(node.state)
+    settings.ask_retry(node.state)
     wait_until(lambda: same_trees(node, master.root), 20)
 
 
@@ -316,7 +317,7 @@ def test_only_trust_makes_the_remote_root(master: Sshd, make_node: MakeNode) -> 
     assert not root.exists()
     made = trust(login, str(root), node.state / "replicate", lambda _: True)
     assert made.ready
-    registry.ask_retry(node.state)  # as the command does
+    settings.ask_retry(node.state)  # as the command does
     wait_until(lambda: same_trees(node, root), 20)
 
 
@@ -381,7 +382,7 @@ def test_only_own_items_go(master: Sshd, make_node: MakeNode) -> None:
     wait_until(lambda: len(tree(master.root)), 20)
     wait_until(lambda: not target(first)["backlog"], 20)
     assert list(tree(master.root)) == [f"log/{ITEM}/run.json"]
-    registry.add(first.state, first.root, first.config)
+    settings.add(first.state, first.root, first.config)
     wait_until(lambda: len(tree(master.root)) == 3, 20)
     assert f"log/{off}/run.json" not in tree(master.root)
 
@@ -416,7 +417,7 @@ def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd)
     assert parked["reason"].startswith("moved on master")
     assert "retry" in parked["fix"]
     assert not (master.root / "log" / ITEM).exists()
-    registry.ask_retry(node.state)
+    settings.ask_retry(node.state)
     wait_until((master.root / "log" / ITEM / "warn.txt").exists, 20)
 
 
@@ -433,12 +434,12 @@ def test_a_folder_without_permission_is_parked(node: Node, master: Sshd) -> None
 @pytest.mark.slow
 def test_pause_resume_and_announced_sizes(node: Node, master: Sshd) -> None:
     log = node.run()
-    registry.pause(node.state)
+    settings.pause(node.state)
     node.start()
     wait_until(lambda: target(node).get("backlog"), 20)
     assert tree(master.root) == {}
     assert as_text(replication_status(node.state)).startswith("replication: paused")
-    registry.resume(node.state)
+    settings.resume(node.state)
     wait_until(lambda: same_trees(node, master.root), 20)
     announcer = Announcer(node.state)
     path = log / "progress.csv"
@@ -472,7 +473,7 @@ def test_one_worker_per_state_folder(node: Node) -> None:
 
 
 def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
-    from rla_agent.replicate import ReplicatorProcess
+    from rla_agent.replicate.agent_side import ReplicatorProcess
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
@@ -505,7 +506,7 @@ def test_a_million_bytes_of_everything(tmp_path: Path) -> None:
         wait_until(lambda: target(node).get("health") == "blocked", 20)  # not mounted
         assert not master.exists()
         master.mkdir()
-        registry.ask_retry(node.state)
+        settings.ask_retry(node.state)
         wait_until(lambda: same_trees(node, master), 20)
     finally:
         node.kill()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import replication_status
-from rla_agent.replicate.ledger import ledger as ledger_module
-from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_agent.replicate import ledger as ledger_module
+from rla_agent.replicate.ledger import Ledger, ledger_path
+from rla_agent.replicate.report import replication_status
 from rla_client.contract.errors import RlaError
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support.replication_lab import ITEM, random_bytes
 
-from rla_agent.replicate import registry
+from rla_agent.replicate import settings
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import TransientError
 from rla_agent.replicate.pull.fetch_back import answer, fetch_back, fetch_noted
@@ -105,10 +105,10 @@ def test_a_master_that_has_another_name_now(tmp_path: Path, master: Path, folder
         fetch_back(state, str(folder), NAME, None)
     elsewhere = tmp_path / "other"
     elsewhere.mkdir()
-    registry.add(state, elsewhere, config(tmp_path / "other.yaml", tmp_path / "nowhere"))
+    settings.add(state, elsewhere, config(tmp_path / "other.yaml", tmp_path / "nowhere"))
     with pytest.raises(FetchError, match="names that master"):
         fetch_back(state, str(folder), NAME, None)  # of another database
-    registry.add(state, tmp_path / "data", config(tmp_path / "rla_config.yaml", moved))
+    settings.add(state, tmp_path / "data", config(tmp_path / "rla_config.yaml", moved))
     assert fetch_back(state, str(folder), NAME, None) == SIZE
     assert fetch_back(state, str(folder), NAME, None) == 0
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.pull.fetch_run import Question, _fetch
+from rla_agent.replicate.pull.fetch_back import Question, _fetch
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK
 

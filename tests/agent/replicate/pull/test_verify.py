@@ -13,8 +13,7 @@ from support.replication_lab import ITEM
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import RemoteStat
-from rla_agent.replicate.ledger.ledger import Ledger
-from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.ledger import Key, Ledger
 from rla_agent.replicate.pull import verify
 from rla_agent.replicate.pull.verify import verify_ledger
 from rla_agent.replicate.worker.plan import Local, Record

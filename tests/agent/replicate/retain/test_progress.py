@@ -8,8 +8,8 @@ from typing import Any
 
 from support.hung_folder import hung, needs_hung_folder
 
-from rla_agent.replicate import register
 from rla_agent.replicate.agent_side import Replication
+from rla_agent.replicate.settings import register
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.paths import Places
 

@@ -20,10 +20,10 @@ from support.replication_lab import ITEM, Node, Sshd, tree, wait_same
 from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
-from rla_agent.replicate import replication_status
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.ledger.ledger import PRUNED
+from rla_agent.replicate.ledger import PRUNED
 from rla_agent.replicate.pull.fetch_back import fetch_noted
+from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.retain.prune import PruneError, Pruner
 from rla_agent.replicate.retain.prune_plan import Rules
 from rla_agent.replicate.worker.notify import Announcer

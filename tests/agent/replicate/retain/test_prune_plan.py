@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.ledger import Key
 from rla_agent.replicate.retain import prune_plan
 from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, newest, unfit
 from rla_agent.replicate.worker.plan import Local, Record

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate.retain import safe_unlink as module
-from rla_agent.replicate.retain.safe_unlink import MAX_NAME_BYTES, settle, take_away
+from rla_agent.replicate.retain import prune as module
+from rla_agent.replicate.retain.prune import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.worker.plan import Local
 from rla_client.contract.files import held_folder
 from rla_client.contract.retention import PrunedFile, read_note, write_note

@@ -13,7 +13,9 @@ from support.hung_folder import hung, needs_hung_folder
 from support.replication_lab import Node, same_trees
 from support.waiting import wait_until
 
-from rla_agent.replicate import Announcer, register, replication_status
+from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.settings import register
+from rla_agent.replicate.worker.notify import Announcer
 
 
 def folder_master(path: Path) -> dict[str, Any]:

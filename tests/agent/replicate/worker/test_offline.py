@@ -9,9 +9,8 @@ import pytest
 from support.replication_lab import Node, Sshd, same_trees
 from support.waiting import wait_until
 
-from rla_agent.replicate import replication_status
-from rla_agent.replicate.report import attention, headline, shown_target
-from rla_agent.replicate.worker.link import QUIET_S, Outage
+from rla_agent.replicate.report import attention, headline, replication_status, shown_target
+from rla_agent.replicate.worker.main import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health
 from rla_agent.service.doctor.findings import Finding
 

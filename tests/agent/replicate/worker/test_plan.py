@@ -10,7 +10,7 @@ from hypothesis import given, strategies
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoders import line_ends
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.replicate.worker import plan, records
+from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import (
     MAX_BACKOFF_S,
     OVERDUE_S,
@@ -165,20 +165,20 @@ def test_csv_pieces_are_whole_rows(cells: list[str], limit: int) -> None:
     for cell in cells:
         writer.writerow([cell, "x"])
     data = out.getvalue().encode()
-    parts = records.pieces(data + b"torn,", CsvEncoder.ends, limit, cut=True)
+    parts = plan.pieces(data + b"torn,", CsvEncoder.ends, limit, cut=True)
     assert b"".join(parts) == data
     rows: list[list[str]] = []
     for part in parts:
         rows += list(csv.reader(io.StringIO(part.decode(), newline="")))
     assert [row[0] for row in rows] == cells
-    assert b"".join(records.pieces(data + b"torn,", CsvEncoder.ends, limit, cut=False)) == data + b"torn,"
+    assert b"".join(plan.pieces(data + b"torn,", CsvEncoder.ends, limit, cut=False)) == data + b"torn,"
 
 
 def test_pieces_keep_to_the_limit_and_to_pages() -> None:
     data = b"".join(b"%04d %s\n" % (n, b"x" * (n % 50)) for n in range(2000))
-    parts = records.pieces(data, line_ends, 32 << 10, cut=True)
+    parts = plan.pieces(data, line_ends, 32 << 10, cut=True)
     assert max(len(part) for part in parts) <= 32 << 10
-    paged = records.pieces(data, line_ends, 32 << 10, cut=True, page_of=1000)
+    paged = plan.pieces(data, line_ends, 32 << 10, cut=True, page_of=1000)
     assert b"".join(paged) == data
     at = 1000
     for part in paged:
@@ -190,7 +190,7 @@ def test_event_records() -> None:
     record = struct.pack("<QI", 5, 0) + b"hello" + struct.pack("<I", 0)
     data = record * 3
     assert EventEncoder.ends(data + record[:-1]) == [21, 42, 63]
-    assert records.pieces(data + record[:9], EventEncoder.ends, 50, cut=True) == [record * 2, record]
+    assert plan.pieces(data + record[:9], EventEncoder.ends, 50, cut=True) == [record * 2, record]
     assert EventEncoder.ends(b"\xff" * 40) == []
 
 

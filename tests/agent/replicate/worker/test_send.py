@@ -13,11 +13,10 @@ from support.replication_lab import random_bytes, tree
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SourceChangedError
-from rla_agent.replicate.ledger.rows import Attempt, Due, Key
+from rla_agent.replicate.ledger import Attempt, Due, Key
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Nothing, Record, Whole, decide
-from rla_agent.replicate.worker.send import Failed, Result, Sender, Sent
+from rla_agent.replicate.worker.send import Failed, Job, Result, Sender, Sent
 from rla_agent.replicate.worker.source import Source, local_state
-from rla_agent.replicate.worker.version import Job
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 TEMP = ITEM + b"/.rla-tmp-1"

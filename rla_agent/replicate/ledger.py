@@ -21,21 +21,20 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from rla_agent.replicate.backend.target import RemoteStat, Twin
-from rla_agent.replicate.ledger.rows import Attempt, Drop, Due, ItemFile, Key, Temp, due_of, record_of
-from rla_agent.replicate.ledger.tombstones import bury
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.store.sqlite import Step, connect, migrate
 from rla_client.contract.errors import RlaError
-from rla_client.contract.layout import FOLDER_KINDS
+from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
 
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
 OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
+ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -59,11 +58,104 @@ CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(
 CREATE TABLE IF NOT EXISTS contents(
   db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
 """
-_LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
-_RECORD: Final = (
+RECORD_COLUMNS: Final = (  # of `files f`, for `record_of`
     "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
     "f.remote_mtime, f.mode"
 )
+
+
+class Key(NamedTuple):
+    """A file of the ledger."""
+
+    folder: int
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an earlier try, whose outcome is unknown, may have left under the final name.
+
+    `mtime_s` None: an append; any size from the record's up to this one may be there.
+    """
+
+    size: int
+    mtime_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A file to look at. `path` is relative to the data root; `seen`: when it was first found changed."""
+
+    key: Key
+    path: bytes
+    kind: str
+    item: bytes
+    item_made: bool
+    pending: int
+    tries: int
+    kept: int
+    seen: float
+    attempts: tuple[Attempt, ...]
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFile:
+    """A file of an item. `waiting`: not all of it is on the master."""
+
+    key: Key
+    path: bytes
+    waiting: bool
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A file to delete on the master, if it is as it was left there."""
+
+    key: Key
+    path: bytes
+    left: RemoteStat
+
+
+@dataclass(frozen=True, slots=True)
+class Temp:
+    """A temp name on the master and how much of which version of a file it holds."""
+
+    temp: bytes
+    key: Key
+    local: Local
+    acked: int
+
+
+def record_of(row: tuple[Any, ...]) -> Record | None:
+    """What `RECORD_COLUMNS` hold; None where the master has nothing."""
+    (
+        ino,
+        size,
+        mtime_ns,
+        ctime_ns,
+        generation,
+        acked,
+        crc,
+        head_crc,
+        tail_crc,
+        sha256,
+        remote_mtime_s,
+        mode,
+    ) = row
+    if acked is None or ino is None:
+        return None
+    local = Local(ino, size, mtime_ns, ctime_ns, mode)
+    return Record(local, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime_s)
+
+
+def _due(row: tuple[Any, ...]) -> Due:
+    """A row of the `due` query."""
+    folder, name, path, kind, item, made, pending, tries, kept, seen, text = row[:11]
+    attempts = tuple(Attempt(*pair) for pair in json.loads(text)) if text else ()
+    key, record = Key(folder, name), record_of(row[11:])
+    return Due(key, path + b"/" + name, kind, item, bool(made), pending, tries, kept, seen, attempts, record)
 
 
 def ledger_path(state: Path) -> Path:
@@ -99,16 +191,14 @@ class Ledger:
         if self._db.in_transaction:
             self._db.execute("COMMIT")
 
-    @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def _write(self, statement: str, *values: object) -> sqlite3.Cursor:
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
-        yield self._db
+        return self._db.execute(statement, values)
 
     def database(self, root: bytes, target: str) -> int:
         """Number of a data root at a target."""
-        with self._change() as db:
-            db.execute("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", (root, target))
+        self._write("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", root, target)
         row = self._db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target))
         return int(row.fetchone()[0])
 
@@ -119,11 +209,8 @@ class Ledger:
             return number
         row = self._db.execute("SELECT id FROM folders WHERE db = ? AND path = ?", (db, path)).fetchone()
         if row is None:
-            with self._change() as connection:
-                cursor = connection.execute(
-                    "INSERT INTO folders(db, path, kind, item) VALUES(?, ?, ?, ?)", (db, path, kind, item)
-                )
-            row = (cursor.lastrowid,)
+            statement = "INSERT INTO folders(db, path, kind, item) VALUES(?, ?, ?, ?)"
+            row = (self._write(statement, db, path, kind, item).lastrowid,)
         if len(self._folders) > 20_000:  # noqa: PLR2004 - a cache; a few MB
             self._folders.clear()
         self._folders[db, path] = int(row[0])
@@ -136,55 +223,44 @@ class Ledger:
 
     def set_folder_mode(self, folder: int, mode: int) -> None:
         """The master's folder was given permission bits."""
-        with self._change() as db:
-            db.execute("UPDATE folders SET mode = ? WHERE id = ?", (mode, folder))
+        self._write("UPDATE folders SET mode = ? WHERE id = ?", mode, folder)
 
     def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
         """Name → (state, ino, size, mtime_ns, ctime_ns, acked, mode) of a folder's files."""
-        rows = self._db.execute(
-            f"SELECT name, state, {_LOCAL}, acked, mode FROM files WHERE folder = "  # noqa: S608 - constants
-            "(SELECT id FROM folders WHERE db = ? AND path = ?)",
-            (db, path),
-        )
-        return {row[0]: row[1:] for row in rows}
+        return folder_states(self._db, db, path)
 
     def mark(self, key: Key, db: int, prio: int, pending: int, seen: float) -> None:
         """A file is new or has changed."""
-        with self._change() as connection:
-            connection.execute(
-                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries) "
-                "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
-                "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
-                "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
-                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5, 6)",
-                (key.folder, key.name, db, prio, pending, seen),
-            )
+        self._write(
+            "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries) "
+            "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
+            "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
+            "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
+            "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5, 6)",
+            *(*key, db, prio, pending, seen),
+        )
 
     def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
         """Files to send, most urgent and smallest first; `prios` is the range, both included."""
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
-            f"f.kept, f.seen, f.attempts, {_RECORD} FROM files f JOIN folders d ON d.id = f.folder "
+            f"f.kept, f.seen, f.attempts, {RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
             "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
             "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
             "ORDER BY f.prio, f.pending LIMIT ?",
             (db, *prios, now, limit),
         )
-        return [due_of(row) for row in rows]
+        return [_due(row) for row in rows]
 
     def waits(self, key: Key) -> bool:
         """Whether a file is still to be sent, once somebody has acted perhaps."""
-        row = self._db.execute(
-            "SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)", (key.folder, key.name)
-        )
-        return row.fetchone() is not None
+        rows = self._db.execute("SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)", key)
+        return rows.fetchone() is not None
 
     def any_due(self, db: int) -> bool:
         """Whether anything waits."""
-        return (
-            self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,)).fetchone()
-            is not None
-        )
+        rows = self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,))
+        return rows.fetchone() is not None
 
     def backlog(self, db: int) -> dict[str, int]:
         """Files and bytes that wait."""
@@ -194,45 +270,25 @@ class Ledger:
 
     def record(self, key: Key) -> Record | None:
         """What the master got of a file."""
-        row = self._db.execute(
-            f"SELECT {_RECORD} FROM files f WHERE folder = ? AND name = ?",  # noqa: S608 - constants
-            (key.folder, key.name),
-        ).fetchone()
+        statement = f"SELECT {RECORD_COLUMNS} FROM files f WHERE folder = ? AND name = ?"  # noqa: S608 - constants
+        row = self._db.execute(statement, key).fetchone()
         return None if row is None else record_of(row)
 
     def sent(self, key: Key, record: Record, now: float) -> None:
         """The master has the file as `record` says."""
-        local = record.local
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
-                "size = ?, mtime_ns = ?, ctime_ns = ?, generation = ?, acked = ?, crc = ?, head_crc = ?, "
-                "tail_crc = ?, sha256 = ?, remote_mtime = ?, mode = ?, sent_at = ?, attempts = NULL "
-                "WHERE folder = ? AND name = ?",
-                (
-                    local.ino,
-                    local.size,
-                    local.mtime_ns,
-                    local.ctime_ns,
-                    record.generation,
-                    record.acked,
-                    record.crc,
-                    record.head_crc,
-                    record.tail_crc,
-                    record.sha256,
-                    record.remote_mtime_s,
-                    local.mode,
-                    now,
-                    key.folder,
-                    key.name,
-                ),
-            )
+        sums = (record.crc, record.head_crc, record.tail_crc, record.sha256)
+        self._write(
+            "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
+            "size = ?, mtime_ns = ?, ctime_ns = ?, mode = ?, generation = ?, acked = ?, crc = ?, "
+            "head_crc = ?, tail_crc = ?, sha256 = ?, remote_mtime = ?, sent_at = ?, attempts = NULL "
+            "WHERE folder = ? AND name = ?",
+            *(*record.local.version, record.local.mode, record.generation, record.acked),
+            *(*sums, record.remote_mtime_s, now, *key),
+        )
 
     def add_content(self, db: int, sha256: bytes, key: Key) -> None:
         """A file of this content is on the master and may be linked from now on."""
-        with self._change() as connection:
-            row = (db, sha256, key.folder, key.name)
-            connection.execute("INSERT OR REPLACE INTO contents VALUES(?, ?, ?, ?)", row)
+        self._write("INSERT OR REPLACE INTO contents VALUES(?, ?, ?, ?)", db, sha256, *key)
 
     def twin(self, db: int, sha256: bytes) -> Twin | None:
         """A file of this content on the master; None where there is none that is as it was sent."""
@@ -248,28 +304,21 @@ class Ledger:
     def attempt(self, due: Due, new: tuple[Attempt, ...]) -> None:
         """Note, before the first byte goes, what a try may leave on the master."""
         attempts = (*(old for old in due.attempts if old not in new), *new)[-MAX_ATTEMPTS:]
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET attempts = ? WHERE folder = ? AND name = ?",
-                (json.dumps([(old.size, old.mtime_s) for old in attempts]), due.key.folder, due.key.name),
-            )
+        text = json.dumps([(old.size, old.mtime_s) for old in attempts])
+        self._write("UPDATE files SET attempts = ? WHERE folder = ? AND name = ?", text, *due.key)
 
     def retry_at(self, key: Key, not_before: float, *, failed: bool, reason: str = "") -> None:
         """Look at a waiting file again at `not_before`."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET not_before = ?, tries = tries + ?, reason = ? "
-                "WHERE folder = ? AND name = ? AND state = 1",
-                (not_before, int(failed), reason or None, key.folder, key.name),
-            )
+        self._write(
+            "UPDATE files SET not_before = ?, tries = tries + ?, reason = ? "
+            "WHERE folder = ? AND name = ? AND state = 1",
+            *(not_before, int(failed), reason or None, *key),
+        )
 
     def set_state(self, key: Key, state: int, reason: str = "", fix: str = "") -> None:
         """Park a file, or note that it is gone or has nothing to send."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?",
-                (state, reason or None, fix or None, key.folder, key.name),
-            )
+        statement = "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?"
+        self._write(statement, state, reason or None, fix or None, *key)
 
     def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
         """Files whose copies are to go, as they were left on the master."""
@@ -282,69 +331,47 @@ class Ledger:
 
     def drop_ended(self, key: Key, again: float | None) -> None:
         """The master's copy of a dropped file is gone; `again`: it is not, look again then."""
-        with self._change() as db:
-            where = "WHERE folder = ? AND name = ? AND state = 6"  # not one that was saved anew meanwhile
-            if again is None:
-                db.execute(f"DELETE FROM files {where}", (key.folder, key.name))  # noqa: S608 - a constant
-            else:
-                db.execute(f"UPDATE files SET not_before = ? {where}", (again, key.folder, key.name))  # noqa: S608
+        where = "WHERE folder = ? AND name = ? AND state = 6"  # not one that was saved anew meanwhile
+        if again is None:
+            self._write(f"DELETE FROM files {where}", *key)  # noqa: S608 - a constant
+        else:
+            self._write(f"UPDATE files SET not_before = ? {where}", again, *key)  # noqa: S608
 
     def forget(self, key: Key) -> None:
         """Drop a file that was never sent."""
-        with self._change() as db:
-            db.execute("DELETE FROM files WHERE folder = ? AND name = ?", (key.folder, key.name))
+        self._write("DELETE FROM files WHERE folder = ? AND name = ?", *key)
 
     def forget_copy(self, key: Key) -> None:
         """The master's copy was moved aside or is gone: the file is as if never sent."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET acked = NULL, kept = kept + 1, ino = NULL WHERE folder = ? AND name = ?",
-                (key.folder, key.name),
-            )
+        self._write(
+            "UPDATE files SET acked = NULL, kept = kept + 1, ino = NULL WHERE folder = ? AND name = ?", *key
+        )
 
     def add_temps(self, db: int, temps: Iterable[Temp]) -> None:
         """Note temp names before they are used."""
-        rows = [
-            (
-                db,
-                t.temp,
-                t.key.folder,
-                t.key.name,
-                t.local.ino,
-                t.local.size,
-                t.local.mtime_ns,
-                t.local.ctime_ns,
-                t.acked,
-            )
-            for t in temps
-        ]
-        with self._change() as connection:
-            connection.executemany("INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        statement = "INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        for temp in temps:
+            self._write(statement, db, temp.temp, *temp.key, *temp.local.version, temp.acked)
 
     def drop_temps(self, db: int, temps: Iterable[bytes]) -> None:
         """Temp names that are no more on the master."""
-        with self._change() as connection:
-            connection.executemany(
-                "DELETE FROM temps WHERE db = ? AND temp = ?", [(db, temp) for temp in temps]
-            )
+        for temp in temps:
+            self._write("DELETE FROM temps WHERE db = ? AND temp = ?", db, temp)
 
     def temp_progress(self, db: int, temp: bytes, acked: int) -> None:
         """So much of a temp file is confirmed."""
-        with self._change() as connection:
-            connection.execute("UPDATE temps SET acked = ? WHERE db = ? AND temp = ?", (acked, db, temp))
+        self._write("UPDATE temps SET acked = ? WHERE db = ? AND temp = ?", acked, db, temp)
 
     def temps(self, db: int) -> list[Temp]:
         """All temp names in use."""
         rows = self._db.execute(
-            f"SELECT temp, folder, name, {_LOCAL}, acked FROM temps WHERE db = ?",  # noqa: S608 - constants
-            (db,),
+            "SELECT temp, folder, name, ino, size, mtime_ns, ctime_ns, acked FROM temps WHERE db = ?", (db,)
         )
         return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7]) for r in rows]
 
     def made_item(self, db: int, path: bytes) -> None:
         """An item folder was made on the master."""
-        with self._change() as connection:
-            connection.execute("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", (db, path))
+        self._write("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", db, path)
 
     def made_any(self, db: int) -> bool:
         """Whether an item folder was made on the master."""
@@ -352,23 +379,22 @@ class Ledger:
 
     def park_item(self, db: int, item: bytes, reason: str, fix: str) -> None:
         """Park everything of an item folder that waits."""
-        with self._change() as connection:
-            connection.execute(
-                "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
-                "(SELECT id FROM folders WHERE db = ? AND item = ?)",
-                (reason, fix, db, item),
-            )
+        self._write(
+            "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
+            "(SELECT id FROM folders WHERE db = ? AND item = ?)",
+            *(reason, fix, db, item),
+        )
 
     def bury(self, db: int, subject: bytes) -> None:
         """An item was deleted on the master on purpose: nothing of it goes any more."""
-        with self._change() as connection:
-            bury(connection, db, subject)
+        statement, values = burial(db, subject)
+        self._write(statement, *values)
 
     def item_files(self, db: int, item: str) -> list[ItemFile]:
         """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned."""
         items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, f.state = 1, {_RECORD} FROM folders d "  # noqa: S608 - constants
+            f"SELECT f.folder, f.name, d.path, f.state = 1, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
             "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1, 5) AND d.item IN "
             "(?, ?, ?, ?, ?, ?)",
             (db, *items),
@@ -377,39 +403,61 @@ class Ledger:
 
     def send_anew(self, key: Key) -> None:
         """Whatever the master has of a file is not right."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, "
-                "generation = -1 WHERE folder = ? AND name = ?",
-                (key.folder, key.name),
-            )
+        self._write(
+            "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, "
+            "generation = -1 WHERE folder = ? AND name = ?",
+            *key,
+        )
 
     def set_sha(self, key: Key, sha: bytes) -> None:
         """SHA-256 of what the master has."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", (sha, key.folder, key.name)
-            )
+        self._write("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", sha, *key)
 
     def unpark(self) -> int:
         """Try everything parked again, also items that were moved on the master; returns how many files."""
-        with self._change() as db:
-            db.execute(
-                "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
-                "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
-            )
-            cursor = db.execute("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)")
-        return cursor.rowcount
+        self._write(
+            "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
+            "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
+        )
+        statement = "UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)"
+        return self._write(statement).rowcount
 
     def set_meta(self, name: str, value: str | float) -> None:
         """A fact for `status`."""
-        with self._change() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (name, value))
+        self._write("INSERT OR REPLACE INTO meta VALUES(?, ?)", name, value)
 
     def meta(self, name: str) -> str | float | None:
         """A fact noted before."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if row is None else row[0]
+
+
+def folder_states(db: sqlite3.Connection, number: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
+    """Name → (state, ino, size, mtime_ns, ctime_ns, acked, mode) of the files of a folder of a database."""
+    rows = db.execute(
+        "SELECT name, state, ino, size, mtime_ns, ctime_ns, acked, mode FROM files WHERE folder = "
+        "(SELECT id FROM folders WHERE db = ? AND path = ?)",
+        (number, path),
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
+def burial(number: int, subject: bytes) -> tuple[str, tuple[object, ...]]:
+    """The statement, and its values, by which nothing of a deleted item goes any more.
+
+    Args:
+        number: of the database.
+        subject: see `master_trash.subject_of`.
+    """
+    folder, _, stem = subject.rpartition(b"/")
+    buried = "UPDATE files SET state = ?, reason = NULL, mend = NULL WHERE folder"
+    if not subject.startswith((ARCHIVE_TESTER.encode() + b"/", b"arc/" + ARCHIVE_TESTER.encode() + b"/")):
+        statement = f"{buried} IN (SELECT id FROM folders WHERE db = ? AND item = ?)"  # noqa: S608 - constants
+        return statement, (BURIED, number, subject)
+    names = [stem, *(stem + ending for ending in ARCHIVE_ENDINGS)]
+    of_folder = "(SELECT id FROM folders WHERE db = ? AND path = ?)"
+    statement = f"{buried} = {of_folder} AND name IN ({', '.join('?' * len(names))})"
+    return statement, (BURIED, number, folder, *names)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -1,1 +1,0 @@
-"""What the master has: one SQLite file, with checksums and tombstones."""
