@@ -65,7 +65,7 @@ PROJECTOR_CONFIG = "projector_config.pbtxt"
 _NUMPY_NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64})
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _UINT64_MAX = (1 << 64) - 1
-_INT64_MIN = -(1 << 63)  # an event holds no further steps
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1  # an event holds no further steps
 _PCM16_BYTES = 2
 _PCM16_MAX = 32767
 
@@ -119,7 +119,8 @@ class ScalarRows:
             if not self._values:
                 self._exclude = exclude
                 self._begin(step)
-            self._values[tag], self._wall_time = value, wall_time
+            self._values[tag] = value
+            self._wall_time = wall_time
 
     def add_all(
         self,
@@ -261,7 +262,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         if type(number) is not float and type(number) is not int:
             number = number.item() if type(number) in _NUMPY_NUMBERS else _number(number)
             number = int(number) if isinstance(number, bool) else number
-        step, walltime = self._writer.time_of(global_step, walltime)
+        writer = self._writer
+        defaults: object = writer._default_metadata  # noqa: SLF001 - a call more costs 3 us where no cache has it
+        if type(global_step) is int and 0 <= global_step <= _INT64_MAX and walltime is None and not defaults:
+            step, walltime = global_step, time.time()
+        else:
+            step, walltime = writer.time_of(global_step, walltime)
         if not isinstance(number, int | float):
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
             return
@@ -273,7 +279,11 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             if step != known:
                 field = b"\x10" + _varint(step & _UINT64_MAX)
                 self._step_field = step, field
-            self._writer.emit(scalar_event(head, number, field, walltime), walltime, step)
+            try:
+                packed = _FLOAT.pack(number)
+            except OverflowError:  # beyond float32
+                packed = _FLOAT.pack(math.inf if number > 0 else -math.inf)
+            writer.emit(b"\x09" + _DOUBLE.pack(walltime) + field + head + packed, walltime, step)
         if self._rows is not None:
             self._rows.add(shown, number, step, walltime)
 
@@ -460,8 +470,6 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
         """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
-        if type(step) is int and 0 <= step < -_INT64_MIN and walltime is None and not self._default_metadata:
-            return step, time.time()
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
         if step is None:
@@ -469,7 +477,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         return self.step_or_default(step), time.time() if walltime is None else float(walltime)
 
     def step_or_default(self, step: SupportsInt | None) -> int:
-        return max(_INT64_MIN, min(~_INT64_MIN, int(self.get_step() if step is None else step)))
+        return max(_INT64_MIN, min(_INT64_MAX, int(self.get_step() if step is None else step)))
 
     def flush(self) -> None:
         pass
@@ -490,15 +498,6 @@ def scalar_head(tag: str) -> bytes:
     value = b"\x0a" + _varint(len(name)) + name + b"\x15"
     inner = b"\x0a" + _varint(len(value) + _FLOAT.size) + value
     return b"\x2a" + _varint(len(inner) + _FLOAT.size) + inner
-
-
-def scalar_event(head: bytes, value: float, step_field: bytes, wall_time: float) -> bytes:
-    """A serialised Event with one scalar, whose tag is in `head`."""
-    try:
-        packed = _FLOAT.pack(value)
-    except OverflowError:  # beyond float32
-        packed = _FLOAT.pack(math.inf if value > 0 else -math.inf)
-    return b"\x09" + _DOUBLE.pack(wall_time) + step_field + head + packed
 
 
 def _varint(number: int) -> bytes:
