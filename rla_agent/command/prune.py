@@ -19,9 +19,9 @@ from rla_agent.replicate.retain.prune import Done, Plan, Pruner
 from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
 from rla_agent.replicate.retain.retention import rules_of
 from rla_client.config.schema import load_config
+from rla_client.contract.checkpoints import PRUNABLE
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import PRUNABLE
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:

@@ -41,6 +41,7 @@ from rla_agent.jobs.source import (
     pieces,
     take_blob,
 )
+from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip, list_saved, read_stamp, remove_superseded
 from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.jobs import (
     STAMP_RECORD,
@@ -51,8 +52,6 @@ from rla_client.contract.jobs import (
     saved_order,
     storage_offsets,
 )
-from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
-from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 
 
 def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:

@@ -33,10 +33,9 @@ from typing import Any
 from rla_agent.jobs.code import Outcome, blob_name, folder_below, open_blob, outcome_of
 from rla_agent.jobs.source import SourceError, free_slot, opened_slot
 from rla_client.contract import protocol
-from rla_client.contract.arena import SlotRef
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within
-from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS
+from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS, SlotRef
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
 

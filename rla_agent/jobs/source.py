@@ -20,7 +20,9 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from rla_client.contract.arena import (
+from rla_client.contract.descriptors import try_lock
+from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
+from rla_client.contract.jobs import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -34,14 +36,14 @@ from rla_client.contract.arena import (
     SLOT_FREE,
     SLOT_HEADER,
     ArenaName,
+    BlobSource,
+    CheckpointJob,
     SlotRef,
+    SnapshotJob,
     slot_header_offset,
     spool_key,
     stream_key,
 )
-from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
-from rla_client.contract.jobs import BlobSource, CheckpointJob, SnapshotJob
-from rla_client.contract.locks import try_lock
 from rla_client.contract.segments import process_start
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")

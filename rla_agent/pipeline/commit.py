@@ -27,8 +27,7 @@ from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.files import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
-from rla_client.contract.opening import Opening
-from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.opening import RUN_FILE, Opening
 from rla_client.contract.segments import base_path, segment_path
 
 RUN_FILE_INTERVAL_S = 60.0

@@ -28,9 +28,9 @@ from typing import Any
 
 from rla_agent.model.ingest import Position
 from rla_agent.pipeline.stream import Stream
+from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import FOLDER_FLAGS, is_there, open_folder, read_small, write_atomic
-from rla_client.contract.locks import try_lock
-from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE
 from rla_client.contract.segments import end_of, writer_alive
 
 EPOCH = "epoch"  # field of run.json

@@ -17,13 +17,12 @@ from contextlib import suppress
 from rla_agent.model.ingest import ItemFile
 from rla_agent.outputs.item_folder import same_root
 from rla_agent.pipeline.stream import Stream
+from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, file_mode, open_folder, write_atomic
 from rla_client.contract.jobs import is_older
 from rla_client.contract.layout import check_relative
-from rla_client.contract.opening import Opening
-from rla_client.contract.retention import OWN_NAMES
-from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.opening import RUN_FILE, Opening
 
 REFUSED_S = 60.0  # rows wait meanwhile; whoever fixes a mount or the rights of a folder is done by then
 MOST_FAULTS = 20  # of one stream that are shown; the log has all

@@ -27,9 +27,9 @@ from rla_agent.outputs.content import Content, read_chunks
 from rla_agent.outputs.encoders import Kept
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
-from rla_client.contract.bounded import MAX_TIME_S
 from rla_client.contract.files import atomic_file, file_mode, open_folder
 from rla_client.contract.opening import Continuation, Opening
+from rla_client.contract.parsing import MAX_TIME_S
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 

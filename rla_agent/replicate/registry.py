@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
-from rla_client.contract.locks import wait_for_lock
 from rla_client.contract.paths import make_private
 
 MAX_DATABASES: Final = 10_000

@@ -5,9 +5,10 @@ what a value must be. YAML keys of the top level are the field names in capitals
 section the field names as they are. The names and meanings outside `AGENT` are those of
 polixir/RLAssistant; every key may be left out or empty and then has its default.
 
-The text becomes YAML nodes (`config_rules`), each read by the rule of its key, so each fault knows
+The text becomes YAML nodes (config/rules.py), each read by the rule of its key, so each fault knows
 its line and dotted key. Faults are collected and raised together.
 `rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
+`find_config` says where a project's is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rla_client.config.rules import (
     node_of_file,
     node_of_mapping,
 )
-from rla_client.contract.errors import ConfigError
+from rla_client.contract.errors import ConfigError, DatabaseError
 from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
 from rla_client.contract.paths import user_home
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
 _Value = TypeVar("_Value")
+CONFIG_NAME = "rla_config.yaml"
+DATA_FOLDER = "data"  # of the database, beside the configuration
+LAUNCHER_FOLDER = ("data", "local")  # of launchers without a database, in the working folder
+DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
 LOGINS = ("sftp", "ftp")
 """Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
 LOCAL = ("folder",)
@@ -406,3 +411,27 @@ def password_variables(configs: Iterable[Path]) -> dict[str, str]:
             for channel in config.agent.alerts.channels if config.agent.alerts else ():
                 names |= {channel.password_env, channel.url_env}
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def find_config(*starts: Path) -> Path | None:
+    """The nearest rla_config.yaml in a folder or above it; of several folders, the first that has one."""
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / CONFIG_NAME).is_file():
+                return folder / CONFIG_NAME
+    return None
+
+
+def require_config(*starts: Path) -> Path:
+    """`find_config`, where there must be one.
+
+    Raises:
+        DatabaseError: there is none.
+    """
+    found = find_config(*starts)
+    if found is None:
+        places = " or ".join(map(str, starts))
+        raise DatabaseError(
+            f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
+        )
+    return found

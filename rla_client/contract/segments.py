@@ -35,9 +35,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rla_client.contract.descriptors import is_locked
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import FOLDER_FLAGS, READ_FLAGS
-from rla_client.contract.locks import is_locked
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64

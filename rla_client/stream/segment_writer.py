@@ -22,10 +22,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, open_high
+from rla_client.contract.descriptors import (
+    FLOOR,
+    Identity,
+    close_own,
+    identity,
+    leads_to,
+    lock_record_of_process,
+    open_high,
+)
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import MAX_SMALL_BYTES, TEMP_PREFIX
-from rla_client.contract.locks import lock_record_of_process
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
 from rla_client.contract.segments import (
     LOCK_NAME,
@@ -37,7 +44,7 @@ from rla_client.contract.segments import (
 )
 
 if TYPE_CHECKING:
-    from rla_client.contract.mapping import Mapping
+    from rla_client.stream.memory import Mapping
 
 TRUST_S = 0.0002  # that our descriptor stays ours without being asked; a training step takes longer
 
@@ -448,7 +455,7 @@ class SegmentWriter:
 def _keep_open(descriptor: int) -> Mapping | None:
     """Have a segment count as open for writing whoever closes its descriptor; None where that is refused."""
     with suppress(OSError, ImportError):  # no memory, or no descriptors to import by
-        from rla_client.contract.mapping import Mapping  # noqa: PLC0415 - not at import of the package
+        from rla_client.stream.memory import Mapping  # noqa: PLC0415 - not at import of the package
 
         return Mapping(descriptor, 1)
     return None

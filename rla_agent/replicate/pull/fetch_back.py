@@ -2,8 +2,8 @@
 
     python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
-The note beside the file (`rla_client.contract.retention`) says which master has it, under which name, and its
-SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
+The note beside the file (`rla_client.contract.checkpoints`) says which master has it, under which name, and
+its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if
 nothing else has it by then; then the note goes. A fetch that was cut off continues where it stopped. Two of
 the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
@@ -35,11 +35,11 @@ from rla_agent.replicate import registry, settings
 from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
 from rla_agent.replicate.pull.transfer import READ_BYTES, fetched_mode, fill
 from rla_client.config.schema import load_config
+from rla_client.contract.checkpoints import PrunedFile, drop_note, read_note
+from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import FOLDER_FLAGS, claim_name, give_mode
 from rla_client.contract.layout import check_relative
-from rla_client.contract.locks import wait_for_lock
-from rla_client.contract.retention import PrunedFile, drop_note, read_note
 
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for

@@ -28,6 +28,7 @@ from rla_agent.replicate.ledger.checksums import damaged
 from rla_agent.replicate.pull.transfer import NewerHereError, Tally, fetch, item_files, make_below
 from rla_agent.replicate.worker.scan import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_client.config.schema import load_config
+from rla_client.contract.checkpoints import FETCHED_MARK
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.files import discard, held_folder, write_atomic
 from rla_client.contract.layout import (
@@ -39,7 +40,6 @@ from rla_client.contract.layout import (
     RunIndex,
     check_table_name,
 )
-from rla_client.contract.retention import FETCHED_MARK
 
 MAX_LOOKED_AT: Final = 20_000
 SEARCH_S: Final = 60.0

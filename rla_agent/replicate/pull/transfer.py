@@ -50,6 +50,7 @@ from rla_agent.replicate.ledger.checksums import damaged
 from rla_agent.replicate.worker.plan import backoff_s, copy_mode, is_growing
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.replicate.worker.source import EDGE_BYTES
+from rla_client.contract.checkpoints import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
     PRIVATE_FILE,
@@ -69,7 +70,6 @@ from rla_client.contract.layout import (
     component_problem,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 
 COMPARE_BYTES: Final = 4 << 20
 LONGEST_REST_S: Final = 60.0  # somebody watches

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Final
 
 from rla_agent.replicate.worker.plan import Local
+from rla_client.contract.checkpoints import read_note
 from rla_client.contract.files import TEMP_PREFIX, claim_name
-from rla_client.contract.retention import read_note
 
 _PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
 _ASIDE: Final = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)

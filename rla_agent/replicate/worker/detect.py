@@ -32,9 +32,9 @@ from rla_agent.replicate.worker.plan import Health, Local
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.worker.send import SUMS_NAME, FolderMode, SettleError, settle
 from rla_agent.replicate.worker.version import Job
+from rla_client.contract.checkpoints import dropped, note_path
 from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
-from rla_client.contract.retention import dropped, note_path
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:

@@ -37,9 +37,8 @@ from rla_agent.replicate.worker.link import Confirmed, Link, Outage, Outcome, lo
 from rla_agent.replicate.worker.notify import Committed, Hint, Listener
 from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
+from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
-from rla_client.contract.kernel import process_descriptor
-from rla_client.contract.locks import try_lock
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.worker.plan import Local
 from rla_agent.replicate.worker.source import folder_copy_mode, local_state
+from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError
 from rla_client.contract.files import TEMP_PREFIX, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
-from rla_client.contract.retention import OWN_NAMES
-from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from support.replication_lab import (
 from support.waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
-from rla_client.contract.retention import note_dropped
+from rla_client.contract.checkpoints import note_dropped
 
 MakeNode = Callable[..., Node]
 
