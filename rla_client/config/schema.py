@@ -58,34 +58,23 @@ LOCAL = ("folder",)
 BUCKETS = ("s3", "gcs", "azure")
 """Those whose master is a bucket."""
 BUCKET_VARIABLES = (
-    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"),
-    *("AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
-    *(
-        "AWS_ROLE_SESSION_NAME",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    ),
-    *("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
-    *("GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
-    *("AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"),
-    *("AZURE_FEDERATED_TOKEN_FILE",),
-)
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION",
+    "AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+)  # fmt: skip
 """Where a bucket's library looks for its credentials; an agent takes them over from whoever starts it."""
 BUCKET_ADVICE = (
     "credentials of a bucket do not belong here: they come from the environment (AWS_ACCESS_KEY_ID …), "
     "a role, or a file with mode 0600 named in credentials_file"
 )
 _BUCKET_SECRETS = (
-    *("access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token"),
-    *(
-        "aws_secret_access_key",
-        "aws_session_token",
-        "account_key",
-        "sas_key",
-        "sas_token",
-        "connection_string",
-    ),
-)
+    "access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token",
+    "aws_secret_access_key", "aws_session_token", "account_key", "sas_key", "sas_token", "connection_string",
+)  # fmt: skip
 
 DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "

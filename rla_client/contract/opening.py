@@ -134,8 +134,7 @@ class Continuation(NamedTuple):
                 Earlier.from_fields(raw),
             )
         except _FAULTS as error:
-            message = f"continuation is not what a client writes: {error}"
-            raise RemoteProtocolError(message) from error
+            raise RemoteProtocolError(f"continuation is not what a client writes: {error}") from error
 
 
 class Opening(NamedTuple):
@@ -298,8 +297,7 @@ class Opening(NamedTuple):
                 spool=_config(raw.get("spool")) or "",
             )
         except _FAULTS as error:
-            message = f"opening frame is not what a client writes: {error!r}"
-            raise RemoteProtocolError(message) from error
+            raise RemoteProtocolError(f"opening frame is not what a client writes: {error!r}") from error
 
 
 def _outputs(sinks: frozenset[str]) -> frozenset[str]:
@@ -317,8 +315,7 @@ def labelled(name: str, label: str) -> str:
 def _root(raw: object, folders: Mapping[str, str]) -> str:
     root = str(raw)
     if not os.path.isabs(root) or "\0" in root or "log" not in folders:
-        message = f"data root {root!r} is not an absolute path, or there is no log folder"
-        raise ArgumentError(message)
+        raise ArgumentError(f"data root {root!r} is not an absolute path, or there is no log folder")
     return root
 
 
@@ -337,8 +334,7 @@ def _folder(path: object) -> str:
 def _name(name: object) -> str:
     text = str(name)
     if len(check_relative(text)) != 1:
-        message = f"{text!r} is more than one path component"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{text!r} is more than one path component")
     return text
 
 
@@ -365,8 +361,7 @@ def _staged(raw: object) -> str:
     name = check_relative(str(raw))[0]
     if name.startswith(TEMP_PREFIX):
         return name
-    message = f"{name!r} is not a folder that a client fills"
-    raise ArgumentError(message)
+    raise ArgumentError(f"{name!r} is not a folder that a client fills")
 
 
 def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str) -> None:
@@ -379,8 +374,7 @@ def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str)
     ]
     long = [name for name in placed if len(os.fsencode(name)) > MAX_NAME_BYTES]
     if long or len({*placed, *TAKEN_NAMES}) < len(placed) + len(TAKEN_NAMES):
-        message = f"no place for the outputs {placed!r:.400}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"no place for the outputs {placed!r:.400}")
 
 
 def stream_opening(stream: Path) -> Opening | None:

@@ -43,21 +43,18 @@ def parse_json(data: bytes, max_values: int = MAX_VALUES) -> Any:  # noqa: ANN40
         ValueError: it is not JSON, or beyond the bounds.
     """
     if data.count(b"[") + data.count(b"{") > max_values:  # each costs 100 bytes once it is parsed
-        message = f"more than {max_values} lists and mappings"
-        raise ValueError(message)
+        raise ValueError(f"more than {max_values} lists and mappings")
     try:
         found = json.loads(data, parse_int=_whole_number)
     except RecursionError:
-        message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-        raise ValueError(message) from None
+        raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another") from None
     _check_size(found, max_values)
     return found
 
 
 def _whole_number(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        message = f"a number of {len(text)} digits"
-        raise ValueError(message)
+        raise ValueError(f"a number of {len(text)} digits")
     return int(text)
 
 
@@ -68,11 +65,9 @@ def _check_size(value: object, max_values: int) -> None:
         count += len(level)
         depth += 1
         if count > max_values:
-            message = f"more than {max_values} values"
-            raise ValueError(message)
+            raise ValueError(f"more than {max_values} values")
         if depth > MAX_DEPTH:
-            message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-            raise ValueError(message)
+            raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another")
         inner = [one for one in level if isinstance(one, dict | list)]
         level = [below for one in inner for below in (one.values() if isinstance(one, dict) else one)]
 
@@ -92,8 +87,7 @@ def check_yaml(text: str | bytes, loader: Any = None) -> None:  # noqa: ANN401 -
 
     directives = re.findall(rb"^%" if isinstance(text, bytes) else "^%", text, re.MULTILINE)  # type: ignore[arg-type]
     if len(directives) > MAX_DIRECTIVES:
-        message = f"more than {MAX_DIRECTIVES} directives"
-        raise ValueError(message)
+        raise ValueError(f"more than {MAX_DIRECTIVES} directives")
     tally = _Tally()
     for event in yaml.parse(text, loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         tally.add(event)
@@ -136,11 +130,9 @@ class _Tally:
         self._values += values
         self._chars += chars
         if self._values > MAX_VALUES or self._chars > MAX_CHARS:
-            message = f"written out, it has more than {MAX_VALUES} values or {MAX_CHARS} characters"
-            raise ValueError(message)
+            raise ValueError(f"written out, it has more than {MAX_VALUES} values or {MAX_CHARS} characters")
         if len(self._open) > MAX_DEPTH:
-            message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-            raise ValueError(message)
+            raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another")
 
 
 def whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign data
@@ -154,8 +146,7 @@ def whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign da
     found = int(raw)
     if 0 <= found < limit:
         return found
-    message = f"{found!r:.40} is not from 0 to {limit - 1}"
-    raise ValueError(message)
+    raise ValueError(f"{found!r:.40} is not from 0 to {limit - 1}")
 
 
 def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
@@ -169,8 +160,7 @@ def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
     found = float(raw)
     if not math.isnan(found):
         return found
-    message = f"{raw!r:.40} is not a number"
-    raise ValueError(message)
+    raise ValueError(f"{raw!r:.40} is not a number")
 
 
 def moment(raw: object) -> float:
@@ -182,8 +172,7 @@ def moment(raw: object) -> float:
     found = number(raw)
     if 0 <= found < MAX_TIME_S:
         return found
-    message = f"{found!r} is not a moment in Unix seconds"
-    raise ValueError(message)
+    raise ValueError(f"{found!r} is not a moment in Unix seconds")
 
 
 # -- CSV ------------------------------------------------------------------------------------------

@@ -96,8 +96,7 @@ def full_name(name: str, known: Iterable[str], problem: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        message = f"{name!r} fits {len(found)} names\nhint: give more of one: {listed(found)}"
-        raise UnknownNameError(message)
+        raise UnknownNameError(f"{name!r} fits {len(found)} names\nhint: give more of one: {listed(found)}")
     raise unknown(name, words, problem)
 
 

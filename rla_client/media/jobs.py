@@ -118,7 +118,7 @@ def expect_videos() -> None:
 
 
 def _prepare_first(target: RecordingTarget) -> None:
-    slots = _slots_of(target.outbox)
+    slots = pixel_sender(target.outbox)
     if slots is not None:
         slots.prepare_one([FIRST_VIDEO_BYTES >> shift for shift in range(5)])
 
@@ -415,7 +415,7 @@ def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) 
 
 
 def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
-    slots = pixel_sender(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
+    slots = pixel_sender(place.outbox) if pixels.total_bytes >= MIN_SLOT_BYTES else None
     if slots is None:
         return send_blob(place, kind, pixels.chunks(), fields)
     sent = slots.send(kind, pixels, job_fields(place) | fields)
@@ -471,12 +471,8 @@ class PixelSender(SlotSender):
                 pool.prepare_one(sizes)
 
 
-def pixel_sender(place: Place) -> PixelSender | None:
+def pixel_sender(outbox: JobOutbox | None) -> PixelSender | None:
     """What sends by shared memory in this process's stream; None where there is no such memory."""
-    return _slots_of(place.outbox)
-
-
-def _slots_of(outbox: JobOutbox | None) -> PixelSender | None:
     if outbox is None or outbox.stream_folder is None or not os.path.isdir(ARENA_FOLDER):
         return None
     if _state.slots is None or _state.slots.outbox is not outbox:

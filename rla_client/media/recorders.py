@@ -456,8 +456,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - VideoRecorder
     It imports numpy, as who has videos has already.
     """
     if name != "VideoRecorder":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rla_client.media.jobs import expect_videos  # noqa: PLC0415
     from rla_client.media.video import VideoRecorder  # noqa: PLC0415
 

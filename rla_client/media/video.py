@@ -147,7 +147,7 @@ class VideoRecorder:
         for side in shape:
             size *= int(side)
         place = _video_place("prepare", cover=False, add_timestamp=False, results_dir=None)
-        slots = jobs.pixel_sender(place)
+        slots = jobs.pixel_sender(place.outbox)
         if slots is not None:
             slots.prepare(size)
 

@@ -119,8 +119,7 @@ class SegmentWriter:
             for folder in (hidden, self.folder):
                 _remove_begun(folder)
             if isinstance(error, OSError):
-                message = f"cannot write to the spool {spool}: {error.strerror or error}"
-                raise SpoolError(message) from error
+                raise SpoolError(f"cannot write to the spool {spool}: {error.strerror or error}") from error
             raise
 
     def append(self, frame: bytes, is_row: int, after: int = -1) -> None:
@@ -173,8 +172,7 @@ class SegmentWriter:
         soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         over = soft != resource.RLIM_INFINITY and self.size + len(frame) > soft
         if not over or not self.rows_in_segment() or self.never_fits(len(frame)):
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
         self._next_segment()
         self.append(frame, is_row, after)
 
@@ -247,8 +245,7 @@ class SegmentWriter:
                 os.rename(hidden, self.folder)
         except OSError as error:
             _remove_begun(hidden)
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
 
     def _copy_segment(self, folder: Path) -> None:
         """Go on in a copy of the current segment; a handler's records may come at any moment until then."""
@@ -304,8 +301,7 @@ class SegmentWriter:
                 self.trust_s = TRUST_S if found >= FLOOR else 0.0
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
         except OSError as error:
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
 
     def _take_lock(self, folder: Path, flags: int) -> None:
         previous = (self._lock, self._lock_identity)
@@ -358,8 +354,7 @@ class SegmentWriter:
                 frames += 1
                 rows += frame.kind == FrameKind.ROW
         except OSError as error:
-            message = f"cannot repair the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot repair the spool {self.folder}: {error.strerror or error}") from error
         return len(tail), end, frames, rows
 
     def _cut(self) -> None:

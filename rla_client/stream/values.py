@@ -103,8 +103,7 @@ def whole_number(value: object, name: str, least: int = 1) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        message = f"{name} is a whole number of at least {least}; got {value!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{name} is a whole number of at least {least}; got {value!r}")
     return number
 
 
