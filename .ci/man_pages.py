@@ -12,7 +12,7 @@ from typing import Any
 
 import typer.main
 
-from rla_client.contract.version import __version__
+from rla_client.contract import __version__
 
 FOLDER = Path(__file__).parents[1] / "docs" / "man"
 ENVIRONMENT = {

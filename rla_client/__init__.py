@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract import __version__ as __version__
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
@@ -23,7 +24,6 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
-from rla_client.contract.version import __version__ as __version__
 from rla_client.stream.clock import time_step_holder
 
 default_log_types = list(DEFAULT_LOG_TYPES)
@@ -39,9 +39,9 @@ _LAZY = {
     "MatplotlibRecorder": ("rla_client.media.recorders", "MatplotlibRecorder"),
     "ImgRecorder": ("rla_client.media.recorders", "ImgRecorder"),
     "VideoRecorder": ("rla_client.media.recorders", "VideoRecorder"),
-    "simple_plot": ("rla_client.media.simple_plots", "simple_plot"),
-    "simple_hist": ("rla_client.media.simple_plots", "simple_hist"),
-    "simple_scatter": ("rla_client.media.simple_plots", "simple_scatter"),
+    "simple_plot": ("rla_client.media.recorders", "simple_plot"),
+    "simple_hist": ("rla_client.media.recorders", "simple_hist"),
+    "simple_scatter": ("rla_client.media.recorders", "simple_scatter"),
     "ExperimentLoader": ("rla_client.loader", "ExperimentLoader"),
     "fork_log_file_fn": ("rla_client.loader", "fork_log_file_fn"),
     "update_hyper_parameters_fn": ("rla_client.loader", "update_hyper_parameters_fn"),
@@ -90,9 +90,9 @@ if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client.manager import exp_manager
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
     from rla_client.media.recorders import VideoRecorder as VideoRecorder
-    from rla_client.media.simple_plots import simple_hist as simple_hist
-    from rla_client.media.simple_plots import simple_plot as simple_plot
-    from rla_client.media.simple_plots import simple_scatter as simple_scatter
+    from rla_client.media.recorders import simple_hist as simple_hist
+    from rla_client.media.recorders import simple_plot as simple_plot
+    from rla_client.media.recorders import simple_scatter as simple_scatter
     from rla_client.plot import plot_func
     from rla_client.plot import plot_saved_images as plot_saved_images
     from rla_client.run.trackers import time_tracker

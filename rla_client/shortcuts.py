@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.config.find import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
+from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row

@@ -40,10 +40,10 @@ from typing import Any
 
 from rla_agent.alerts.alert import ALERT_FORMAT
 from rla_client.config.alerts import Channel
-from rla_client.contract.kernel import memory_file
+from rla_client.contract import __version__
+from rla_client.contract.descriptors import memory_file
 from rla_client.contract.paths import file_problem
 from rla_client.contract.textformat import printable
-from rla_client.contract.version import __version__
 
 IN_FULL = 5  # of a longer list; the others by their title
 MAX_SLACK_CHARS = 3000  # one section of theirs

@@ -18,9 +18,9 @@ from rla_agent.service.control import ask_status
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.config.alerts import AlertRule, Alerts, Channel
 from rla_client.config.schema import load_config
-from rla_client.contract.command_line import examples
 from rla_client.contract.errors import AgentNotRunningError, ConfigError, RlaError
 from rla_client.contract.paths import find_places
+from rla_client.contract.user_messages import examples
 
 EXIT_FAILED, EXIT_STATE, EXIT_CONFIG = 1, 3, 5
 

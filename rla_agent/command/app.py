@@ -22,8 +22,8 @@ from rla_agent.service.systemd import SERVICE_VARIABLE
 from rla_agent.store.lock import describe_holder
 from rla_agent.store.sqlite import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
+from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
-from rla_client.contract.command_line import columns, examples, run_app, tell_error
 from rla_client.contract.errors import (
     AgentNotRunningError,
     AgentRunningError,
@@ -34,7 +34,7 @@ from rla_client.contract.errors import (
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import spool_bytes
 from rla_client.contract.textformat import escape_unprintable
-from rla_client.contract.version import __version__
+from rla_client.contract.user_messages import columns, examples, run_app, tell_error
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 

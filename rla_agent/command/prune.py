@@ -18,9 +18,9 @@ from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retain.prune import Done, Plan, Pruner, rules_of
 from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
 from rla_client.config.schema import load_config
+from rla_client.contract.checkpoints import PRUNABLE
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import PRUNABLE
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from rla_agent.replicate.pull.transfer import follow
 from rla_agent.replicate.pull.transfer import push as push_items
 from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import Config, RemoteSetting, load_config
-from rla_client.contract.command_line import examples, tell_error
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
 from rla_client.contract.textformat import printable
+from rla_client.contract.user_messages import examples, tell_error
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
 transfer_app = typer.Typer(help="Fetch from, send to and verify the master by hand.", no_args_is_help=True)

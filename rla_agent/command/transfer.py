@@ -28,12 +28,12 @@ from rla_agent.replicate.retain import master_trash
 from rla_agent.replicate.worker.source import Scanner, Scope
 from rla_agent.store.sqlite import connect_readonly
 from rla_client.config.schema import load_config
-from rla_client.contract.command_line import examples
+from rla_client.contract.checkpoints import pruned_files
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places, user_name
-from rla_client.contract.retention import pruned_files
 from rla_client.contract.textformat import printable
+from rla_client.contract.user_messages import examples
 
 DAY_S: Final = 86400.0
 ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]

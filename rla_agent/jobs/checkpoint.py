@@ -34,7 +34,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rla_agent.outputs.data_roots import closing_fd
-from rla_client.contract.arena import (
+from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip, list_saved, read_stamp, remove_superseded
+from rla_client.contract.descriptors import try_lock
+from rla_client.contract.files import (
+    NEW_FLAGS,
+    READ_FLAGS,
+    TEMP_PREFIX,
+    file_mode,
+    fsync_folder,
+    give_mode,
+    replacing,
+)
+from rla_client.contract.jobs import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -47,35 +58,21 @@ from rla_client.contract.arena import (
     SLOT_BUSY,
     SLOT_FREE,
     SLOT_HEADER,
-    ArenaName,
-    SlotRef,
-    slot_header_offset,
-    spool_key,
-    stream_key,
-)
-from rla_client.contract.files import (
-    NEW_FLAGS,
-    READ_FLAGS,
-    TEMP_PREFIX,
-    file_mode,
-    fsync_folder,
-    give_mode,
-    replacing,
-)
-from rla_client.contract.jobs import (
     STAMP_RECORD,
+    ArenaName,
     ArenaSource,
     BlobSource,
     CheckpointJob,
     RawBlobSource,
+    SlotRef,
     SnapshotJob,
     saved_order,
+    slot_header_offset,
+    spool_key,
     storage_offsets,
+    stream_key,
 )
-from rla_client.contract.locks import try_lock
-from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
 from rla_client.contract.segments import process_start
-from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time

@@ -34,10 +34,9 @@ from rla_agent.jobs.checkpoint import SourceError, free_slot, opened_slot
 from rla_agent.jobs.code import Outcome, blob_name, open_blob, outcome_of
 from rla_agent.outputs.data_roots import closing_fd
 from rla_client.contract import protocol
-from rla_client.contract.arena import SlotRef
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within, walk
-from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS
+from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS, SlotRef
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
 

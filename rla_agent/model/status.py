@@ -13,9 +13,9 @@ from typing import Any
 
 from rla_agent.model.run_states import RunRecord
 from rla_client.config.schema import machine_config_path
+from rla_client.contract import __version__
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES
-from rla_client.contract.version import __version__
 
 STATUS_FORMAT = 1
 ENDED_SHOWN = 10  # runs that ended lately and are still listed

@@ -17,7 +17,7 @@ import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
 from rla_agent.outputs.encoders import Content, Encoder, Whole
-from rla_client.contract.bounded import INT64
+from rla_client.contract.parsing import INT64
 
 SINK = "tensorboard"
 HYPER_PARAM_MARK = "hyper_param"

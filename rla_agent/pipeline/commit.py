@@ -34,6 +34,7 @@ from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import (
     READ_FLAGS,
@@ -45,9 +46,7 @@ from rla_client.contract.files import (
 )
 from rla_client.contract.jobs import is_older
 from rla_client.contract.layout import check_relative
-from rla_client.contract.opening import Opening
-from rla_client.contract.retention import OWN_NAMES
-from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.opening import RUN_FILE, Opening
 from rla_client.contract.segments import base_path, segment_path
 
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves

@@ -52,7 +52,6 @@ from rla_agent.pipeline.spool import MOST_SEGMENT_BYTES
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.widening import take_name
 from rla_agent.store.state import AgentDatabase, OutputRow, making_sense
-from rla_client.contract.bounded import MAX_TIME_S
 from rla_client.contract.files import (
     READ_FLAGS,
     TEMP_PREFIX,
@@ -64,6 +63,7 @@ from rla_client.contract.files import (
     write_atomic,
 )
 from rla_client.contract.opening import Continuation, Opening
+from rla_client.contract.parsing import MAX_TIME_S
 from rla_client.contract.segments import base_path, read_at, segment_numbers, segment_path
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")

@@ -36,6 +36,7 @@ from rla_agent.model.run_states import RunEvent, RunRecord, RunState, closed_as
 from rla_agent.outputs.data_roots import closing_fd, same_root
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import (
     FOLDER_FLAGS,
     file_mode,
@@ -44,10 +45,8 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
-from rla_client.contract.locks import try_lock
-from rla_client.contract.opening import Opening
+from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening
 from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
-from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 from rla_client.contract.segments import end_of, writer_alive
 
 RUN_FILE_INTERVAL_S = 60.0

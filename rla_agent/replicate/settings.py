@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_client.config.schema import BUCKETS, LOCAL, Config
+from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
-from rla_client.contract.locks import wait_for_lock
 from rla_client.contract.paths import make_private, user_name
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
     Unit,
     agent_alive,
+    ask,
     clean_environment,
     detached_command,
     installed_unit,
 )
-from rla_client.contract.dealer import ask
 from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.paths import Places, other_states
 from rla_client.contract.protocol import PROTOCOL_VERSION

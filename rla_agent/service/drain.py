@@ -31,8 +31,8 @@ from rla_agent.store.lock import AgentLock, read_holder
 from rla_agent.store.sqlite import open_or_replace
 from rla_agent.store.state import AgentDatabase
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.dealer import Dealer
+from rla_client.contract.agent_process import Dealer, agent_alive
+from rla_client.contract.checkpoints import MARKED_KINDS, mark_foreign
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.files import open_folder
 from rla_client.contract.layout import (
@@ -46,7 +46,6 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.retention import MARKED_KINDS, mark_foreign
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names
 
 ASK_AGAIN_S = 1.0

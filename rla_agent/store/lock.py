@@ -26,10 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.agent_process import OWNER_VARIABLE, RAW_BLOBS, shared_memory_device
+from rla_client.contract.descriptors import (
+    holder_pid,
+    lock_record,
+    process_descriptor,
+    signal_process,
+    try_lock,
+)
 from rla_client.contract.errors import AgentRunningError
 from rla_client.contract.files import open_root
-from rla_client.contract.kernel import process_descriptor, signal_process
-from rla_client.contract.locks import holder_pid, lock_record, try_lock
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import PROTOCOL_VERSION
 

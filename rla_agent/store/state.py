@@ -24,8 +24,8 @@ from typing import Any
 from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunRecord
 from rla_agent.store.sqlite import Step, connect, migrate, transaction
-from rla_client.contract.bounded import INT64, whole
 from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.parsing import INT64, whole
 
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers

@@ -21,7 +21,7 @@ import numpy as np
 
 from rla_client.checkpoint.pickling import geometry, text, whole
 from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
-from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
+from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

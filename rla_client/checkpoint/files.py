@@ -1,48 +1,65 @@
-"""Checkpoint files in a database: which there are, and reading one back.
+"""Checkpoint files in a database: which there are, and reading one back; those of TensorFlow also written.
 
 A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`. Loading goes
 through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
 runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run
 that loads it, or the user vouches for the file (`trust=True`).
 
-Which files may be unpickled in full: those that this user, or for a checkpoint this run, wrote here.
+*Which may be unpickled in full*. Unpickling runs what a file names. A file counts as this user's own when
+nobody else but root may change it or any folder that leads to it (the rule stands in `contract.paths`), and
+when it did not come from the master or from a copied spool, which leave FOREIGN_MARK in the item's folder. A
+checkpoint must also carry the stamp of the run that loads it: a fork or a chain copies files of other runs
+beside those of its own. The user's word (`trust=True`) is above all of this.
 
-Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
-or any folder that leads to it (the rule stands in `contract.paths`), and when it did not come from the
-master or from a copied spool, which leave FOREIGN_MARK in the item's folder. A checkpoint must also carry
-the stamp of the run that loads it: a fork or a chain copies files of other runs beside those of its own.
-The user's word (`trust=True`) is above all of this.
+*TensorFlow 2* has a format of its own, here under RLA's names, whole or not at all. `tf.train.Checkpoint`
+writes `<prefix>.data-0000i-of-0000n` and `<prefix>.index`. It does so into a hidden folder; then the data
+files take their names and the index, without which no reader looks at them, takes its own last:
+`<name>-<time-step>.index`. TensorFlow serialises in the caller, so the step waits for it; nothing of it goes
+through the agent.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import importlib
 import io
 import os
 import pathlib
 import pickle
 import re
+import secrets
+import shutil
 import types
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.tensors import torch_module, torch_names
 from rla_client.contract import paths
-from rla_client.contract.errors import BrokenFileError, NoCheckpointError, UntrustedCheckpointError
-from rla_client.contract.retention import is_foreign, noted_names, read_stamp
+from rla_client.contract.checkpoints import is_foreign, note_dropped, noted_names, read_stamp
+from rla_client.contract.errors import (
+    ArgumentError,
+    BrokenFileError,
+    NoCheckpointError,
+    UntrustedCheckpointError,
+)
+from rla_client.contract.files import TEMP_PREFIX, fsync_file, fsync_folder
+from rla_client.contract.jobs import final_name
 
 if TYPE_CHECKING:
     import torch
 
 _UNREADABLE = (EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
+_PREFIX = "ckpt"  # of TensorFlow's files, while they are written
+_INDEX = ".index"
 
 
 def list_checkpoints(
@@ -90,7 +107,7 @@ def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = 
         raise NoCheckpointError(f"no checkpoint {wanted} in {folder}; time-steps there: {there}")
     step, path = chosen[0]
     if not path.exists():
-        from rla_client.stream.fetch import bring_back  # noqa: PLC0415 - rarely needed
+        from rla_client.stream.messenger import bring_back  # noqa: PLC0415 - rarely needed
 
         bring_back(path)
     return step, path
@@ -188,7 +205,6 @@ class _OwnUnpickler(pickle.Unpickler):
 
 
 def _why_not_own(path: Path | io.BytesIO, run: str) -> str | None:
-
     return checkpoint_problem(path, run) if isinstance(path, Path) else "nobody vouches for it"
 
 
@@ -248,3 +264,167 @@ def file_problem(path: Path) -> str | None:
         return "it came from another machine"
     problem = paths.file_problem(os.path.abspath(path))
     return None if problem is None else problem.what
+
+
+# -- TensorFlow -------------------------------------------------------------------------------------
+
+
+def _tensorflow() -> ModuleType:
+    try:
+        return importlib.import_module("tensorflow")
+    except ImportError as error:
+        message = (
+            f"DL_FRAMEWORK: tensorflow makes checkpoints TensorFlow's, and it cannot be imported ({error}); "
+            "set DL_FRAMEWORK: torch in rla_config.yaml, or pip install tensorflow"
+        )
+        raise ArgumentError(message) from error
+
+
+def save_tensorflow(
+    model_dict: Mapping[str, Any],
+    folder: str | os.PathLike[str],
+    name: str,
+    time_step: int,
+    var_prefix: str | None = None,
+    *,
+    max_to_keep: int | None = None,
+) -> None:
+    """Save trackable objects as `<name>-<time_step>`; durable on return.
+
+    Args:
+        model_dict: name → tf.Module, Keras model, optimizer, tf.Variable, or a list or dict of them.
+        folder: the run's checkpoint folder.
+        name: the series.
+        time_step: the run's clock.
+        var_prefix: only variables whose own name begins so.
+        max_to_keep: newest ones (by time of the save) to keep of this name; None keeps all.
+
+    Raises:
+        ArgumentError: the name cannot be a file name, or nothing trackable is left to save.
+        OSError: the disk did not take it; what was there before is untouched.
+    """
+    tf = _tensorflow()
+    final_name(name, time_step)
+    objects = _select(model_dict, var_prefix)
+    here = Path(folder)
+    temp = here / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+    temp.mkdir()
+    try:
+        try:
+            tf.train.Checkpoint(**objects).write(str(temp / _PREFIX))
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"model_dict cannot be saved by tf.train.Checkpoint: {error}") from error
+        _put_in_place(temp, here, f"{name}-{time_step}")
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    if max_to_keep is not None:
+        by_age = sorted(_list_tensorflow(here, name), key=lambda entry: (_age(here / entry[1]), entry[0]))
+        for _, stem in by_age[:-max_to_keep]:
+            note_dropped(here, (one for one in os.listdir(here) if _is_part(one, stem)))
+            _remove_tensorflow(here, stem)
+
+
+def load_tensorflow(
+    folder: str | os.PathLike[str],
+    name: str,
+    index: int | None = None,
+    objects: Mapping[str, Any] | None = None,
+    var_prefix: str | None = None,
+) -> tuple[int, Any]:
+    """The checkpoint of time-step `index`, or the newest by number.
+
+    Args:
+        folder: a run's checkpoint folder.
+        name: the series.
+        index: a time-step.
+        objects: as given to `save_tensorflow`; they are restored in place.
+        var_prefix: as given to `save_tensorflow`.
+
+    Returns:
+        (time-step, `objects`), or (time-step, {variable path: array}) without them.
+
+    Raises:
+        NoCheckpointError: there is none.
+        ArgumentError: it lacks a variable of `objects`.
+    """
+    tf = _tensorflow()
+    here = Path(folder)
+    found = [entry for entry in _list_tensorflow(here, name) if index in {None, entry[0]}]
+    if not found:
+        raise NoCheckpointError(f"no checkpoint {name!r} of TensorFlow in {here}")
+    step, stem = max(found)
+    prefix = str(here / stem)
+    if objects is not None:
+        status = tf.train.Checkpoint(**_select(objects, var_prefix)).read(prefix)
+        try:
+            status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise ArgumentError(f"{prefix} does not hold all of these objects: {error}") from error
+        status.expect_partial()
+        return step, objects
+    reader = tf.train.load_checkpoint(prefix)
+    paths = [path for path in reader.get_variable_to_shape_map() if path != "_CHECKPOINTABLE_OBJECT_GRAPH"]
+    return step, {path: reader.get_tensor(path) for path in sorted(paths)}
+
+
+def _select(model_dict: Mapping[str, Any], var_prefix: str | None) -> dict[str, Any]:
+    if not isinstance(model_dict, Mapping) or not all(isinstance(key, str) for key in model_dict):
+        raise ArgumentError(
+            "with TensorFlow model_dict maps names to variables, modules, models or optimizers"
+        )
+    if not var_prefix:  # RLA's scripts give '' for all
+        return dict(model_dict)
+    chosen: dict[str, Any] = {}
+    for key, value in model_dict.items():
+        variables = value.variables if hasattr(value, "variables") else [value]
+        if callable(variables):
+            variables = variables()
+        kept = [variable for variable in variables if _variable_name(variable).startswith(var_prefix)]
+        if kept:
+            chosen[key] = kept
+    if not chosen:
+        raise ArgumentError(f"no variable's name begins with var_prefix {var_prefix!r}")
+    return chosen
+
+
+def _variable_name(variable: object) -> str:
+    return str(getattr(variable, "path", None) or getattr(variable, "name", ""))
+
+
+def _put_in_place(temp: Path, here: Path, stem: str) -> None:
+    names = sorted(os.listdir(temp), key=lambda entry: entry.endswith(_INDEX))  # the index comes last
+    for entry in names:
+        fsync_file(temp / entry)
+    _remove_tensorflow(here, stem)
+    for entry in names:
+        os.replace(temp / entry, here / f"{stem}{entry[len(_PREFIX) :]}")
+    fsync_folder(here)
+
+
+def _list_tensorflow(folder: Path, name: str) -> list[tuple[int, str]]:
+    """(time-step, file name without ending) of each whole checkpoint."""
+    pattern = re.compile(rf"({re.escape(name)}[_-](-?[0-9]{{1,19}})){re.escape(_INDEX)}")
+    try:
+        matches = [pattern.fullmatch(entry) for entry in os.listdir(folder)]
+    except FileNotFoundError:
+        return []
+    return [(int(match[2]), match[1]) for match in matches if match is not None]
+
+
+def _age(stem: Path) -> float:
+    try:
+        return stem.with_name(f"{stem.name}{_INDEX}").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _is_part(entry: str, stem: str) -> bool:
+    return entry == f"{stem}{_INDEX}" or entry.startswith(f"{stem}.data-")
+
+
+def _remove_tensorflow(folder: Path, stem: str) -> None:
+    """Index first: data without an index is nobody's checkpoint."""
+    (folder / f"{stem}{_INDEX}").unlink(missing_ok=True)
+    for entry in os.listdir(folder):
+        if entry.startswith(f"{stem}.data-"):
+            (folder / entry).unlink(missing_ok=True)

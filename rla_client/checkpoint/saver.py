@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint.pickling import Captured, capture
 from rla_client.checkpoint.tensors import copy_storages, pin_memory, torch_module, write_storage
+from rla_client.contract.checkpoints import remove_superseded
 from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
@@ -57,9 +58,8 @@ from rla_client.contract.jobs import (
     final_name,
     storage_offsets,
 )
-from rla_client.contract.retention import remove_superseded
-from rla_client.stream.rare_warnings import warn_rarely
-from rla_client.stream.slots import Slot, SlotSender
+from rla_client.stream.arena import Slot, SlotSender
+from rla_client.stream.messenger import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:

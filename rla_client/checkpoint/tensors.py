@@ -16,10 +16,9 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.stream.arena import Arena
-from rla_client.stream.memcpy import Copy, copy_memory
+from rla_client.stream.memory import Copy, copy_memory
 
 if TYPE_CHECKING:
     import torch

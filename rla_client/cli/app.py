@@ -23,9 +23,9 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.completion import ASKED, answer
-from rla_client.contract.command_line import examples, run_app, tell_error
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable
+from rla_client.contract.user_messages import examples, run_app, tell_error
 
 COMMAND_MODULES = {
     "rla_client.cli.view": ("ls", "show", "metrics"),
@@ -62,7 +62,7 @@ EXIT_PIPE = 141
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from rla_client.contract.version import __version__
+        from rla_client.contract import __version__
 
         print(f"rla {__version__}")  # noqa: T201
         raise typer.Exit

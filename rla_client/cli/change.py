@@ -26,7 +26,7 @@ from rla_client.cli.options import (
     takes_runs,
     teller,
 )
-from rla_client.contract.command_line import examples
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,7 +189,7 @@ def _choose(database: Database, chosen: Selection, small: float | None = None) -
 
 def _items(database: Database, records: Sequence[Record], kinds: str | None) -> list[Item]:
     from rla_client.contract.layout import DEFAULT_LOG_TYPES
-    from rla_client.contract.spelling import unknown
+    from rla_client.contract.user_messages import unknown
     from rla_client.database.tree import run_items
 
     wanted = set(DEFAULT_LOG_TYPES) if kinds is None else {kind.strip() for kind in kinds.split(",")}

@@ -22,9 +22,9 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
-from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from rla_client.database.runs import Run
@@ -82,7 +82,7 @@ def diff(
 
 
 def _about(run: Run) -> dict[str, Any]:
-    from rla_client.contract.run_file import run_file
+    from rla_client.contract.opening import run_file
 
     return run_file(run.database.data_root, run.table, run.index)
 

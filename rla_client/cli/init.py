@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.options import BEGIN, AsJson, print_done
-from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
-from rla_client.contract.command_line import examples
+from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.user_messages import examples
 
 IGNORE_NAME = ".gitignore"
 IGNORE_HEAD = "# runs and their data (rla)"

@@ -23,8 +23,8 @@ from rla_client.cli.options import (
     say,
     say_aside,
 )
-from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -291,7 +291,7 @@ def _query(query: str | None, file: Path | None) -> str:
 
 
 def _print_csv(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
-    from rla_client.contract.csv_lines import rows_text
+    from rla_client.contract.parsing import rows_text
 
     sys.stdout.write(rows_text([names]))
     for rows in _batches(result, clock, limit):

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.options import BEGIN, AsJson, DataRoot, TableOption, open_database, print_done
-from rla_client.contract.command_line import examples
 from rla_client.contract.errors import LaunchError, RlaError
+from rla_client.contract.user_messages import examples
 
 Experiment = Annotated[
     str,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from rla_client.cli.options import LOOK, DataRoot, open_database
-from rla_client.contract.command_line import examples
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import extra
+from rla_client.contract.user_messages import examples
 
 
 def register(app: typer.Typer) -> None:

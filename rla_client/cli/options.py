@@ -247,7 +247,7 @@ class Selection:
             raise AmbiguousRunError(message) from error
 
     def _check_tags(self, database: Database) -> None:
-        from rla_client.contract.spelling import hint
+        from rla_client.contract.user_messages import hint
 
         known = {tag for record in database.records(self.table, light=True) for tag in record.tags}
         for tag in self.tags:
@@ -263,7 +263,7 @@ def _selection(values: Mapping[str, Any]) -> Selection:
     Raises:
         ArgumentError: a bad filter, or a state that runs do not have.
     """
-    from rla_client.contract.spelling import unknown
+    from rla_client.contract.user_messages import unknown
     from rla_client.database.records import STATES
 
     where, tags = values["where"], tuple(values["with_tag"] or ())

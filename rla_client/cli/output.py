@@ -24,10 +24,9 @@ from rla_client.cli.options import (
     takes_runs,
 )
 from rla_client.code.written_files import note_written
-from rla_client.contract.command_line import examples
-from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.files import open_plain
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record

@@ -17,8 +17,8 @@ from pathlib import Path
 import typer
 
 from rla_client.cli.options import MASTER, open_database, say
-from rla_client.config.find import require_config
-from rla_client.contract.command_line import examples
+from rla_client.config.schema import require_config
+from rla_client.contract.user_messages import examples
 from rla_client.database.tree import find_data_root
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from rla_client.cli.options import BEGIN, AsJson, DataRoot, print_done, say, say_aside, teller
-from rla_client.contract.command_line import examples
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +53,7 @@ class _Group(TyperGroup):
 
 
 def _no_file(name: str) -> RlaError:
-    from rla_client.contract.spelling import unknown
+    from rla_client.contract.user_messages import unknown
 
     try:
         files = [str(path) for path in Path(name).parent.iterdir() if path.suffix in {".yaml", ".yml"}]
@@ -250,7 +250,7 @@ def _drive(
     failed: bool,
     as_json: bool,
 ) -> None:
-    from rla_client.contract.spelling import unknown
+    from rla_client.contract.user_messages import unknown
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
     from rla_client.sweep.state import OVER
     from rla_client.sweep.view import no_metric, shown_counts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla_client.cli.options import LOOK, AsJson, DataRoot, RunArgument, TableOption, open_database, say
-from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.user_messages import examples
 from rla_client.database.log_end import last_lines, log_path
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from rla_client.cli.options import LOOK, DataRoot, Selection, open_database, takes_runs
-from rla_client.contract.command_line import examples
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record

@@ -26,7 +26,7 @@ from rla_client.cli.options import (
     takes_runs,
     teller,
 )
-from rla_client.contract.command_line import examples
+from rla_client.contract.user_messages import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,9 +29,9 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
-from rla_client.contract.command_line import examples
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.textformat import duration_text
+from rla_client.contract.user_messages import examples
 from rla_client.database.tree import NoRunsYetError
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _pruned_checkpoints(run: Run) -> list[str]:
-    from rla_client.contract.retention import pruned_files
+    from rla_client.contract.checkpoints import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 
@@ -426,7 +426,7 @@ def _worker_tables(run: Run) -> list[str]:
 
 
 def _run_file(run: Run) -> dict[str, Any]:
-    from rla_client.contract.run_file import run_file
+    from rla_client.contract.opening import run_file
 
     return run_file(run.database.data_root, run.table, run.index)
 
@@ -523,7 +523,7 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
     Raises:
         UnknownNameError: the run has no such metric.
     """
-    from rla_client.contract.spelling import full_name
+    from rla_client.contract.user_messages import full_name
 
     names = _metric_names(run) if metrics else []
     lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.options import LOOK, AsJson, Where, open_database, print_done, say
-from rla_client.contract.command_line import examples
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import extra
+from rla_client.contract.user_messages import examples
 
 DataRoots = Annotated[
     list[Path] | None,

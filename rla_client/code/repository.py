@@ -19,8 +19,8 @@ from pathlib import Path
 from rla_client.code.root import ask_git, find_script, imported_below, is_broad
 from rla_client.code.select import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.code.written_files import is_written, read_written
-from rla_client.config.find import DATA_FOLDER as DATABASE_FOLDER
-from rla_client.config.find import LAUNCHER_FOLDER
+from rla_client.config.schema import DATA_FOLDER as DATABASE_FOLDER
+from rla_client.config.schema import LAUNCHER_FOLDER
 
 GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
 RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder

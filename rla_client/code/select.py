@@ -30,8 +30,7 @@ from rla_client.code.secrets import (
     tracked_by_git,
 )
 from rla_client.code.written_files import is_written, read_written
-from rla_client.config.find import CONFIG_NAME
-from rla_client.config.schema import load_config
+from rla_client.config.schema import CONFIG_NAME, load_config
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 

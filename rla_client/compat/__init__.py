@@ -120,7 +120,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "TimeStepHolder": ("rla_client.stream.clock", "TimeStepHolder"),
     },
     "RLA.easy_log.simple_mat_plot": {
-        name: ("rla_client.media.simple_plots", name)
+        name: ("rla_client.media.recorders", name)
         for name in ("simple_plot", "simple_hist", "simple_scatter")
     },
     "RLA.easy_log.complex_data_recorder": {

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rla_client import logger
-from rla_client.contract.bounded import check_yaml
 from rla_client.contract.files import read_small
+from rla_client.contract.parsing import check_yaml
 from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.run.trackers import tell_large_memory_variables
 from rla_client.stream.clock import time_step_holder

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from rla_client.contract.bounded import check_yaml
 from rla_client.contract.errors import BrokenFileError, ConfigError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.spelling import near as nearest
+from rla_client.contract.parsing import check_yaml
+from rla_client.contract.user_messages import near as nearest
 
 if TYPE_CHECKING:
     import yaml

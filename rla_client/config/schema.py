@@ -5,9 +5,10 @@ what a value must be. YAML keys of the top level are the field names in capitals
 section the field names as they are. The names and meanings outside `AGENT` are those of
 polixir/RLAssistant; every key may be left out or empty and then has its default.
 
-The text becomes YAML nodes (`config_rules`), each read by the rule of its key, so each fault knows
+The text becomes YAML nodes (config/rules.py), each read by the rule of its key, so each fault knows
 its line and dotted key. Faults are collected and raised together.
 `rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
+`find_config` says where a project's is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rla_client.config.rules import (
     node_of_file,
     node_of_mapping,
 )
-from rla_client.contract.errors import ConfigError
+from rla_client.contract.errors import ConfigError, DatabaseError
 from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
 from rla_client.contract.paths import user_home
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
 _Value = TypeVar("_Value")
+CONFIG_NAME = "rla_config.yaml"
+DATA_FOLDER = "data"  # of the database, beside the configuration
+LAUNCHER_FOLDER = ("data", "local")  # of launchers without a database, in the working folder
+DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
 LOGINS = ("sftp", "ftp")
 """Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
 LOCAL = ("folder",)
@@ -53,34 +58,23 @@ LOCAL = ("folder",)
 BUCKETS = ("s3", "gcs", "azure")
 """Those whose master is a bucket."""
 BUCKET_VARIABLES = (
-    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"),
-    *("AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
-    *(
-        "AWS_ROLE_SESSION_NAME",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    ),
-    *("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
-    *("GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
-    *("AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"),
-    *("AZURE_FEDERATED_TOKEN_FILE",),
-)
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION",
+    "AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+)  # fmt: skip
 """Where a bucket's library looks for its credentials; an agent takes them over from whoever starts it."""
 BUCKET_ADVICE = (
     "credentials of a bucket do not belong here: they come from the environment (AWS_ACCESS_KEY_ID …), "
     "a role, or a file with mode 0600 named in credentials_file"
 )
 _BUCKET_SECRETS = (
-    *("access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token"),
-    *(
-        "aws_secret_access_key",
-        "aws_session_token",
-        "account_key",
-        "sas_key",
-        "sas_token",
-        "connection_string",
-    ),
-)
+    "access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token",
+    "aws_secret_access_key", "aws_session_token", "account_key", "sas_key", "sas_token", "connection_string",
+)  # fmt: skip
 
 DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "
@@ -406,3 +400,27 @@ def password_variables(configs: Iterable[Path]) -> dict[str, str]:
             for channel in config.agent.alerts.channels if config.agent.alerts else ():
                 names |= {channel.password_env, channel.url_env}
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def find_config(*starts: Path) -> Path | None:
+    """The nearest rla_config.yaml in a folder or above it; of several folders, the first that has one."""
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / CONFIG_NAME).is_file():
+                return folder / CONFIG_NAME
+    return None
+
+
+def require_config(*starts: Path) -> Path:
+    """`find_config`, where there must be one.
+
+    Raises:
+        DatabaseError: there is none.
+    """
+    found = find_config(*starts)
+    if found is None:
+        places = " or ".join(map(str, starts))
+        raise DatabaseError(
+            f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
+        )
+    return found

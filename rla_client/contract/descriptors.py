@@ -1,8 +1,16 @@
-"""Our file descriptors in somebody else's process: which numbers they have, and whether they are still ours.
+"""Our file descriptors in somebody else's process: their numbers, whether they are still ours, their locks.
 
 Training code and its libraries close descriptors that they did not open (`os.closerange` in whatever turns
 itself into a daemon), and write to numbers that they expect to be open (1 and 2). So what stays open here
 gets a high number, and is asked whether it still leads to our file before it is written to, cut or closed.
+
+Locks are on open files: none outlives the process that holds it, and none is a file that could be left.
+flock belongs to the open file: it ends with its last descriptor or mapping, also one that a fork copied.
+It is for locks that only those ask for who want them. A record lock can be looked at without being taken
+(`is_locked`): so clients see whether an agent serves, and the agent whether a writer lives.
+
+Descriptors of memory and of processes are also had where a build of Python, conda's among them, lacks the
+system calls that the kernel has.
 """
 
 from __future__ import annotations
@@ -11,13 +19,20 @@ import errno
 import fcntl
 import os
 import resource
+import signal
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
 FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
+POLL_S = 0.025
+_FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
+_MFD_CLOEXEC = 1
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on all machines
 
 Identity = tuple[int, int]  # device and inode
 
@@ -180,3 +195,149 @@ class OwnFile:
     def __del__(self) -> None:
         if hasattr(self, "_identity"):
             self.close()
+
+
+# -- locks ------------------------------------------------------------------------------------------
+
+
+def try_lock(descriptor: int, *, shared: bool = False, timeout_s: float = 0.0) -> bool:
+    """Flock an open file or folder; False where another holds it for `timeout_s`.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+        else:
+            return True
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Flock an open file, however long another holds it.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def holder_pid(descriptor: int) -> int | None:
+    """The process that holds the flock of an open file, as far as the kernel tells."""
+    found = os.fstat(descriptor)
+    own = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    pids: dict[str, int] = {}
+    with suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as file:
+        for line in file:  # 1: FLOCK  ADVISORY  WRITE 1234 08:01:12345 0 EOF
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == str(found.st_ino):
+                pids[words[5]] = int(words[4])
+    if own not in pids and len(pids) == 1:  # on btrfs and overlays st_dev is not the device of the lock
+        own = next(iter(pids))
+    pid = pids.get(own, 0)
+    return pid if pid > 0 else None  # 0 or -1: not of this pid namespace
+
+
+def lock_record(descriptor: int) -> None:
+    """Take the record lock of an open file, for as long as that is open.
+
+    Raises:
+        OSError: another holds it, or the file system has no such locks.
+    """
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def lock_record_of_process(descriptor: int) -> None:
+    """Take the record lock of a file for this process alone: no child of fork holds it.
+
+    It ends when the process closes any descriptor of the file.
+
+    Raises:
+        OSError: another process holds it, or the file system has no such locks.
+    """
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
+    """Whether somebody else holds the record lock of an open file.
+
+    Args:
+        descriptor: open for reading and writing.
+        by_file: somebody else is another open file, not another process.
+
+    Raises:
+        OSError: that cannot be asked.
+    """
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if by_file else fcntl.F_GETLK, query)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+# -- calls that Python may lack ----------------------------------------------------------------------
+
+
+def memory_file(name: str) -> int:
+    """A new file in memory that has no name; its descriptor, which a started program does not get.
+
+    Args:
+        name: shown in /proc.
+
+    Raises:
+        OSError: this system has none.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "memfd_create"):
+        raise OSError(errno.ENOSYS, "this system has no files in memory")
+    return _checked(library.memfd_create(name.encode(), _MFD_CLOEXEC))
+
+
+def process_descriptor(pid: int) -> int:
+    """A descriptor of a process, which can be read once that has ended; never of another one with its number.
+
+    Raises:
+        OSError: there is no such process, or the kernel is older than 5.3.
+    """
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    if not 0 < pid < 1 << 31:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    return _syscall(_PIDFD_OPEN, pid, 0)
+
+
+def signal_process(descriptor: int, number: signal.Signals) -> None:
+    """Send a signal to the process of a `process_descriptor`.
+
+    Raises:
+        OSError: it has ended (ProcessLookupError), or is somebody else's.
+    """
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(descriptor, number)
+        return
+    _syscall(_PIDFD_SEND_SIGNAL, descriptor, number, 0, 0)
+
+
+def _syscall(number: int, *arguments: int) -> int:
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    return _checked(call(*map(ctypes.c_long, (number, *arguments))))
+
+
+def _checked(result: int) -> int:
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

@@ -2,10 +2,16 @@
 
 Every error of ours derives from `RlaError`. Where a built-in says the same thing, ours is also
 that built-in, so that a caller's `except ValueError` keeps working. A message says what was
-wrong, in the user's words, and what to do.
+wrong, in the user's words, and what to do. `extra` gives an import of what a plain install leaves
+out such an error.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CALLED = {"google": "protobuf", "torch": "PyTorch"}  # a module's name, where nobody knows it by that
 
 
 class RlaError(Exception):
@@ -158,3 +164,22 @@ class StillWrittenError(FetchError):
 
 class UntrustedCheckpointError(RlaError, ValueError):
     """A checkpoint holds objects that only running code from the file could rebuild."""
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Goes around imports of what an extra installs.
+
+    Args:
+        name: of the extra in pyproject.toml.
+        what: needs it, as the user calls it: "rla export".
+
+    Raises:
+        MissingExtraError: a module is not installed; the message names it and the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        needed = _CALLED.get(error.name or "", error.name)
+        message = f"{what} needs {needed}: pip install 'rla-agent[{name}]'"
+        raise MissingExtraError(message, name=error.name) from error

@@ -363,8 +363,7 @@ def _descend(
     names = [os.fsencode(part) for part in parts]
     for name in names:
         if name in {b"", b".", b".."} or b"/" in name or b"\0" in name:
-            message = f"{name!r} is not a name of a folder below a data root"
-            raise UnsafeNameError(message)
+            raise UnsafeNameError(f"{name!r} is not a name of a folder below a data root")
     current = os.dup(folder)
     try:
         for part in names:

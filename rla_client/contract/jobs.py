@@ -1,7 +1,20 @@
-"""Jobs, as client and agent agree on them: media, code, checkpoints, snapshots of a training. Pure.
+"""Jobs, as client and agent agree on them: media, code, checkpoints, snapshots of a training.
 
-*Media and code*. The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob
-holds the code of a run::
+*Shared memory*. An arena is a file `/dev/shm/rla-arena-<uid>-<spool key>-<stream key>-<nonce>` that the
+client keeps mapped and uses again and again, because a warm copy is as fast as memory::
+
+    offset  size  field
+    0       32    ARENA_HEADER: magic, version, slots, slot_bytes, length of the stream folder
+    64      n     the stream's folder in UTF-8, so that a sweeper knows whose it was
+    3072    16*n  SLOT_HEADER of each slot: state, number
+    4096    …     the slots, slot_bytes each (a multiple of 4096)
+
+The client writes BUSY and the job's number, then the bytes, then the frame that names the slot; the agent
+writes FREE once the file is durable. A slot whose number is another one than the job's holds somebody
+else's bytes and is never written under this name.
+
+*Media and code*. The bytes of a figure, image or video lie in a blob or a slot. One blob holds the code of
+a run::
 
     offset  size  field
     0       8     magic     BLOB_MAGIC
@@ -12,12 +25,8 @@ holds the code of a run::
 
 *Checkpoints*. One travels as one JOB frame and its bytes: the skeleton (the pickle that becomes `data.pkl`),
 then the storages in the order of their keys, each at the next multiple of `ALIGNMENT`. The bytes lie in
-one of two places:
-
-*arena*: a slot of shared memory (contract/arena.py).
-
-*blob*: a file in the stream's blob folder, which ends with the job's token. If the job names no sizes,
-the blob is a finished `.pt` (earlier clients wrote those).
+a slot, or in a *blob*: a file in the stream's blob folder, which ends with the job's token. If the job names
+no sizes, the blob is a finished `.pt` (earlier clients wrote those).
 
 Either way the final file carries a stamp (`STAMP_RECORD`, JSON inside the zip) that names the job
 it came from. So a replay sees that its work is done, and retention counts only our own files.
@@ -33,6 +42,7 @@ copies, and never unpickles.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -41,12 +51,29 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeGuard
 
-from rla_client.contract.arena import ALIGNMENT, MAX_SLOTS, ArenaName, SlotRef, align
-from rla_client.contract.bounded import INT64
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import CHECKPOINT, LOG, component_problem
+from rla_client.contract.parsing import INT64
+
+ALIGNMENT = 64  # what torch aligns its records to, so that a loaded map is usable as it is
+PAGE = 4096
+ARENA_FOLDER = "/dev/shm"
+ARENA_PREFIX = "rla-arena-"
+ARENA_MAGIC = b"RLAARENA"
+ARENA_VERSION = 1
+ARENA_HEADER = struct.Struct("<8sIIQQ")
+ARENA_OWNER_OFFSET = 64
+ARENA_OWNER_MAX = 3072 - ARENA_OWNER_OFFSET
+SLOT_HEADERS_OFFSET = 3072
+SLOT_HEADER = struct.Struct("<QQ")
+ARENA_DATA_OFFSET = PAGE
+MAX_SLOTS = 8
+SLOT_FREE = 0
+SLOT_BUSY = 1
+_ARENA_NAME = re.compile(rf"^{ARENA_PREFIX}(\d{{1,10}})-([0-9a-f]{{12}})-([0-9a-f]{{16}})-([0-9a-f]{{8}})$")
 
 JOB_CODE = "code"
 BLOB_MAGIC = b"RLACODE1"
@@ -67,21 +94,89 @@ FORMATS = {
     JOB_VIDEO: frozenset({"mp4", "gif"}),
 }  # fmt: skip
 MAX_FPS = 1000.0
-
-
 CHECKPOINT_KIND = "checkpoint"
 CHECKPOINT_VERSION = 1
-
 MAX_STORAGES = 500_000  # half of what a frame's decoder lets through
 MAX_SKELETON_BYTES = 1 << 31  # torch reads the record in one piece
 MAX_METRICS = 64
 MAX_TEXT = 4096
 STAMP_RECORD = ".data/rla.json"
 STAMP_MAX_BYTES = 1 << 16
-
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 
+SNAPSHOT_KIND = "snapshot"
+SNAPSHOT_VERSION = 1
+MAX_NAMES = 2  # gap_and_last writes itr_N.pkl and params.pkl
+FOOTER = struct.Struct("<I4s")
+FOOTER_MAGIC = b"rlaS"
+FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is not a footer of ours
+_NAME = re.compile(r"params\.pkl|itr_[0-9]{1,19}\.pkl")
+
 Mode = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaName:
+    """The parts of an arena's file name."""
+
+    uid: int
+    spool_key: str
+    stream_key: str
+    nonce: str
+
+    @classmethod
+    def parse(cls, text: str) -> ArenaName | None:
+        """Read a file name; None when it is not one of ours."""
+        match = _ARENA_NAME.match(text)
+        if match is None:
+            return None
+        return cls(int(match[1]), match[2], match[3], match[4])
+
+    @property
+    def text(self) -> str:
+        """The file name, without folder."""
+        return f"{ARENA_PREFIX}{self.uid}-{self.spool_key}-{self.stream_key}-{self.nonce}"
+
+
+def spool_key(spool: Path) -> str:
+    """Twelve hex digits that stand for a spool folder in arena names."""
+    return hashlib.sha256(str(spool).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def stream_key(stream: str) -> str:
+    """Sixteen hex digits that stand for a stream's folder name in arena names."""
+    return hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRef:
+    """Names the bytes of job `number` in a slot of an arena.
+
+    Raises:
+        RemoteProtocolError: this cannot be a slot.
+    """
+
+    arena: str
+    slot: int
+    number: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arena, str) or ArenaName.parse(self.arena) is None:
+            raise RemoteProtocolError(f"{self.arena!r:.100} is not the name of an arena")
+        if type(self.slot) is not int or not 0 <= self.slot < MAX_SLOTS:
+            raise RemoteProtocolError(f"an arena has no slot {self.slot!r:.50}")
+        if type(self.number) is not int or not 0 <= self.number < INT64:
+            raise RemoteProtocolError(f"no job has the number {self.number!r:.50}")
+
+
+def align(offset: int, to: int = ALIGNMENT) -> int:
+    """The next multiple of `to` at or after `offset`."""
+    return -(-offset // to) * to
+
+
+def slot_header_offset(slot: int) -> int:
+    """Where a slot's header lies in the arena."""
+    return SLOT_HEADERS_OFFSET + slot * SLOT_HEADER.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +213,20 @@ class Stamp:
 
     def encode(self) -> bytes:
         """JSON, as it stands in the file."""
-        fields = {
-            "format": CHECKPOINT_VERSION,
+        metrics = {key: repr(value) for key, value in self.metrics.items()}
+        fields = {"format": CHECKPOINT_VERSION, **self.to_fields(), "metrics": metrics}
+        return json.dumps(fields, sort_keys=True).encode("ascii")
+
+    def to_fields(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
             "token": self.token,
             "order": self.order,
             "run": self.run,
             "name": self.name,
             "time_step": self.time_step,
-            "metrics": {key: repr(value) for key, value in self.metrics.items()},
+            "metrics": dict(self.metrics),
         }
-        return json.dumps(fields, sort_keys=True).encode("ascii")
 
     @classmethod
     def decode(cls, data: bytes) -> Stamp:
@@ -139,16 +238,25 @@ class Stamp:
         try:
             fields = json.loads(data)
             metrics = {str(key): float(value) for key, value in fields["metrics"].items()}
-            return cls(
-                token=_token(fields["token"]),
-                order=_whole(fields["order"], "order"),
-                run=_text(fields["run"], "run"),
-                name=_text(fields["name"], "name"),
-                time_step=_whole(fields["time_step"], "time_step"),
-                metrics=metrics,
-            )
+            return cls.from_fields(fields, metrics)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RemoteProtocolError(f"not the stamp of a checkpoint: {error}") from error
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any], metrics: Mapping[str, float]) -> Stamp:
+        """Check all but the metrics.
+
+        Raises:
+            RemoteProtocolError: something is missing, or not what `to_fields` makes.
+        """
+        return cls(
+            token=_token(fields.get("token")),
+            order=_whole(fields.get("order"), "order"),
+            run=_text(fields.get("run"), "run"),
+            name=_text(fields.get("name"), "name"),
+            time_step=_whole(fields.get("time_step"), "time_step"),
+            metrics=metrics,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +299,10 @@ class CheckpointJob:
 
     def encode(self) -> dict[str, Any]:
         """Plain data for a JOB frame."""
-        stamp, keep = self.stamp, self.retention
+        keep = self.retention
         fields: dict[str, Any] = {
             "v": CHECKPOINT_VERSION,
-            "token": stamp.token,
-            "order": stamp.order,
-            "run": stamp.run,
-            "name": stamp.name,
-            "time_step": stamp.time_step,
-            "metrics": dict(stamp.metrics),
+            **self.stamp.to_fields(),
             "byteorder": self.byteorder,
             "max_to_keep": keep.max_to_keep,
             "keep_every": keep.keep_every,
@@ -223,20 +326,11 @@ class CheckpointJob:
         """
         if not isinstance(fields, dict) or fields.get("v") != CHECKPOINT_VERSION:
             raise RemoteProtocolError("not a checkpoint job of this version")
-        name = _text(fields.get("name"), "name")
-        time_step = _whole(fields.get("time_step"), "time_step")
+        stamp = Stamp.from_fields(fields, _metrics(fields.get("metrics")))
         try:
-            final_name(name, time_step)
+            final_name(stamp.name, stamp.time_step)
         except UnsafeNameError as error:
             raise RemoteProtocolError(str(error)) from error
-        stamp = Stamp(
-            token=_token(fields.get("token")),
-            order=_whole(fields.get("order"), "order"),
-            run=_text(fields.get("run"), "run"),
-            name=name,
-            time_step=time_step,
-            metrics=_metrics(fields.get("metrics")),
-        )
         byteorder = fields.get("byteorder")
         if byteorder not in {"little", "big"}:
             raise RemoteProtocolError("byteorder is neither little nor big")
@@ -275,18 +369,22 @@ def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int
 
 def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
     if "blob" not in fields:
-        return ArenaSource(
-            _text(fields.get("arena"), "arena"),
-            _count(fields.get("slot"), "slot"),
-            _count(fields.get("number"), "number"),
-            *_layout(fields),
-        )
+        return _slot_source(fields, *_layout(fields))
+    blob, size = _blob_name(fields), _count(fields.get("size"), "size")
+    return RawBlobSource(blob, size, *_layout(fields)) if "sizes" in fields else BlobSource(blob, size)
+
+
+def _slot_source(fields: dict[str, Any], skeleton_bytes: int, sizes: tuple[int, ...]) -> ArenaSource:
+    arena, slot, number = (fields.get(name) for name in ("arena", "slot", "number"))
+    return ArenaSource(arena, slot, number, skeleton_bytes, sizes)  # type: ignore[arg-type] # it checks them
+
+
+def _blob_name(fields: dict[str, Any]) -> str:
     blob = _text(fields["blob"], "blob")
     problem = component_problem(blob)
     if problem is not None or blob.startswith("."):
         raise RemoteProtocolError(f"blob {blob!r} is not a file name: {problem}")
-    size = _count(fields.get("size"), "size")
-    return RawBlobSource(blob, size, *_layout(fields)) if "sizes" in fields else BlobSource(blob, size)
+    return blob
 
 
 def _layout(fields: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
@@ -371,16 +469,6 @@ def _token(value: object) -> str:
     return value
 
 
-SNAPSHOT_KIND = "snapshot"
-SNAPSHOT_VERSION = 1
-MAX_NAMES = 2  # gap_and_last writes itr_N.pkl and params.pkl
-FOOTER = struct.Struct("<I4s")
-FOOTER_MAGIC = b"rlaS"
-FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is not a footer of ours
-
-_NAME = re.compile(r"params\.pkl|itr_[0-9]{1,19}\.pkl")
-
-
 @dataclass(frozen=True, slots=True)
 class SnapshotJob:
     """One snapshot on its way to its folder.
@@ -423,16 +511,17 @@ class SnapshotJob:
         """
         if not isinstance(fields, dict) or fields.get("v") != SNAPSHOT_VERSION:
             raise RemoteProtocolError("not a snapshot job of this version")
-        token, kind, names = fields.get("token"), fields.get("kind"), fields.get("names")
-        if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
-            raise RemoteProtocolError("token is not 16 hex digits")
+        token, kind, names = _token(fields.get("token")), fields.get("kind"), fields.get("names")
         if kind not in {LOG, CHECKPOINT}:
             raise RemoteProtocolError("snapshots go into the folders log and checkpoint only")
         if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
             raise RemoteProtocolError("names is not a short list")
         if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
             raise RemoteProtocolError(f"{names!r} are not names of snapshots")
-        return cls(token, _count(fields.get("order"), "order"), kind, tuple(names), _snapshot_source(fields))
+        order, size = _count(fields.get("order"), "order"), _count(fields.get("size"), "size")
+        if "blob" in fields:
+            return cls(token, order, kind, tuple(names), BlobSource(_blob_name(fields), size))
+        return cls(token, order, kind, tuple(names), _slot_source(fields, size, ()))
 
 
 def encode_footer(note: dict[str, Any]) -> bytes:
@@ -486,19 +575,3 @@ def _save_of(note: dict[str, Any]) -> tuple[str, int]:
     if not isinstance(token, str) or not isinstance(order, int):
         return "", -1
     return token, order
-
-
-def _snapshot_source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
-    size = _count(fields.get("size"), "size")
-    if "blob" in fields:
-        blob = fields["blob"]
-        if not isinstance(blob, str) or component_problem(blob) is not None or blob.startswith("."):
-            raise RemoteProtocolError(f"blob {blob!r} is not a file name")
-        return BlobSource(blob, size)
-    arena = fields.get("arena")
-    if not isinstance(arena, str) or ArenaName.parse(arena) is None:
-        raise RemoteProtocolError(f"{arena!r} is not the name of an arena")
-    slot = _count(fields.get("slot"), "slot")
-    if slot >= MAX_SLOTS:
-        raise RemoteProtocolError("slot is out of range")
-    return ArenaSource(arena, slot, _count(fields.get("number"), "number"), size, ())

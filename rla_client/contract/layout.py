@@ -139,14 +139,10 @@ def make_info(tracked: Iterable[tuple[str, object]]) -> str:
     Control characters, which RLA let through, become `_`, so that a name is one line. What this Python
     cannot write in a file name (the locale C with PYTHONUTF8=0) becomes an escape.
     """
-    parts = (f"{key}={_info_value(value)}" for key, value in tracked)
+    parts = (f"{key}={value!s}" for key, value in tracked)
     info = "&" + "&".join(parts)
     info = info.translate(_INFO_TRANSLATION)
     return _CONTROL.sub("_", info).encode(_ENCODING, "backslashreplace").decode(_ENCODING)
-
-
-def _info_value(value: object) -> str:
-    return str(value)
 
 
 def shorten_info(info: str, room_bytes: int) -> str:
@@ -168,8 +164,7 @@ def check_table_name(name: object) -> str:
         UnsafeNameError: it is empty, absolute, leaves the database, or holds control characters.
     """
     if not isinstance(name, str):
-        message = f"task_table_name must be text, got {type(name).__name__}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"task_table_name must be text, got {type(name).__name__}")
     check_relative(name, what="task_table_name")
     return name
 
@@ -185,8 +180,7 @@ def check_relative(path: str, *, what: str = "name") -> tuple[str, ...]:
     for part in parts:
         problem = component_problem(part)
         if problem:
-            message = f"{what} {path!r} cannot be used: {problem}"
-            raise UnsafeNameError(message)
+            raise UnsafeNameError(f"{what} {path!r} cannot be used: {problem}")
     return parts
 
 

@@ -1,11 +1,13 @@
-"""The opening frame of a stream: of which run it is, where its files lie, and what its agent must know.
+"""What is told of a run: the opening frame of each of its streams, and run.json.
 
-One class writes and reads it. The client makes an `Opening` and sends `to_fields`; the agent, other ranks,
+The opening frame says of which run a stream is, where its files lie, and what its agent must know. One class
+writes and reads it. The client makes an `Opening` and sends `to_fields`; the agent, other ranks,
 and who resumes a run get it back by `from_fields`, which refuses everything that no client writes: a name
 that is not a safe relative path, two outputs in one file, numbers out of range. Fields may be added; a reader
-passes over those that it does not know, and those with a default may be missing.
+passes over those that it does not know, and those with a default may be missing. The frame begins each
+segment, so that one whose neighbours are gone still says where its rows belong.
 
-The frame begins each segment, so that one whose neighbours are gone still says where its rows belong.
+run.json is what the agent makes of that and of the run's end; everybody reads it, by `run_file`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_client.contract.bounded import INT64, MAX_TIME_S, moment, number, whole
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
-from rla_client.contract.files import TEMP_PREFIX
+from rla_client.contract.files import TEMP_PREFIX, read_small
 from rla_client.contract.layout import (
     ALWAYS_OUTPUTS,
     CONSOLE,
+    LOG,
     OUTPUT_NAMES,
     SINKS,
     TAKEN_NAMES,
     check_relative,
 )
+from rla_client.contract.parsing import INT64, MAX_TIME_S, moment, number, parse_json, whole
 from rla_client.contract.protocol import (
     MAX_FRAME_BYTES,
     Frame,
@@ -36,16 +39,19 @@ from rla_client.contract.protocol import (
     pack,
     unpack,
 )
-from rla_client.contract.segments import STREAM_NAME, read_at, segment_numbers, segment_path
+from rla_client.contract.segments import OPENING_BYTES, STREAM_NAME, read_at, segment_numbers, segment_path
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 CONSOLE_VARIABLE = "RLA_CONSOLE_KEPT"  # set by `rla-agent run` where it keeps what its command prints
-OPENING_BYTES = 64 << 10  # more than most opening frames
 MAX_PID = 1 << 31
 MAX_NAME_BYTES = 255
 MAX_RUN_KEY = 200
 MAX_AFTER = 1000  # earlier streams of one run in one spool
 MAX_PARENT_FIELDS, MAX_PARENT_TEXT = 16, 1000
+RUN_FILE = "run.json"
+MAX_RUN_FILE_BYTES = 1 << 20
+LIVE_STATES = ("running", "stalled")  # no set: what a file has for a state may be a list
+CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end the program itself told
 _FAULTS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, ArgumentError)
 
 
@@ -128,8 +134,7 @@ class Continuation(NamedTuple):
                 Earlier.from_fields(raw),
             )
         except _FAULTS as error:
-            message = f"continuation is not what a client writes: {error}"
-            raise RemoteProtocolError(message) from error
+            raise RemoteProtocolError(f"continuation is not what a client writes: {error}") from error
 
 
 class Opening(NamedTuple):
@@ -292,8 +297,7 @@ class Opening(NamedTuple):
                 spool=_config(raw.get("spool")) or "",
             )
         except _FAULTS as error:
-            message = f"opening frame is not what a client writes: {error!r}"
-            raise RemoteProtocolError(message) from error
+            raise RemoteProtocolError(f"opening frame is not what a client writes: {error!r}") from error
 
 
 def _outputs(sinks: frozenset[str]) -> frozenset[str]:
@@ -311,8 +315,7 @@ def labelled(name: str, label: str) -> str:
 def _root(raw: object, folders: Mapping[str, str]) -> str:
     root = str(raw)
     if not os.path.isabs(root) or "\0" in root or "log" not in folders:
-        message = f"data root {root!r} is not an absolute path, or there is no log folder"
-        raise ArgumentError(message)
+        raise ArgumentError(f"data root {root!r} is not an absolute path, or there is no log folder")
     return root
 
 
@@ -331,8 +334,7 @@ def _folder(path: object) -> str:
 def _name(name: object) -> str:
     text = str(name)
     if len(check_relative(text)) != 1:
-        message = f"{text!r} is more than one path component"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{text!r} is more than one path component")
     return text
 
 
@@ -359,8 +361,7 @@ def _staged(raw: object) -> str:
     name = check_relative(str(raw))[0]
     if name.startswith(TEMP_PREFIX):
         return name
-    message = f"{name!r} is not a folder that a client fills"
-    raise ArgumentError(message)
+    raise ArgumentError(f"{name!r} is not a folder that a client fills")
 
 
 def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str) -> None:
@@ -373,8 +374,7 @@ def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str)
     ]
     long = [name for name in placed if len(os.fsencode(name)) > MAX_NAME_BYTES]
     if long or len({*placed, *TAKEN_NAMES}) < len(placed) + len(TAKEN_NAMES):
-        message = f"no place for the outputs {placed!r:.400}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"no place for the outputs {placed!r:.400}")
 
 
 def stream_opening(stream: Path) -> Opening | None:
@@ -388,3 +388,45 @@ def stream_opening(stream: Path) -> Opening | None:
             if isinstance(found, Frame) and found.kind == FrameKind.OPEN:
                 return Opening.from_fields(unpack(found.payload))
     return None
+
+
+# -- run.json -------------------------------------------------------------------------------------
+
+
+def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
+    """Content of a run.json; empty where there is none, or it cannot be read."""
+    try:
+        path = f"{os.fspath(data_root)}/{LOG}/{table}/{index}/{RUN_FILE}"
+        found = parse_json(read_small(path, MAX_RUN_FILE_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def seconds(value: object) -> float | None:
+    """A number of a record as it is; None for what is not a number, or one that is out of any range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -INT64 < value < INT64 else None
+
+
+def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
+    """How long a run ran, in seconds; None while nothing tells.
+
+    Args:
+        run: content of run.json, with `opened`.
+        last_row: time of the last row of progress.csv, Unix seconds, where it is known.
+    """
+    opened, before = seconds(run.get("opened")), seconds(run.get("ran_before_s"))
+    reopened, closed = seconds(run.get("reopened")), seconds(run.get("closed"))
+    begun = opened if reopened is None else reopened
+    if begun is None:
+        return None
+    rows = [when for when in (last_row, seconds(run.get("last_row"))) if when is not None]
+    state = run.get("state")
+    over = isinstance(state, str) and state in CLOSED_STATES
+    ends = [*rows, closed] if over and closed is not None else rows
+    end = max(ends, default=closed)
+    if end is None:
+        return before or None
+    return (before or 0.0) + max(end - begun, 0.0)

@@ -41,7 +41,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from rla_client.contract.errors import PlaceError
 
@@ -54,7 +53,7 @@ OVERFLOW_UID = 65534  # of everybody whom a user namespace does not map
 MAX_LINKS = 40  # in one path, as the kernel has it
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # short, local, writable nearly everywhere
 _NO_MACHINE_ID = {"", "uninitialized"}  # of images before their first boot, and of most containers
-_WAY_OUT = "folder whose path only you and root can change"
+_WAY_OUT = "use a folder whose path only you and root can change"
 _O_PATH = getattr(os, "O_PATH", 0)  # none but on Linux, where alone an agent runs
 _ENTRY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 NETWORK_FILE_SYSTEMS = {
@@ -102,10 +101,8 @@ class Places:
         """Whether that marker is there; True, too, where the folder is closed to this process."""
         try:
             os.stat(self.stopped_marker)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            pass
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
         return True
 
     @property
@@ -214,9 +211,7 @@ def why_elsewhere() -> PlaceError | None:
     if STATE_VARIABLE in os.environ:
         return None
     state = _state_in_home()
-    if network_file_system(state) is None:
-        return folder_problem(state)
-    return folder_problem(_usual_below("/var/tmp"))
+    return folder_problem(state if network_file_system(state) is None else _usual_below("/var/tmp"))
 
 
 def _default_state() -> Path:
@@ -300,9 +295,7 @@ class _Walk:
     def __enter__(self) -> _Walk:  # noqa: PYI034
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -312,7 +305,8 @@ class _Walk:
     def go_on(self) -> None:
         """Walk on until the end or a name that does not exist."""
         while self.missing:
-            _check_on_the_way(self.descriptor, self.found, self.where)
+            if not self.found.st_mode & stat.S_ISVTX:  # there nobody else may exchange what lies in it
+                _check_writers(self.descriptor, self.found, self.where)
             try:
                 below = os.open(self.missing[-1], _ENTRY, dir_fd=self.descriptor)
             except FileNotFoundError:
@@ -368,24 +362,17 @@ def _maps_not_everybody() -> bool:
 
 
 def _belongs_to_somebody_else(where: str, uid: int) -> PlaceError:
-    whose = f"uid {uid}" + (
-        " (nobody, or a user whom this container does not map)" if uid == OVERFLOW_UID else ""
-    )
-    mine = os.geteuid()
-    return PlaceError(f"{where} belongs to {whose}, not to you (uid {mine})", f"use a {_WAY_OUT}")
+    who = " (nobody, or a user whom this container does not map)" if uid == OVERFLOW_UID else ""
+    message = f"{where} belongs to uid {uid}{who}, not to you (uid {os.geteuid()})"
+    return PlaceError(message, _WAY_OUT)
 
 
-def _check_on_the_way(descriptor: int, found: os.stat_result, where: str) -> None:
-    """Nobody else may exchange what lies in this folder.
+def _check_writers(descriptor: int, found: os.stat_result, where: str) -> None:
+    """Nobody else may write to this folder or file.
 
     Raises:
         PlaceError: somebody may.
     """
-    if not found.st_mode & stat.S_ISVTX:
-        _check_writers(descriptor, found, where)
-
-
-def _check_writers(descriptor: int, found: os.stat_result, where: str) -> None:
     by_others = bool(found.st_mode & 0o002)
     by_group = bool(found.st_mode & 0o020) and not (
         _is_private_group(found.st_gid, os.geteuid()) and not _has_acl(descriptor)
@@ -396,7 +383,7 @@ def _check_writers(descriptor: int, found: os.stat_result, where: str) -> None:
         bits = "o-w" if not by_group else "go-w" if by_others else "g-w"
         raise PlaceError(
             f"{where} can be written by {who}",
-            f"run: chmod {bits} {where}" if mine else f"use a {_WAY_OUT}, or as root: chmod {bits} {where}",
+            f"run: chmod {bits} {where}" if mine else f"{_WAY_OUT}, or as root: chmod {bits} {where}",
         )
 
 
@@ -445,8 +432,7 @@ def make_private(folder: Path) -> None:
     except PlaceError:
         raise
     except OSError as error:
-        message = f"cannot make the folder {folder}: {error.strerror or error}"
-        raise PlaceError(message, f"use a {_WAY_OUT}") from error
+        raise PlaceError(f"cannot make the folder {folder}: {error.strerror or error}", _WAY_OUT) from error
 
 
 def folder_problem(folder: Path) -> PlaceError | None:
@@ -461,12 +447,11 @@ def folder_problem(folder: Path) -> PlaceError | None:
             if not walk.missing:
                 _check_ours(walk, folder)
             elif not os.access(walk.where, os.W_OK | os.X_OK):
-                message = f"{folder} cannot be made: {walk.where} is not a folder of yours"
-                return PlaceError(message, f"use a {_WAY_OUT}")
+                return PlaceError(f"{folder} cannot be made: {walk.where} is not a folder of yours", _WAY_OUT)
     except PlaceError as error:
         return error
     except OSError as error:
-        return PlaceError(f"{folder}: {error.strerror or error}", f"use a {_WAY_OUT}")
+        return PlaceError(f"{folder}: {error.strerror or error}", _WAY_OUT)
     return None
 
 
@@ -540,10 +525,9 @@ def _try_socket(folder: Path) -> None:
     """
     import socket  # noqa: PLC0415 - the agent's
 
-    if len(os.fsencode(folder / "control.sock")) > MAX_SOCKET_PATH_BYTES:
-        message = (
-            f"the socket path {folder / 'control.sock'} is too long (limit {MAX_SOCKET_PATH_BYTES} bytes)"
-        )
+    longest = folder / "control.sock"
+    if len(os.fsencode(longest)) > MAX_SOCKET_PATH_BYTES:
+        message = f"the socket path {longest} is too long (limit {MAX_SOCKET_PATH_BYTES} bytes)"
         raise PlaceError(message, f"set {RUNTIME_VARIABLE} to a shorter folder")
     path = folder / f"try-{os.urandom(4).hex()}"  # as long as the longest that is served
     try:

@@ -119,8 +119,7 @@ def encode_frame(kind: int, payload: bytes) -> bytes:
     """
     size = len(payload)
     if size > MAX_FRAME_BYTES:
-        message = f"a record of {size} bytes is over the limit of {MAX_FRAME_BYTES} bytes"
-        raise FrameTooLargeError(message)
+        raise FrameTooLargeError(f"a record of {size} bytes is over the limit of {MAX_FRAME_BYTES} bytes")
     crc = zlib.crc32(payload, (kind << 24) ^ _SEED ^ size)
     return FRAME_HEADER.pack(FRAME_MAGIC, PROTOCOL_VERSION, kind, size, crc) + payload
 
@@ -149,8 +148,7 @@ def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:
     if zlib.crc32(payload, (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ size) != crc:
         return Damage(start, start + 1)
     if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
-        message = f"frame version {version}, this release reads up to {PROTOCOL_VERSION}"
-        raise UnknownVersionError(message)
+        raise UnknownVersionError(f"frame version {version}, this release reads up to {PROTOCOL_VERSION}")
     return Frame(kind, payload, end)
 
 
@@ -203,8 +201,7 @@ def event_payload(event: bytes) -> bytes:
 def _pack_big(value: object) -> object:
     if isinstance(value, int):
         return msgpack.ExtType(BIG_INT_EXT, str(value).encode())
-    message = f"{type(value).__name__} is not plain data"
-    raise TypeError(message)
+    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 def unpack(data: bytes) -> Any:  # noqa: ANN401 - plain data of any shape
@@ -224,14 +221,12 @@ def unpack(data: bytes) -> Any:  # noqa: ANN401 - plain data of any shape
             max_map_len=MAX_CONTAINER_ITEMS,
         )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        message = f"payload is not what a client writes: {error}"
-        raise RemoteProtocolError(message) from error
+        raise RemoteProtocolError(f"payload is not what a client writes: {error}") from error
 
 
 def _unpack_ext(code: int, data: bytes) -> int:
     if code != BIG_INT_EXT or len(data) > MAX_HEADER_BYTES:
-        message = f"unknown extension {code}"
-        raise ValueError(message)
+        raise ValueError(f"unknown extension {code}")
     return int(data)
 
 
@@ -255,21 +250,16 @@ def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
         UnknownVersionError: it is one, of a version that this release does not read.
     """
     if len(data) < MESSAGE_HEADER.size:
-        message = "short message"
-        raise RemoteProtocolError(message)
+        raise RemoteProtocolError("short message")
     magic, version, kind, size = MESSAGE_HEADER.unpack_from(data)
     if magic != MESSAGE_MAGIC:
-        message = "not a message of ours"
-        raise RemoteProtocolError(message)
+        raise RemoteProtocolError("not a message of ours")
     if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
-        message = f"message version {version}, this release reads up to {PROTOCOL_VERSION}"
-        raise UnknownVersionError(message)
+        raise UnknownVersionError(f"message version {version}, this release reads up to {PROTOCOL_VERSION}")
     begin = MESSAGE_HEADER.size
     if size > len(data) - begin:
-        message = "message header is cut short"
-        raise RemoteProtocolError(message)
+        raise RemoteProtocolError("message header is cut short")
     header = unpack(data[begin : begin + size])
     if not isinstance(header, dict):
-        message = "message header is not a map"
-        raise RemoteProtocolError(message)
+        raise RemoteProtocolError("message header is not a map")
     return kind, header, data[begin + size :]

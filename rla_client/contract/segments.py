@@ -35,9 +35,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rla_client.contract.descriptors import is_locked
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import FOLDER_FLAGS, READ_FLAGS
-from rla_client.contract.locks import is_locked
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64
@@ -137,11 +137,9 @@ def check_stream(folder: Path) -> None:
 def _check_folder(folder: Path) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        message = f"{folder} is a link or a file: nothing is read from it"
-        raise SpoolError(message)
+        raise SpoolError(f"{folder} is a link or a file: nothing is read from it")
     if found.st_uid not in {0, os.geteuid()}:
-        message = f"{folder} belongs to uid {found.st_uid}: nothing is read from it"
-        raise SpoolError(message)
+        raise SpoolError(f"{folder} belongs to uid {found.st_uid}: nothing is read from it")
 
 
 def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bool | None:
@@ -292,14 +290,12 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        message = f"{os.fspath(path)} is a link: nothing is read from it"
-        raise SpoolError(message) from error
+        raise SpoolError(f"{os.fspath(path)} is a link: nothing is read from it") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
             whose = f"is not a plain file, or belongs to uid {found.st_uid}"
-            message = f"{os.fspath(path)} {whose}: nothing is read from it"
-            raise SpoolError(message)
+            raise SpoolError(f"{os.fspath(path)} {whose}: nothing is read from it")
         return os.pread(descriptor, limit, offset)
     finally:
         os.close(descriptor)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.layout import LOG, RunIndex
-from rla_client.contract.run_file import run_file
+from rla_client.contract.opening import run_file
 
 if TYPE_CHECKING:
     import numpy as np

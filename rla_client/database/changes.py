@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from rla_client.contract.descriptors import try_lock, wait_for_lock
 from rla_client.contract.errors import (
     AmbiguousRunError,
     BrokenFileError,
@@ -56,8 +57,7 @@ from rla_client.contract.layout import (
     LOG,
     component_problem,
 )
-from rla_client.contract.locks import try_lock, wait_for_lock
-from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
 from rla_client.database.records import MAX_TIME, read_json, read_record, short_name

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, RunIndex
-from rla_client.contract.run_file import LIVE_STATES
-from rla_client.contract.spelling import ends_in, full_name, listed, near, unknown
+from rla_client.contract.opening import LIVE_STATES
+from rla_client.contract.user_messages import ends_in, full_name, listed, near, unknown
 from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.live import with_live_states
 from rla_client.database.records import Record, short_name, shown_name, tracked_texts

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rla_client.config.find import require_config
+from rla_client.config.schema import require_config
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import TEMP_PREFIX, discard, fsync_file, fsync_folder, held_folder
 from rla_client.contract.paths import find_places

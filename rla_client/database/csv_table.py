@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rla_client.contract.csv_lines import split_rows
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.parsing import split_rows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rla_client.contract.errors import DatabaseError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import DatabaseError, extra
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import LOG, TIME_STEP
-from rla_client.contract.spelling import full_name
+from rla_client.contract.user_messages import full_name
 from rla_client.database.catalogue import RACY_NS
 from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import read_columns

@@ -14,11 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.contract.csv_lines import LINE_END, NewlineEnds
-from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG
+from rla_client.contract.parsing import LINE_END, NewlineEnds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import held_folder, open_plain
+from rla_client.contract.parsing import parse_json
 from rla_client.database.records import clock
 
 FLEET_FOLDER = ".rla-fleet"

@@ -31,7 +31,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.csv_lines import rows_text
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import TEMP_PREFIX, held_folder, open_plain, read_small, write_atomic
 from rla_client.contract.layout import (
@@ -42,7 +41,8 @@ from rla_client.contract.layout import (
     LOG,
     TIME_STEP,
 )
-from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.opening import LIVE_STATES, RUN_FILE
+from rla_client.contract.parsing import rows_text
 from rla_client.database.changes import live_runs, move_to_trash
 from rla_client.database.csv_table import parse_header, read_tail
 from rla_client.database.records import NOTE_FILE, PROGRESS_FILE, read_json
@@ -255,7 +255,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     """
     import csv
 
-    from rla_client.contract.csv_lines import split_rows
+    from rla_client.contract.parsing import split_rows
 
     with open_plain(path) as file:
         header = file.readline()

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG
-from rla_client.contract.opening import stream_opening
-from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.opening import LIVE_STATES, RUN_FILE, stream_opening
 from rla_client.database.records import SILENT, UNKNOWN, WAITING, Record, read_json
 
 if TYPE_CHECKING:
@@ -144,8 +143,7 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
 
 def _ask_agent(places: Places) -> dict[str, str] | None:
     """Log folder → state of the runs that the agent knows; None when none answers."""
-    from rla_client.contract.agent_process import agent_alive
-    from rla_client.contract.dealer import ask
+    from rla_client.contract.agent_process import agent_alive, ask
 
     if not agent_alive(places):
         return None

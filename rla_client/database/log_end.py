@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import LOG
-from rla_client.contract.spelling import unknown
+from rla_client.contract.user_messages import unknown
 from rla_client.database.records import shown_name
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import MAX_VALUES, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, read_small
 from rla_client.contract.layout import DATE_LENGTH, LOG, TIME_STEP, TIMESTAMP, RunIndex, make_info
-from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
+from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
+from rla_client.contract.parsing import MAX_VALUES, parse_json
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import read_tail
 from rla_client.run.hyper_params import HyperParams, read_hyper_params

@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import OUTPUT_NAMES
-from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.opening import RUN_FILE
+from rla_client.contract.parsing import parse_json
 from rla_client.database.records import read_json
 from rla_client.run.run import TRACEBACK_HEAD
 

@@ -15,10 +15,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import extra
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
-from rla_client.contract.spelling import full_name
 from rla_client.contract.textformat import duration_text
+from rla_client.contract.user_messages import full_name
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
@@ -324,7 +324,7 @@ class Database:
         Raises:
             UnknownNameError: no such kind of file.
         """
-        from rla_client.contract.spelling import unknown
+        from rla_client.contract.user_messages import unknown
         from rla_client.database.lake.store import NAMES, plain_path, read_parts
 
         if name not in NAMES:

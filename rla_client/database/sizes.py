@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from rla_client.contract.checkpoints import PRUNABLE, pruned_below
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.retention import PRUNABLE, pruned_below
 from rla_client.database.changes import HIDDEN, trash_entries
 from rla_client.database.lake.store import read_parts
 from rla_client.database.tree import Item, archived_root, find_items, find_tables, item_bytes

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
-from rla_client.contract.csv_lines import rows_text
+from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import indented
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away

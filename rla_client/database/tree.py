@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
+from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import DatabaseError, NoSuchTableError
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -28,7 +28,7 @@ from rla_client.contract.layout import (
     LOG,
     RunIndex,
 )
-from rla_client.contract.spelling import hint
+from rla_client.contract.user_messages import hint
 
 SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")

@@ -3,6 +3,8 @@
 Who imports one is about to open a run: what that needs is loaded here, so that no call of the training waits.
 """
 
+import socket  # noqa: F401
+
 import yaml  # noqa: F401
 
 import rla_client.checkpoint.saver
@@ -10,7 +12,6 @@ import rla_client.code.backup
 import rla_client.code.environment
 import rla_client.code.secrets
 import rla_client.config.schema
-import rla_client.contract.dealer
-import rla_client.contract.mapping
 import rla_client.media.jobs
-import rla_client.run.state  # noqa: F401
+import rla_client.run.state
+import rla_client.stream.memory  # noqa: F401

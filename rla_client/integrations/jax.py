@@ -15,8 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.manager import exp_manager
 from rla_client.run.data import CHECKPOINT_NAME
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import extra
 from rla_client.manager import exp_manager
 from rla_client.shortcuts import ensure_run, write_row
 

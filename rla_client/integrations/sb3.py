@@ -21,8 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.current import warn

@@ -27,8 +27,7 @@ from typing import Any, TypeVar
 
 from rla_client import logger
 from rla_client.code.root import find_code
-from rla_client.contract.errors import RlaError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.resume import disabled

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_client.code import launch_archive
-from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import LaunchError
+from rla_client.contract.parsing import stream_rows
 from rla_client.launcher.context import ResumeFrom
 from rla_client.launcher.launch import (
     VARIABLE,

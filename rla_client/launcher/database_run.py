@@ -25,8 +25,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.code.root import is_broad
 from rla_client.code.select import VENV_MARKS
-from rla_client.config.find import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
-from rla_client.config.schema import load_config
+from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE, load_config
 from rla_client.contract.layout import LOG, RunIndex
 from rla_client.launcher.context import Options
 from rla_client.launcher.directories import Folders

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.code.select import DATABASE_FOLDERS
-from rla_client.config.find import LAUNCHER_FOLDER
-from rla_client.contract.descriptors import OwnFile
+from rla_client.config.schema import LAUNCHER_FOLDER
+from rla_client.contract.descriptors import OwnFile, holder_pid, try_lock
 from rla_client.contract.errors import ArgumentError, LaunchError
 from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
-from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.launcher.settle import DYING_S
 from rla_client.stream import forks
 from rla_client.stream.values import name_of

@@ -31,7 +31,7 @@ from rla_client.launcher.dowel_outputs import (
     time_lead,
 )
 from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture, tabular
-from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.messenger import warn_rarely
 
 __all__ = [
     "CsvOutput",

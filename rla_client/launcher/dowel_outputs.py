@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rla_client import logger as rla_logger
-from rla_client.contract.csv_lines import rows_text, split_rows, write_rows
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import extra
 from rla_client.contract.files import write_atomic
+from rla_client.contract.parsing import rows_text, split_rows, write_rows
 from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture
 
 

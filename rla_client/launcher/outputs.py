@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
-from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.parsing import stream_rows
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
 from rla_client.launcher.directories import FolderLock

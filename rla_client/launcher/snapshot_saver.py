@@ -27,7 +27,7 @@ from rla_client.checkpoint.tensors import pin_memory
 from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.launcher.snapshot_codec import Pieces
-from rla_client.stream.slots import Slot, SlotSender
+from rla_client.stream.arena import Slot, SlotSender
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox

@@ -52,7 +52,7 @@ from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.settle import await_written
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot_saver import Save
-from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.messenger import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:

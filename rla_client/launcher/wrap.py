@@ -41,8 +41,7 @@ from typing import Any, TypeVar, overload
 from rla_client.code import launch_archive
 from rla_client.code.repository import find_repository
 from rla_client.code.secrets import Secrets, restored
-from rla_client.config.find import LAUNCHER_FOLDER
-from rla_client.config.schema import load_config
+from rla_client.config.schema import LAUNCHER_FOLDER, load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.jobs import read_footer
 from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom

@@ -10,9 +10,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
+from rla_client.contract import __version__
 from rla_client.contract.errors import RlaError
-from rla_client.contract.spelling import unknown
-from rla_client.contract.version import __version__
+from rla_client.contract.user_messages import unknown
 from rla_client.database.runs import Database
 from rla_client.database.text import lines_text
 from rla_client.mcp.tools import Tools

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rla_client.contract.csv_lines import rows_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE, LOG
-from rla_client.contract.run_file import run_file
+from rla_client.contract.opening import run_file
+from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import duration_text
 from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import code_differences, differing_keys, run_differences

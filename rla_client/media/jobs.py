@@ -21,23 +21,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from rla_client.contract.arena import ARENA_FOLDER
 from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
 from rla_client.contract.files import NEW_FLAGS, atomic_file
-from rla_client.contract.jobs import JOB_IMAGE
+from rla_client.contract.jobs import ARENA_FOLDER, JOB_IMAGE
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
 from rla_client.media import render
+from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.slots import Slot, SlotSender
+from rla_client.stream.memory import Copy, copy_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from typing_extensions import Buffer
-
-    from rla_client.media.pixels import Pixels
 
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
 FIRST_VIDEO_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
@@ -120,7 +118,7 @@ def expect_videos() -> None:
 
 
 def _prepare_first(target: RecordingTarget) -> None:
-    slots = _slots_of(target.outbox)
+    slots = pixel_sender(target.outbox)
     if slots is not None:
         slots.prepare_one([FIRST_VIDEO_BYTES >> shift for shift in range(5)])
 
@@ -352,6 +350,55 @@ def make_here(place: Place, draw: Callable[[BinaryIO], None]) -> None:
         warn_once("disk", f"{place.path} could not be written: {error.strerror or error}")
 
 
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Raw pixels of an image or video, C-ordered, without a copy until they are written.
+
+    Attributes:
+        shape: (T, H, W, C); one frame for an image.
+        dtype: name of a plain type of numpy.
+        parts: arrays of shape (t, H, W, C) whose t add up to T.
+    """
+
+    shape: tuple[int, int, int, int]
+    dtype: str
+    parts: tuple[Any, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of the C-ordered array."""
+        return sum(part.nbytes for part in self.parts)
+
+    def chunks(self) -> Iterator[Any]:
+        """The C-ordered bytes, part by part."""
+        import numpy as np  # noqa: PLC0415 - who has pixels has it
+
+        return (np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for part in self.parts)
+
+    def copy_into(self, memory: memoryview) -> None:
+        """Write the whole array into `memory` of `total_bytes`; no thread writes there afterwards."""
+        import numpy as np  # noqa: PLC0415 - who has pixels has it
+
+        flat = np.frombuffer(memory, np.uint8)
+        if all(part.flags.c_contiguous for part in self.parts):
+            copy_memory(_copies(self.parts, flat.ctypes.data))
+            return
+        start = 0
+        for part in self.parts:
+            target = flat[start : start + part.nbytes].view(part.dtype).reshape(part.shape)
+            np.copyto(target, part)
+            start += part.nbytes
+
+
+def _copies(parts: Iterable[Any], to: int) -> list[Copy]:
+    """(destination, source, bytes) of arrays that come to lie one after the other from address `to` on."""
+    jobs = []
+    for part in parts:
+        jobs.append((to, part.__array_interface__["data"][0], part.nbytes))
+        to += part.nbytes
+    return jobs
+
+
 def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float) -> None:
     """Send raw pixels to the agent, or encode them here."""
     fields = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
@@ -368,7 +415,7 @@ def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) 
 
 
 def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
-    slots = pixel_sender(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
+    slots = pixel_sender(place.outbox) if pixels.total_bytes >= MIN_SLOT_BYTES else None
     if slots is None:
         return send_blob(place, kind, pixels.chunks(), fields)
     sent = slots.send(kind, pixels, job_fields(place) | fields)
@@ -424,12 +471,8 @@ class PixelSender(SlotSender):
                 pool.prepare_one(sizes)
 
 
-def pixel_sender(place: Place) -> PixelSender | None:
+def pixel_sender(outbox: JobOutbox | None) -> PixelSender | None:
     """What sends by shared memory in this process's stream; None where there is no such memory."""
-    return _slots_of(place.outbox)
-
-
-def _slots_of(outbox: JobOutbox | None) -> PixelSender | None:
     if outbox is None or outbox.stream_folder is None or not os.path.isdir(ARENA_FOLDER):
         return None
     if _state.slots is None or _state.slots.outbox is not outbox:

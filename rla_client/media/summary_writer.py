@@ -31,13 +31,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import write_atomic
-from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import to_plain
+from rla_client.stream.values import summary_scalars, to_plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
 from rla_client.database.runs import Database

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import (
@@ -32,7 +31,8 @@ from rla_client.contract.layout import (
     RunIndex,
     check_table_name,
 )
-from rla_client.contract.run_file import MAX_RUN_FILE_BYTES
+from rla_client.contract.opening import MAX_RUN_FILE_BYTES
+from rla_client.contract.parsing import parse_json
 from rla_client.run.custom_values import load_custom_data
 from rla_client.run.item import Item
 
@@ -133,7 +133,7 @@ def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
 
 def read_run_file(item: Item) -> dict[str, Any]:
     """run.json of a run, empty without a readable one."""
-    from rla_client.contract.run_file import run_file  # noqa: PLC0415 - not at import of the package
+    from rla_client.contract.opening import run_file  # noqa: PLC0415 - not at import of the package
 
     return run_file(item.root, item.table, item.index.path)
 

@@ -21,6 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.checkpoints import FETCHED_MARK, FOREIGN_MARK, is_foreign
 from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, claim_name, temp_path
 from rla_client.contract.layout import (
     CHECKPOINT,
@@ -31,7 +32,6 @@ from rla_client.contract.layout import (
     TMP_DATA,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FETCHED_MARK, FOREIGN_MARK, is_foreign
 from rla_client.run.current import warn
 from rla_client.run.item import Item
 from rla_client.run.run import Run

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.code.secrets import Secrets, restored
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.contract.parsing import parse_json
 from rla_client.run.hyper_params import differences, parse_yaml, read_parameter_file, wrap
 from rla_client.run.item import Item, parameter_file
 

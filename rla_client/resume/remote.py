@@ -32,7 +32,7 @@ from rla_client.resume.resume import read_marks
 from rla_client.run.current import warn
 from rla_client.run.item import Item
 from rla_client.run.state import read_resume_state
-from rla_client.stream.fetch import ask_agent, fetch_timeout_s
+from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 
 SERIES = "checkpoint"
 NO_ROWS = b'{"rows": 0, "outputs": {}}'  # of the new item, at the checkpoint that it begins with

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
-from rla_client.contract.bounded import parse_json
+from rla_client.contract.checkpoints import FETCHED_MARK, drop_note, pruned_files, write_note
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
-from rla_client.contract.opening import Continuation, Earlier
+from rla_client.contract.opening import RUN_FILE, Continuation, Earlier, ran_s
+from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import FETCHED_MARK, drop_note, pruned_files, write_note
-from rla_client.contract.run_file import RUN_FILE, ran_s
 from rla_client.resume import find
 from rla_client.resume.earlier_streams import (
     all_streams,

@@ -25,9 +25,16 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.descriptors import LEAST, OwnFile, identity, leads_to, lift
-from rla_client.contract.kernel import memory_file, process_descriptor
-from rla_client.contract.locks import try_lock
+from rla_client.contract.descriptors import (
+    LEAST,
+    OwnFile,
+    identity,
+    leads_to,
+    lift,
+    memory_file,
+    process_descriptor,
+    try_lock,
+)
 from rla_client.contract.opening import CONSOLE_VARIABLE
 from rla_client.run.current import warn
 

@@ -304,7 +304,7 @@ class RunData:
         if model_dict is None:
             warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
             return
-        from rla_client.checkpoint.tensorflow import save_tensorflow  # noqa: PLC0415
+        from rla_client.checkpoint.files import save_tensorflow  # noqa: PLC0415
 
         folder = self.folder_of(CHECKPOINT)
         save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
@@ -344,7 +344,7 @@ class RunData:
             raise ArgumentError(message) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
-            from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415
+            from rla_client.checkpoint.files import load_tensorflow  # noqa: PLC0415
 
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)

@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.bounded import MAX_DIGITS, check_yaml, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
-from rla_client.contract.spelling import hint
+from rla_client.contract.parsing import MAX_DIGITS, check_yaml, parse_json
+from rla_client.contract.user_messages import hint
 
 if TYPE_CHECKING:
     import yaml

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 from rla_client.code.secrets import Secrets
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import shares_our_life
+from rla_client.contract.descriptors import try_lock
 from rla_client.contract.layout import CONSOLE, OUTPUT_NAMES
-from rla_client.contract.locks import try_lock
 from rla_client.contract.opening import Opening, labelled
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, TextTarget, pack

@@ -20,12 +20,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rla_client.contract.bounded import parse_json
-from rla_client.contract.csv_lines import rows_text, split_rows
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import open_plain, written_bytes
-from rla_client.media.summaries import summary_scalars
+from rla_client.contract.parsing import parse_json, rows_text, split_rows
+from rla_client.stream.values import summary_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rla_client.contract.dealer import ask
+from rla_client.contract.agent_process import ask
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
 

@@ -40,6 +40,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rla_client.contract import __version__
 from rla_client.contract.agent_process import shares_our_life
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import (
@@ -54,7 +55,6 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import FrameKind, pack
-from rla_client.contract.version import __version__
 from rla_client.run.recording import ERROR, Comm, Logger, Row
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of

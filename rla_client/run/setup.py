@@ -18,7 +18,7 @@ from rla_client.contract.descriptors import grow_soon
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
-from rla_client.contract.spelling import near
+from rla_client.contract.user_messages import near
 from rla_client.run.current import backup, get_current, warn
 from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row

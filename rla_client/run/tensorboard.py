@@ -6,8 +6,7 @@ import os
 import time
 from typing import Any
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, extra
 from rla_client.media.summary_writer import (
     AgentSummaryWriter,
     ScalarRows,

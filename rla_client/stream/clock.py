@@ -78,8 +78,7 @@ def _number(value: object) -> int | float:
     if isinstance(plain, float) and math.isfinite(plain):
         return plain
     got = plain if isinstance(plain, float) else type(value).__name__
-    message = f"a time-step is a finite number, got {got}"
-    raise ArgumentError(message)
+    raise ArgumentError(f"a time-step is a finite number, got {got}")
 
 
 time_step_holder = TimeStepHolder()

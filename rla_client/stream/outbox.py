@@ -37,9 +37,8 @@ from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
 from rla_client.contract.segments import BLOBS_NAME
 from rla_client.stream import forks
-from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger
+from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger, warn_rarely
 from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
-from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
 
 SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015

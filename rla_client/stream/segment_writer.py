@@ -22,10 +22,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, open_high
+from rla_client.contract.descriptors import (
+    FLOOR,
+    Identity,
+    close_own,
+    identity,
+    leads_to,
+    lock_record_of_process,
+    open_high,
+)
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import MAX_SMALL_BYTES, TEMP_PREFIX
-from rla_client.contract.locks import lock_record_of_process
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
 from rla_client.contract.segments import (
     LOCK_NAME,
@@ -37,7 +44,7 @@ from rla_client.contract.segments import (
 )
 
 if TYPE_CHECKING:
-    from rla_client.contract.mapping import Mapping
+    from rla_client.stream.memory import Mapping
 
 TRUST_S = 0.0002  # that our descriptor stays ours without being asked; a training step takes longer
 
@@ -112,8 +119,7 @@ class SegmentWriter:
             for folder in (hidden, self.folder):
                 _remove_begun(folder)
             if isinstance(error, OSError):
-                message = f"cannot write to the spool {spool}: {error.strerror or error}"
-                raise SpoolError(message) from error
+                raise SpoolError(f"cannot write to the spool {spool}: {error.strerror or error}") from error
             raise
 
     def append(self, frame: bytes, is_row: int, after: int = -1) -> None:
@@ -166,8 +172,7 @@ class SegmentWriter:
         soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         over = soft != resource.RLIM_INFINITY and self.size + len(frame) > soft
         if not over or not self.rows_in_segment() or self.never_fits(len(frame)):
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
         self._next_segment()
         self.append(frame, is_row, after)
 
@@ -240,8 +245,7 @@ class SegmentWriter:
                 os.rename(hidden, self.folder)
         except OSError as error:
             _remove_begun(hidden)
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
 
     def _copy_segment(self, folder: Path) -> None:
         """Go on in a copy of the current segment; a handler's records may come at any moment until then."""
@@ -297,8 +301,7 @@ class SegmentWriter:
                 self.trust_s = TRUST_S if found >= FLOOR else 0.0
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
         except OSError as error:
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot write to the spool {self.folder}: {error.strerror or error}") from error
 
     def _take_lock(self, folder: Path, flags: int) -> None:
         previous = (self._lock, self._lock_identity)
@@ -351,8 +354,7 @@ class SegmentWriter:
                 frames += 1
                 rows += frame.kind == FrameKind.ROW
         except OSError as error:
-            message = f"cannot repair the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            raise SpoolError(f"cannot repair the spool {self.folder}: {error.strerror or error}") from error
         return len(tail), end, frames, rows
 
     def _cut(self) -> None:
@@ -448,7 +450,7 @@ class SegmentWriter:
 def _keep_open(descriptor: int) -> Mapping | None:
     """Have a segment count as open for writing whoever closes its descriptor; None where that is refused."""
     with suppress(OSError, ImportError):  # no memory, or no descriptors to import by
-        from rla_client.contract.mapping import Mapping  # noqa: PLC0415 - not at import of the package
+        from rla_client.stream.memory import Mapping  # noqa: PLC0415 - not at import of the package
 
         return Mapping(descriptor, 1)
     return None

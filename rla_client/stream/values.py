@@ -3,7 +3,8 @@
 Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their
 methods (`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an
 array that changes later does not change what was logged. Neither function ever raises: a value
-that cannot be read becomes text that says so. `whole_number` checks an argument that is a count.
+that cannot be read becomes text that says so. `whole_number` checks an argument that is a count;
+`summary_scalars` takes the numbers out of a Summary of TensorBoard's.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import enum
 import operator
 import os
 import re
+import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from types import NoneType, SimpleNamespace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.proto.tensor_pb2 import TensorProto
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
 StandIn: TypeAlias = Callable[[Any, int], Any]
@@ -97,8 +103,7 @@ def whole_number(value: object, name: str, least: int = 1) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        message = f"{name} is a whole number of at least {least}; got {value!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{name} is a whole number of at least {least}; got {value!r}")
     return number
 
 
@@ -323,3 +328,36 @@ def _omegaconf(value: object) -> object:
         return module.OmegaConf.to_container(value, resolve=True)
     except Exception:  # noqa: BLE001 - a missing key or a user's resolver; the raw text still says what
         return module.OmegaConf.to_container(value, resolve=False)
+
+
+def summary_scalars(summary: Summary, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:
+    """Tag and number of each scalar of a Summary, as `simple_value` or as TF 2's tensors.
+
+    Args:
+        summary: a Summary message.
+        plugins: tag to plugin name, kept between calls: metadata may come with a tag's first value only.
+    """
+    known = {} if plugins is None else plugins
+    for value in summary.value:
+        kind = value.WhichOneof("value")
+        plugin = known.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+        if kind == "simple_value":
+            yield value.tag, value.simple_value
+        elif kind == "tensor" and plugin == "scalars":
+            number = _tensor_number(value.tensor)
+            if number is not None:
+                yield value.tag, number
+
+
+def _tensor_number(tensor: TensorProto) -> float | None:
+    """The number in a tensor of one element; None for what is not a scalar."""
+    formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+    if tensor.tensor_content:
+        form = formats.get(tensor.dtype)
+        if form is None or len(tensor.tensor_content) != struct.calcsize(form):
+            return None
+        return float(struct.unpack(form, tensor.tensor_content)[0])
+    for values in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
+        if len(values) == 1:
+            return float(values[0])
+    return None

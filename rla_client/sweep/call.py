@@ -16,8 +16,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from rla_client.config.find import DATA_ROOT_VARIABLE
-from rla_client.contract.spelling import hint
+from rla_client.config.schema import DATA_ROOT_VARIABLE
+from rla_client.contract.user_messages import hint
 from rla_client.launcher.wrap import CONTEXT_NAME
 from rla_client.sweep.command import EXPERIMENT_VARIABLE, parameters_of
 from rla_client.sweep.journal import SweepError

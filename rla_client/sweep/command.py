@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rla_client.config.find import DATA_ROOT_VARIABLE
-from rla_client.contract.spelling import hint
+from rla_client.config.schema import DATA_ROOT_VARIABLE
+from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.space import Parameters

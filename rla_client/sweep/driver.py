@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rla_client.config.find import DATA_FOLDER, find_config
+from rla_client.config.schema import DATA_FOLDER, find_config
 from rla_client.contract.errors import DatabaseError
 from rla_client.database.tree import NoRunsYetError, find_data_root
 from rla_client.sweep import results

@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json, whole
+from rla_client.contract.descriptors import holder_pid, try_lock
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import (
     PRIVATE_FILE,
@@ -39,8 +39,8 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
-from rla_client.contract.locks import holder_pid, try_lock
-from rla_client.contract.spelling import hint
+from rla_client.contract.parsing import parse_json, whole
+from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.state import RUNNING, RunState

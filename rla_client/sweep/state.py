@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_client.contract.bounded import moment, whole
+from rla_client.contract.parsing import moment, whole
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
 DROPPED = "dropped"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES
 from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES, RunIndex
-from rla_client.contract.run_file import RUN_FILE, run_file
+from rla_client.contract.opening import RUN_FILE, run_file
+from rla_client.contract.parsing import parse_json
 from rla_client.database.chains import chain_of
 from rla_client.database.changes import changing, move_to_trash, refuse_live, restore_trash
 from rla_client.database.compare import code_differences, has_archive, run_differences

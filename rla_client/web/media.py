@@ -13,10 +13,10 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from rla_client.contract.checkpoints import PRUNED_FOLDER, pruned_files
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
-from rla_client.contract.retention import PRUNED_FOLDER, pruned_files
 from rla_client.web.files import MAX_LISTED, SHOWN, asked_run, item_file, item_of, list_files
 from rla_client.web.site import Site
 

@@ -23,7 +23,7 @@ from rla_agent.pipeline.lifecycle import sweep_memory
 from rla_agent.service.systemd import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.arena import ARENA_FOLDER
+from rla_client.contract.jobs import ARENA_FOLDER
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.run.run import make_opening

@@ -20,7 +20,7 @@ from rla_agent.jobs.checkpoint import free_slot
 from rla_client.code.backup import BackupPlan, back_up_code
 from rla_client.code.environment import EnvironmentCapture
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.arena import SlotRef
+from rla_client.contract.jobs import SlotRef
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import jobs

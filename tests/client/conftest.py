@@ -20,7 +20,7 @@ from rla_agent.jobs.checkpoint import sweep_arenas
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.arena import ARENA_FOLDER, spool_key
+from rla_client.contract.jobs import ARENA_FOLDER, spool_key
 from rla_client.contract.layout import SINKS
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack

@@ -21,8 +21,14 @@ from rla_agent.jobs.checkpoint import Outcome, run_checkpoint  # noqa: E402
 from rla_client.checkpoint.files import load_file, restore  # noqa: E402
 from rla_client.checkpoint.pickling import Captured, capture, capture_generally  # noqa: E402
 from rla_client.checkpoint.tensors import copy_storages  # noqa: E402
-from rla_client.contract.arena import SLOT_BUSY  # noqa: E402
-from rla_client.contract.jobs import ArenaSource, CheckpointJob, Retention, Stamp, storage_offsets  # noqa: E402
+from rla_client.contract.jobs import (  # noqa: E402
+    SLOT_BUSY,
+    ArenaSource,
+    CheckpointJob,
+    Retention,
+    Stamp,
+    storage_offsets,
+)
 from rla_client.stream.arena import Arena, create_arena  # noqa: E402
 
 DTYPES = [

@@ -2,7 +2,7 @@
 
     python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
-*A pruned file.* The note beside it (`rla_client.contract.retention`) says which master has it, under which
+*A pruned file.* The note beside it (`rla_client.contract.checkpoints`) says which master has it, under which
 name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more
 than the master's file and its folder here have), and only then takes its name, if nothing else has it by
 then; then the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for
@@ -54,6 +54,8 @@ from rla_agent.replicate.pull.transfer import (
 )
 from rla_agent.replicate.worker.source import MAX_RUN_JSON_BYTES, SILENT_S, fingerprint_of, heard_s_ago
 from rla_client.config.schema import load_config
+from rla_client.contract.checkpoints import FETCHED_MARK, PrunedFile, drop_note, read_note
+from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import FOLDER_FLAGS, claim_name, discard, give_mode, held_folder, write_atomic
 from rla_client.contract.layout import (
@@ -66,8 +68,6 @@ from rla_client.contract.layout import (
     check_relative,
     check_table_name,
 )
-from rla_client.contract.locks import wait_for_lock
-from rla_client.contract.retention import FETCHED_MARK, PrunedFile, drop_note, read_note
 
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for

@@ -57,6 +57,7 @@ from rla_agent.replicate.ledger import Due, Key
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole, backoff_s, copy_mode, is_growing
 from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
 from rla_agent.replicate.worker.source import EDGE_BYTES, MAX_DEPTH, Folder, Scanner, Scope
+from rla_client.contract.checkpoints import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
     PRIVATE_FILE,
@@ -78,7 +79,6 @@ from rla_client.contract.layout import (
     component_problem,
 )
 from rla_client.contract.paths import find_places
-from rla_client.contract.retention import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.textformat import printable
 
 LONGEST_REST_S: Final = 60.0  # somebody watches

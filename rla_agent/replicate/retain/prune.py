@@ -6,7 +6,7 @@ For each file, in this order:
    whole and its SHA-256 compared with the ledger's (`deep=False` leaves the reading out).
 2. The ledger's row goes from `CLEAN` to `PRUNED`, in one statement that also asks whether the row
    still is of the file as it lies here. Whoever else prunes at the same time loses here.
-3. A note beside the file (`rla_client.contract.retention`) says where it is; durable.
+3. A note beside the file (`rla_client.contract.checkpoints`) says where it is; durable.
 4. The note must not show on the master: else its root is this very folder (NFS), and what is read there
    is the only copy. The master's file is looked at again, and the local one; both must be as in 1.
 5. The file is unlinked, and the folder fsynced. `take_away` sees to it that it is that file, and not a
@@ -53,10 +53,7 @@ from rla_agent.replicate.retain import prune_plan
 from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, first_to_go, newest
 from rla_agent.replicate.worker.plan import Local, copy_mode
 from rla_agent.replicate.worker.source import Folder, Scanner, Scope, fingerprint, fingerprint_of, local_state
-from rla_client.contract.errors import RlaError
-from rla_client.contract.files import TEMP_PREFIX, claim_name, open_root, walk_root
-from rla_client.contract.layout import CHECKPOINT
-from rla_client.contract.retention import (
+from rla_client.contract.checkpoints import (
     PRUNED_FOLDER,
     PrunedFile,
     drop_note,
@@ -64,6 +61,9 @@ from rla_client.contract.retention import (
     read_note,
     write_note,
 )
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import TEMP_PREFIX, claim_name, open_root, walk_root
+from rla_client.contract.layout import CHECKPOINT
 
 if TYPE_CHECKING:
     from rla_agent.replicate.settings import Target

@@ -19,8 +19,8 @@ from typing import Final
 
 from rla_agent.replicate.ledger import Key
 from rla_agent.replicate.worker.plan import Local, Record
+from rla_client.contract.checkpoints import PRUNABLE
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.contract.retention import PRUNABLE
 
 MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
 MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes

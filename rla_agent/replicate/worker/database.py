@@ -63,9 +63,9 @@ from rla_agent.replicate.worker.source import (
     local_state,
     unread,
 )
+from rla_client.contract.checkpoints import dropped
 from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, LOG
-from rla_client.contract.retention import dropped
 from rla_client.contract.textformat import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:

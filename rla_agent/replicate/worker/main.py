@@ -38,9 +38,8 @@ from rla_agent.replicate.worker.link import Confirmed, Link, Outcome
 from rla_agent.replicate.worker.notify import Committed, Hint, Listener, Watch
 from rla_agent.replicate.worker.source import Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
+from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
-from rla_client.contract.kernel import process_descriptor
-from rla_client.contract.locks import try_lock
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.plan import Health

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Record, copy_mode
+from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, read_small, walk, walk_root
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
-from rla_client.contract.retention import OWN_NAMES
-from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:

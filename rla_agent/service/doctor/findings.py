@@ -13,8 +13,7 @@ from typing import Any
 from rla_agent.replicate.report import attention, replication_status
 from rla_agent.service.control import ask_status
 from rla_agent.store.lock import read_holder, visible_holder
-from rla_client.config.find import CONFIG_NAME
-from rla_client.config.schema import Config, load_config
+from rla_client.config.schema import CONFIG_NAME, Config, load_config
 from rla_client.contract.agent_process import Unit, agent_alive, installed_unit
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.paths import Places, find_places

@@ -18,9 +18,9 @@ from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_agent.service.systemd import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client.config.alerts import Channel
 from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS
+from rla_client.contract import __version__
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
 from rla_client.contract.paths import file_problem
-from rla_client.contract.version import __version__
 
 LEAST_FILES = 1024  # about 300 clients and their outputs
 LEAST_WATCHES = 8192

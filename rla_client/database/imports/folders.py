@@ -33,12 +33,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.csv_lines import split_rows
-from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import BrokenFileError, extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.opening import LIVE_STATES, RUN_FILE
+from rla_client.contract.parsing import split_rows
 from rla_client.database.imports.source import Found, Look, Source, table_of
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.run.readers import MAX_RECORD_BYTES

@@ -27,10 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.code.secrets import Secrets
-from rla_client.contract.bounded import MAX_VALUES, parse_json
-from rla_client.contract.csv_lines import write_rows
-from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
 from rla_client.contract.files import open_plain
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
@@ -43,8 +40,9 @@ from rla_client.contract.layout import (
     component_problem,
     make_info,
 )
+from rla_client.contract.opening import RUN_FILE
+from rla_client.contract.parsing import MAX_VALUES, parse_json, write_rows
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW
-from rla_client.contract.run_file import RUN_FILE
 from rla_client.database.notes import FORMAT, MAX_TAG_CHARACTERS
 from rla_client.database.records import MAX_TIME, NOTE_FILE, PROGRESS_FILE, UNKNOWN
 

@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain
+from rla_client.contract.parsing import parse_json
 from rla_client.database.imports.source import (
     Found,
     Look,

@@ -29,8 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rla_client.config.schema import BUCKET_ADVICE
-from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError, UnsafeNameError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError, UnsafeNameError, extra
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CODE,
@@ -41,7 +40,7 @@ from rla_client.contract.layout import (
     RunIndex,
     check_relative,
 )
-from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.opening import RUN_FILE
 from rla_client.database.catalogue import COLUMNS, catalogue_row
 from rla_client.database.lake.build import QUIET_S, Ended, Progress, Report, Work, fill
 from rla_client.database.lake.reading import Lake, PartRuns

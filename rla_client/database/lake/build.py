@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.opening import LIVE_STATES
 from rla_client.database.catalogue import Catalogue, Signatures, Signed
 from rla_client.database.lake.reading import Lake, PartRuns, read_table
 from rla_client.database.lake.store import NAMES, Builder, Part, building, warn

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP
-from rla_client.contract.run_file import LIVE_STATES
-from rla_client.contract.spelling import hint as spelling_hint
+from rla_client.contract.opening import LIVE_STATES
+from rla_client.contract.user_messages import hint as spelling_hint
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import read_columns

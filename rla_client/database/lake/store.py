@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rla_client.contract.bounded import parse_json
+from rla_client.contract.descriptors import try_lock
 from rla_client.contract.errors import BrokenFileError, DatabaseError, UnsafeNameError
 from rla_client.contract.files import (
     TEMP_PREFIX,
@@ -28,7 +28,7 @@ from rla_client.contract.files import (
     write_atomic,
 )
 from rla_client.contract.layout import check_relative
-from rla_client.contract.locks import try_lock
+from rla_client.contract.parsing import parse_json
 from rla_client.database.catalogue import VERSION
 
 LAKE = ".rla/lake"

@@ -20,13 +20,12 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import RlaError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import data_types, session, showing
+from rla_client.contract import __version__
 from rla_client.contract.paths import find_places
-from rla_client.contract.version import __version__
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rla_client.contract.csv_lines import write_rows
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, component_problem
+from rla_client.contract.parsing import write_rows
 from rla_client.manager import exp_manager
 from rla_client.run.current import warn
 from rla_client.stream.values import plain_hyper_param, to_plain

@@ -16,10 +16,9 @@ from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.integrations.wandb import data_types as kinds
 from rla_client.integrations.wandb.data_types import is_frame, pixels, put, safe_name, to_array
 from rla_client.manager import exp_manager
-from rla_client.media.summaries import summary_scalars
 from rla_client.run.tensorboard import scalar_rows, tbx_writer
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import to_plain
+from rla_client.stream.values import summary_scalars, to_plain
 
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
 MAX_FRAME_FILE = 1 << 20  # larger files are written here, smaller ones by the agent

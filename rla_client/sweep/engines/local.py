@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import PRIVATE_FOLDER
-from rla_client.contract.locks import try_lock
 from rla_client.contract.paths import find_places
 from rla_client.sweep.engines.base import Ended, Work, find_program, group_of, is_held, opened
 from rla_client.sweep.engines.pace import Pace

@@ -31,7 +31,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_client.contract.files import append_line
-from rla_client.contract.spelling import hint
+from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines import ray_node
 from rla_client.sweep.engines.base import Ended, Work
 from rla_client.sweep.engines.pace import Pace

@@ -26,10 +26,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rla_client.config.find import DATA_ROOT_VARIABLE
+from rla_client.config.schema import DATA_ROOT_VARIABLE
+from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.files import PRIVATE_FOLDER
-from rla_client.contract.kernel import process_descriptor
-from rla_client.contract.locks import try_lock
 from rla_client.contract.paths import find_places
 from rla_client.sweep.engines.base import Work, start_program
 from rla_client.sweep.engines.supervisor import BY_SIGNAL, NOT_STARTED

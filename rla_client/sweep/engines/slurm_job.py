@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from rla_client.contract.locks import try_lock
+from rla_client.contract.descriptors import try_lock
 from rla_client.sweep.engines.base import KILLS, Work, exit_status, start_program
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
 

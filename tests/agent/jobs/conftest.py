@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from rla_agent.jobs.checkpoint import run_checkpoint
-from rla_client.contract.arena import SLOT_BUSY
+from rla_client.contract.checkpoints import DROPPED_NOTE
 from rla_client.contract.jobs import (
+    SLOT_BUSY,
     ArenaSource,
     CheckpointJob,
     RawBlobSource,
@@ -23,7 +24,6 @@ from rla_client.contract.jobs import (
     Stamp,
     storage_offsets,
 )
-from rla_client.contract.retention import DROPPED_NOTE
 from rla_client.stream.arena import Arena, create_arena
 
 

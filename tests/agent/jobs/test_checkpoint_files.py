@@ -18,8 +18,11 @@ import msgpack
 import pytest
 
 from rla_agent.jobs.checkpoint import Outcome, release, retain
-from rla_client.contract.arena import ALIGNMENT, SLOT_BUSY, SLOT_FREE
+from rla_client.contract.checkpoints import Saved, TorchZip, dropped, read_stamp, superseded
 from rla_client.contract.jobs import (
+    ALIGNMENT,
+    SLOT_BUSY,
+    SLOT_FREE,
     STAMP_RECORD,
     BlobSource,
     CheckpointJob,
@@ -28,8 +31,6 @@ from rla_client.contract.jobs import (
     Stamp,
     storage_offsets,
 )
-from rla_client.contract.retention import Saved, dropped, read_stamp, superseded
-from rla_client.contract.torch_zip import TorchZip
 
 
 def test_the_file_is_a_stored_aligned_zip_and_the_same_each_time(desk: Any) -> None:

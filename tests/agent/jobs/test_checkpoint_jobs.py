@@ -16,9 +16,16 @@ import msgpack
 import pytest
 
 from rla_agent.jobs.checkpoint import Outcome
-from rla_client.contract.arena import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.jobs import ArenaSource, BlobSource, CheckpointJob, RawBlobSource
+from rla_client.contract.jobs import (
+    ARENA_FOLDER,
+    SLOT_BUSY,
+    SLOT_FREE,
+    ArenaSource,
+    BlobSource,
+    CheckpointJob,
+    RawBlobSource,
+)
 from rla_client.contract.protocol import pack, unpack
 from rla_client.stream.arena import create_arena
 

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from rla_agent.jobs.checkpoint import Outcome, release, run_snapshot
-from rla_client.contract.arena import SLOT_BUSY, SLOT_FREE
-from rla_client.contract.jobs import ArenaSource, BlobSource, SnapshotJob, encode_footer, saved_order
+from rla_client.contract.jobs import (
+    SLOT_BUSY,
+    SLOT_FREE,
+    ArenaSource,
+    BlobSource,
+    SnapshotJob,
+    encode_footer,
+    saved_order,
+)
 from rla_client.stream.arena import Arena, create_arena
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.contract.retention import FETCHED_MARK
+from rla_client.contract.checkpoints import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.contract.csv_lines import rows_text, split_rows, stream_rows
+from rla_client.contract.parsing import rows_text, split_rows, stream_rows
 
 CELLS = st.text(st.sampled_from('ab,"\r\n \u2028\x0c\x85\t;'), max_size=6)
 

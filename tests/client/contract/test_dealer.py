@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.contract.dealer import GREETING, GREETING_BYTES, READY, Dealer
+from rla_client.contract.agent_process import GREETING, GREETING_BYTES, READY, Dealer
 
 ANSWER = b"\x00\x06answer"
 

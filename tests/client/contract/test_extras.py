@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.contract.errors import MissingExtraError
-from rla_client.contract.extras import extra
+from rla_client.contract.errors import MissingExtraError, extra
 
 EXTRAS = ("numpy", "pandas", "tensorboardX", "google.protobuf", "matplotlib", "pyarrow", "starlette")
 BLOCKED = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r})); "

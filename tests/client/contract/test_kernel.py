@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from rla_client.contract.kernel import memory_file, process_descriptor, signal_process
+from rla_client.contract.descriptors import memory_file, process_descriptor, signal_process
 
 OWN = [(os, "memfd_create"), (os, "pidfd_open"), (signal, "pidfd_send_signal")]
 

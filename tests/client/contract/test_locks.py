@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.contract.locks import (
+from rla_client.contract.descriptors import (
     holder_pid,
     is_locked,
     lock_record,
@@ -21,7 +21,7 @@ from rla_client.contract.locks import (
 
 HOLD = """
 import sys
-from rla_client.contract.locks import lock_record, lock_record_of_process
+from rla_client.contract.descriptors import lock_record, lock_record_of_process
 file = open(sys.argv[2], "r+")
 globals()[sys.argv[1]](file.fileno())
 print("held", flush=True)

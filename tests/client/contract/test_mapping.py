@@ -11,7 +11,7 @@ import pytest
 from support.descriptors import open_below
 from support.forked import in_forked_child
 
-from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped, read_briefly
+from rla_client.stream.memory import ALLOCATE_BYTES, create_mapped, read_briefly
 
 
 def is_locked(path: Path) -> bool:

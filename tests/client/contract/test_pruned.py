@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
-from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointError
-from rla_client.contract.layout import RunIndex
-from rla_client.contract.opening import Continuation
-from rla_client.contract.paths import Places
-from rla_client.contract.retention import (
+from rla_client.contract.checkpoints import (
     PrunedFile,
     drop_note,
     note_path,
@@ -20,9 +16,13 @@ from rla_client.contract.retention import (
     read_note,
     write_note,
 )
+from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointError
+from rla_client.contract.layout import RunIndex
+from rla_client.contract.opening import Continuation
+from rla_client.contract.paths import Places
 from rla_client.resume.resume import ResumePoint, abandon_later
 from rla_client.run.item import Item
-from rla_client.stream.fetch import fetch_timeout_s
+from rla_client.stream.messenger import fetch_timeout_s
 
 INDEX = "2026/11/21/09-30-01-000001_10.0.0.5_&"
 

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from support.spooled import fill_spool
 
-from rla_client.contract.arena import ARENA_FOLDER, spool_key
-from rla_client.contract.jobs import read_footer
+from rla_client.contract.jobs import ARENA_FOLDER, read_footer, spool_key
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 from rla_client.launcher import Snapshotter, wrap_experiment

@@ -21,9 +21,16 @@ from rla_agent.jobs.code import Outcome
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.media import jobs as media_jobs
 from rla_client.media.figure_pickle import dump_figure
-from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder, bind
+from rla_client.media.recorders import (
+    ImgRecorder,
+    MatplotlibRecorder,
+    VideoRecorder,
+    bind,
+    simple_hist,
+    simple_plot,
+    simple_scatter,
+)
 from rla_client.media.render import render_figure
-from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
 
 mpl.use("agg")
 plt = pytest.importorskip("matplotlib.pyplot")

@@ -17,7 +17,7 @@ from support.forked import in_forked_child
 from support.spooled import fill_spool
 
 from rla_agent.jobs.code import Outcome
-from rla_client.contract.arena import spool_key
+from rla_client.contract.jobs import spool_key
 from rla_client.contract.paths import Places
 from rla_client.media import jobs as media_jobs
 from rla_client.media import recorders

@@ -17,7 +17,7 @@ import pytest
 from support.waiting import wait_until
 
 from rla_agent.jobs.checkpoint import sweep_arenas
-from rla_client.contract.arena import (
+from rla_client.contract.jobs import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,

@@ -9,18 +9,18 @@ import sys
 
 from support.waiting import wait_until
 
-from rla_client.stream import memcpy
+from rla_client.stream import memory
 
 
 def test_a_child_that_is_forked_during_a_copy_waits_for_nobody() -> None:
-    share = memcpy._Share([])
+    share = memory._Share([])
     assert share.owner("helper") == "helper"  # whose thread the child has not
-    memcpy._running.add(share)
+    memory._running.add(share)
     child = os.fork()
     if child == 0:
-        memcpy.copy_memory([])
+        memory.copy_memory([])
         os._exit(0)
-    memcpy._running.clear()
+    memory._running.clear()
     try:
         wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 10, "end of the child")
     except BaseException:
@@ -32,8 +32,8 @@ def test_copies_interrupted_by_signals_leave_no_writer_behind() -> None:
     """Exceptions from a signal handler at any moment: afterwards nobody writes to the target."""
     code = """
 import ctypes, mmap, random, signal, sys
-from rla_client.stream.memcpy import PARALLEL_MIN_BYTES, copy_memory, wait_for_copies
-import rla_client.stream.memcpy as module
+from rla_client.stream.memory import PARALLEL_MIN_BYTES, copy_memory, wait_for_copies
+import rla_client.stream.memory as module
 module.os.sched_getaffinity = lambda pid: range(4)
 size = 2 * PARALLEL_MIN_BYTES
 source = ctypes.create_string_buffer(b"s" * 1024, size)

@@ -18,8 +18,8 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import TransientError
 from rla_agent.replicate.pull.fetch_back import answer, fetch_back, fetch_noted
 from rla_agent.replicate.pull.transfer import READ_BYTES
+from rla_client.contract.checkpoints import PrunedFile, pruned_below, pruned_files, read_note, write_note
 from rla_client.contract.errors import FetchError
-from rla_client.contract.retention import PrunedFile, pruned_below, pruned_files, read_note, write_note
 
 NAME = "checkpoint_10.pt"
 SIZE = 3 * READ_BYTES + 1000

@@ -1,16 +1,28 @@
-"""JSON and YAML text that anybody may have written, parsed within bounds.
+"""Text files that anybody may have written: JSON and YAML within bounds, CSV as it was meant.
 
 A file of a few bytes can stand for billions of values (aliases of aliases, merges of merges), for a
 number that takes minutes to print, or for lists so deep that whoever walks them runs out of stack. The
 bounds are on what a text says once it is written out, so anchors and aliases may be used as always.
+
+Lines of CSV end with a newline alone. Python's writer then quotes cells with a newline, but not those
+with a lone carriage return, which pandas and the csv module take for the end of a row. It quotes
+both where lines end with both: so it is told that they do, and the ends are fixed on their way
+to the file. Then every reader takes rows apart as they were put together.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rla_client.contract.textformat import cells_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 INT64 = 1 << 63  # one more than the largest of 64 bits with a sign
@@ -20,6 +32,8 @@ MAX_CHARS = 4 << 20  # of all keys and values, the same
 MAX_DEPTH = 100  # lists and mappings inside one another
 MAX_DIGITS = 1000  # of a whole number; a 128-bit seed has 39
 MAX_DIRECTIVES = 10  # libyaml compares each with all others
+TOO_LONG = "larger than field limit"  # what the csv module says of a cell
+LINE_END = "\r\n"  # of the writer; `NewlineEnds` takes it off again
 
 
 def parse_json(data: bytes, max_values: int = MAX_VALUES) -> Any:  # noqa: ANN401
@@ -29,21 +43,18 @@ def parse_json(data: bytes, max_values: int = MAX_VALUES) -> Any:  # noqa: ANN40
         ValueError: it is not JSON, or beyond the bounds.
     """
     if data.count(b"[") + data.count(b"{") > max_values:  # each costs 100 bytes once it is parsed
-        message = f"more than {max_values} lists and mappings"
-        raise ValueError(message)
+        raise ValueError(f"more than {max_values} lists and mappings")
     try:
         found = json.loads(data, parse_int=_whole_number)
     except RecursionError:
-        message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-        raise ValueError(message) from None
+        raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another") from None
     _check_size(found, max_values)
     return found
 
 
 def _whole_number(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        message = f"a number of {len(text)} digits"
-        raise ValueError(message)
+        raise ValueError(f"a number of {len(text)} digits")
     return int(text)
 
 
@@ -54,11 +65,9 @@ def _check_size(value: object, max_values: int) -> None:
         count += len(level)
         depth += 1
         if count > max_values:
-            message = f"more than {max_values} values"
-            raise ValueError(message)
+            raise ValueError(f"more than {max_values} values")
         if depth > MAX_DEPTH:
-            message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-            raise ValueError(message)
+            raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another")
         inner = [one for one in level if isinstance(one, dict | list)]
         level = [below for one in inner for below in (one.values() if isinstance(one, dict) else one)]
 
@@ -78,8 +87,7 @@ def check_yaml(text: str | bytes, loader: Any = None) -> None:  # noqa: ANN401 -
 
     directives = re.findall(rb"^%" if isinstance(text, bytes) else "^%", text, re.MULTILINE)  # type: ignore[arg-type]
     if len(directives) > MAX_DIRECTIVES:
-        message = f"more than {MAX_DIRECTIVES} directives"
-        raise ValueError(message)
+        raise ValueError(f"more than {MAX_DIRECTIVES} directives")
     tally = _Tally()
     for event in yaml.parse(text, loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         tally.add(event)
@@ -122,11 +130,9 @@ class _Tally:
         self._values += values
         self._chars += chars
         if self._values > MAX_VALUES or self._chars > MAX_CHARS:
-            message = f"written out, it has more than {MAX_VALUES} values or {MAX_CHARS} characters"
-            raise ValueError(message)
+            raise ValueError(f"written out, it has more than {MAX_VALUES} values or {MAX_CHARS} characters")
         if len(self._open) > MAX_DEPTH:
-            message = f"more than {MAX_DEPTH} lists and mappings inside one another"
-            raise ValueError(message)
+            raise ValueError(f"more than {MAX_DEPTH} lists and mappings inside one another")
 
 
 def whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign data
@@ -140,8 +146,7 @@ def whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign da
     found = int(raw)
     if 0 <= found < limit:
         return found
-    message = f"{found!r:.40} is not from 0 to {limit - 1}"
-    raise ValueError(message)
+    raise ValueError(f"{found!r:.40} is not from 0 to {limit - 1}")
 
 
 def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
@@ -155,8 +160,7 @@ def number(raw: Any) -> float:  # noqa: ANN401 - foreign data
     found = float(raw)
     if not math.isnan(found):
         return found
-    message = f"{raw!r:.40} is not a number"
-    raise ValueError(message)
+    raise ValueError(f"{raw!r:.40} is not a number")
 
 
 def moment(raw: object) -> float:
@@ -168,5 +172,99 @@ def moment(raw: object) -> float:
     found = number(raw)
     if 0 <= found < MAX_TIME_S:
         return found
-    message = f"{found!r} is not a moment in Unix seconds"
-    raise ValueError(message)
+    raise ValueError(f"{found!r} is not a moment in Unix seconds")
+
+
+# -- CSV ------------------------------------------------------------------------------------------
+
+
+class TextSink(Protocol):
+    """What rows are written to; opened with `newline=""`, so that it leaves line ends alone."""
+
+    def write(self, text: str, /) -> object:
+        """Take some text."""
+
+
+class NewlineEnds(io.TextIOBase):
+    r"""Takes lines that end with `\r\n`, one at each call, and passes them on with `\n`.
+
+    Args:
+        sink: gets the lines.
+    """
+
+    def __init__(self, sink: TextSink) -> None:
+        self._sink = sink
+
+    def writable(self) -> bool:
+        """For pandas."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Pass a line on."""
+        self._sink.write(text.removesuffix(LINE_END) + "\n")
+        return len(text)
+
+
+def write_rows(sink: TextSink, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows to a text file that was opened with `newline=""`; NUL is escaped, as the agent does.
+
+    Raises:
+        OSError: what the file's `write` raises.
+    """
+    csv.writer(NewlineEnds(sink), lineterminator=LINE_END).writerows(
+        [cell.replace("\0", "\\x00") if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
+
+
+def rows_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as text, the last one ended too."""
+    text = io.StringIO(newline="")
+    write_rows(text, rows)
+    return text.getvalue()
+
+
+def split_rows(text: str) -> list[list[str]]:
+    r"""Rows of a table as text; a quoted line end stays in its cell, and a cell may be of any length.
+
+    Only `\n`, `\r\n` and, where nothing is quoted, a lone `\r` end a row, not the further
+    characters that `str.splitlines` cuts at: those stand in cells that no writer quotes.
+
+    Raises:
+        csv.Error: it is not CSV.
+    """
+    text = text.replace("\0", "")  # what a power cut leaves; Python 3.10's reader refuses it
+    if "\r" in text and '"' not in text:  # the original quotes nothing
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    try:
+        return list(csv.reader(f"{line}\n" for line in lines) if '"' in text else csv.reader(lines))
+    except csv.Error as error:
+        if TOO_LONG not in str(error):
+            raise
+    return [cells_of(record) for record in _records(lines)]
+
+
+def stream_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """`split_rows` of lines with their ends, one record at a time.
+
+    Raises:
+        csv.Error: it is not CSV.
+    """
+    for record in _records(lines, joint=""):
+        yield from split_rows(record)
+
+
+def _records(lines: Iterable[str], joint: str = "\n") -> Iterator[str]:
+    """Lines put together where a quoted cell holds their ends."""
+    record: list[str] = []
+    quotes = 0
+    for line in lines:
+        record.append(line)
+        quotes += line.count('"')
+        if quotes % 2 == 0:
+            yield joint.join(record)
+            record.clear()
+    if record:
+        yield joint.join(record)

@@ -1,23 +1,32 @@
-"""What a name was meant to be: one cut short, or one with a slip. Pure.
+"""What users read of `rla`, `rla-agent` and the library where a word is wrong: hints, errors, examples.
 
 A name of several parts (`charts/episodic_return`, `agent.lr`) may be given by its last parts alone
-where no other known name ends in them; a whole name always means itself.
+where no other known name ends in them; a whole name always means itself. A name that means nothing
+becomes an error with the nearest names as its hint, and each command tells errors in the same way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from rla_client.contract.errors import UnknownNameError
+from rla_client.contract.textformat import fitted
 
+if TYPE_CHECKING:
+    import typer
+
+EXIT_USAGE = 2
 CUTOFF = 0.6  # difflib's measure of likeness; below, words share letters but no meaning
 MARGIN = 0.12  # of likeness below the nearest name's; what is farther is noise beside it
 MOST_MEANT = 3
 MOST_LISTED = 20
 MOST_COMPARED = 5000  # names; comparing one takes 50 µs
 _PARTS = re.compile(r"[/.]")
+_MEANT = "Did you mean"  # of typer's messages
 
 
 def near(name: object, known: Iterable[str], count: int = MOST_MEANT) -> list[str]:
@@ -87,8 +96,7 @@ def full_name(name: str, known: Iterable[str], problem: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        message = f"{name!r} fits {len(found)} names\nhint: give more of one: {listed(found)}"
-        raise UnknownNameError(message)
+        raise UnknownNameError(f"{name!r} fits {len(found)} names\nhint: give more of one: {listed(found)}")
     raise unknown(name, words, problem)
 
 
@@ -96,3 +104,56 @@ def unknown(name: object, known: Iterable[str], problem: str) -> UnknownNameErro
     """The error for a name that there is not, with the nearest names as its hint."""
     advice = hint(name, known)
     return UnknownNameError(f"{problem}\nhint: {advice}" if advice else problem)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help; each line is a paragraph, so that none is joined to another."""
+    return "\n\n".join(["Examples:", *lines])
+
+
+def columns(stream: TextIO) -> int:
+    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    import shutil  # noqa: PLC0415 - not at import of the package
+
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
+
+
+def tell_error(message: object) -> None:
+    """Print `error: …` on stderr, whole words a line; lines of the message, such as `hint: …`, stay lines."""
+    print(fitted(f"error: {message}", columns(sys.stderr)), file=sys.stderr)  # noqa: T201
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and end with its exit code; wrong words are told as other errors are.
+
+    Raises:
+        SystemExit: always, or whatever else the command raises.
+    """
+    try:
+        code = app(arguments, standalone_mode=False)
+    except Exception as error:
+        kind = type(error).__name__  # typer brings click's classes under names of its own
+        if kind == "Abort":
+            print("Aborted.", file=sys.stderr)  # noqa: T201
+            sys.exit(1)
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        if kind == "NoArgsIsHelpError":  # its help is printed already, or is the message
+            print(message(), end="")  # noqa: T201
+        else:
+            path = getattr(getattr(error, "ctx", None), "command_path", "")
+            tell_error(_with_hint(message(), getattr(error, "possibilities", None) or [], path))
+        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_hint(message: str, options: Sequence[str], path: str) -> str:
+    """What is wrong, without the names that look like it; these, or the help, as the hint."""
+    problem, meant, names = message.partition(_MEANT)
+    if options:
+        problem = problem.partition(" (")[0]
+        names = f" {' or '.join(one if one.startswith('-') else repr(one) for one in options)}?"
+    if meant or options:
+        return f"{problem.strip().rstrip('.')}\nhint: did you mean{names.replace(', ', ' or ')}"
+    return f"{problem}\nhint: {path} --help" if path else problem

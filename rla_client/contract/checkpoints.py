@@ -1,27 +1,43 @@
-"""Which checkpoints of one name may go, by the stamps in their files. For agent and client.
+r"""Checkpoint files, as client and agent treat them: their format, which may go, which are elsewhere, whose.
 
-Before a file goes, a line of `.rla-dropped` beside it names it with its modification time: so the replicator
-can tell it from one that the user removed (`replicate_retention: mirror`). The file never goes to the master.
+*Format*. A `.pt` file is torch's zip of stored (uncompressed) records, which `TorchZip` writes from bytes,
+without torch and without unpickling anything::
 
-Notes of files that `rla-agent prune` took off this machine: `<folder>/.rla-pruned/<name>.json`.
+    archive/data.pkl        the skeleton pickle
+    archive/byteorder       "little" or "big"
+    archive/data/<key>      the bytes of storage <key>
+    archive/version         "3\n", torch's number of this format
 
-One small file for each, beside where the file was: where on the master it lies, its size, SHA-256
+Each record's data begins at a multiple of ALIGNMENT, by an extra field of zeros in its header, so
+that `torch.load(mmap=True)` can use a map of the file as it is. The bytes are a pure function of
+what is added: dates are fixed, nothing is random. `.format_version` is left out on purpose: with it
+torch computes record offsets by its own writer's rules instead of reading the directory.
+
+*Which may go*. The stamps in the files of one name say. Before a file goes, a line of `.rla-dropped` beside
+it names it with its modification time: so the replicator can tell it from one that the user removed
+(`replicate_retention: mirror`). The file never goes to the master.
+
+*Which are elsewhere*. Of each file that `rla-agent prune` took off this machine a small note stays beside
+where the file was, `<folder>/.rla-pruned/<name>.json`: where on the master it lies, its size, SHA-256
 and time. It is written (durable) before the file goes and taken away after the file is back, so at
 each moment the file is here or a note says where it is. A note beside a file that is here says
 nothing. Notes are never replicated. A copy of an item takes its notes along; `path` still leads to
 the right file.
+
+*Whose*. A mark in an item's folder says that files in it came from the master or from a copied spool.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.files import (
@@ -32,9 +48,20 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
-from rla_client.contract.jobs import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
+from rla_client.contract.jobs import ALIGNMENT, STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, TMP_DATA
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ZIP_TOP = "archive"  # folder in the zip file that a `.pt` is
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal bytes
+TORCH_FORMAT = b"3\n"
+_LOCAL_HEADER_BYTES = 30
+_ZIP64_EXTRA_BYTES = 20
+_ZIP64_FROM = 1 << 30  # well below where zipfile would ask for it by itself
+_PADDING_ID = 0x4246  # the id that torch's writer uses, "FB"
+_EXTRA_HEADER = struct.Struct("<HH")
 PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
@@ -49,6 +76,54 @@ MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
+
+
+class TorchZip:
+    """One file in the making: a context whose end writes the directory that makes it a zip."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
+        self._file = file
+
+    def add(self, name: str, size: int, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write one record of `size` bytes that come in pieces; CRC-32 is computed on the way.
+
+        Raises:
+            ValueError: the pieces are not `size` bytes in all.
+            OSError: the file cannot be written.
+        """
+        info = zipfile.ZipInfo(f"{ZIP_TOP}/{name}", ZIP_DATE)
+        info.compress_type = zipfile.ZIP_STORED
+        large = size >= _ZIP64_FROM
+        info.extra = self._padding(len(info.filename.encode()), large=large)
+        written = 0
+        with self._zip.open(info, "w", force_zip64=large) as record:
+            for piece in pieces:
+                record.write(piece)
+                written += len(piece)
+        if written != size:
+            raise ValueError(f"record {name} has {written} bytes instead of {size}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the directory; after an error only let go of the file."""
+        if kind is None:
+            self._zip.close()
+            return
+        with suppress(OSError, ValueError):
+            self._zip.close()
+
+    def _padding(self, name_bytes: int, *, large: bool) -> bytes:
+        """The extra field after which data begins at a multiple of ALIGNMENT."""
+        begin = self._file.tell() + _LOCAL_HEADER_BYTES + name_bytes + _EXTRA_HEADER.size
+        begin += _ZIP64_EXTRA_BYTES if large else 0
+        zeros = -begin % ALIGNMENT
+        return _EXTRA_HEADER.pack(_PADDING_ID, zeros) + bytes(zeros)
+
+
+# -- which may go ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +234,9 @@ def read_stamp(path: Path) -> Stamp | None:
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, RemoteProtocolError):
         return None
     return None
+
+
+# -- files that are on the master alone ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
