@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from rla_agent.model.ingest import Batch, Position
-from rla_agent.model.output_states import OutputEvent, OutputState, after
+from rla_agent.model.states import OutputEvent, OutputState, after
 from rla_agent.outputs.content import Content
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoders import Encoder
@@ -60,7 +60,7 @@ class Output:
         size: bytes of the file that count.
         generation: how often the file was rewritten.
         durable: position that the last commit stored.
-        state: see `output_states`; changed by `handle` alone.
+        state: see `rla_agent.model.states`; changed by `handle` alone.
         dirty: the file holds bytes that no sync has covered, or its state is not stored.
         error: why the last write failed, empty when it did not.
         moved: the file is another than agent.db and the base file know.

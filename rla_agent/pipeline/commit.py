@@ -16,9 +16,8 @@ import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from rla_agent.model.output_states import OutputEvent, OutputState
 from rla_agent.model.run_states import RunRecord, RunState
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root, temp_name
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output

@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
-from rla_agent.model.output_states import OutputEvent
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputEvent, StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there, sweep_temp_files
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output, make_outputs

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.queue import JobContext
 from rla_agent.jobs.source import sweep_arenas
-from rla_agent.model.output_states import OutputState
-from rla_agent.model.stream_states import StreamEvent, StreamState
+from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.item_folder import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.reader import read_opening

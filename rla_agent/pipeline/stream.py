@@ -31,7 +31,7 @@ from rla_agent.model.ingest import (
     Row,
     RowWatch,
 )
-from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
+from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output, make_outputs
@@ -62,7 +62,7 @@ class Stream:
         position: taken in up to here.
         durable: position that the last commit stored.
         run: record of the run; worker streams of a run share it through the volume.
-        state: see `stream_states`; changed by `handle` alone.
+        state: see `rla_agent.model.states`; changed by `handle` alone.
         parked: why nothing is taken in, empty when it is.
         aside: the run went on elsewhere, so this is kept beside it.
         replayed: agent.db does not know the stream, but it was taken in before.

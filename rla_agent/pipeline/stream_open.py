@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import StreamEvent
 from rla_agent.outputs.item_folder import same_root, why_late, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.commands import Adopt

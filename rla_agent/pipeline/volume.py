@@ -29,9 +29,8 @@ from typing import Any
 from rla_agent.jobs.queue import JobQueue
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
-from rla_agent.model.output_states import OutputState
 from rla_agent.model.run_states import RunRecord
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputState, StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline import stream_open

@@ -15,8 +15,7 @@ import os
 import time
 from concurrent.futures import Executor, Future
 
-from rla_agent.model.output_states import OutputEvent, OutputState
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.content import read_chunks
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.outputs.item_folder import ItemGoneError, temp_name

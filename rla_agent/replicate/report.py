@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rla_agent.replicate import registry
 from rla_agent.replicate.ledger.ledger import STEPS, ledger_path
-from rla_agent.store.sqlite import NewerFormatError, connect_readonly
+from rla_agent.store.state import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 

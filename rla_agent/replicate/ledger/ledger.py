@@ -30,7 +30,7 @@ from rla_agent.replicate.backend.target import RemoteStat, Twin
 from rla_agent.replicate.ledger.rows import Attempt, Drop, Due, ItemFile, Key, Temp, due_of, record_of
 from rla_agent.replicate.ledger.tombstones import bury
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.sqlite import Step, connect, migrate
+from rla_agent.store.state import Step, connect, migrate
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import FOLDER_KINDS
 

@@ -33,7 +33,7 @@ from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader
-from rla_agent.store.sqlite import NewerFormatError, connect_readonly
+from rla_agent.store.state import NewerFormatError, connect_readonly
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.retention import PRUNABLE
 

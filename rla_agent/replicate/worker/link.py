@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rla_agent.model.log_lines import LOG_FORMAT, OneLine
+from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate.backend.target import (
     BlockedError,
     DeniedError,

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rla_agent.model.log_lines import OneLine
+from rla_agent.model.status import OneLine
 from rla_agent.replicate import registry, report, settings
 from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
 from rla_agent.replicate.retain.retention import Kept, Retention

@@ -22,8 +22,7 @@ from support.oracle import event_records
 from rla_agent.jobs.queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
-from rla_agent.model.output_states import OutputState
-from rla_agent.model.stream_states import StreamEvent, StreamState
+from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.item_folder import root_is_away, same_root
 from rla_agent.pipeline.removal import job_context, look_for_item
 from rla_agent.pipeline.runs import follow, new_run_record

@@ -17,8 +17,7 @@ from rla_agent.replicate import replication_status
 from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
 from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.sqlite import EarlierFormatError, NewerFormatError, migrate
-from rla_agent.store.state import STEPS, AgentDatabase
+from rla_agent.store.state import STEPS, AgentDatabase, EarlierFormatError, NewerFormatError, migrate
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["without_modes", "with_modes"]

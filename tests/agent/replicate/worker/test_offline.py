@@ -13,7 +13,7 @@ from rla_agent.replicate import replication_status
 from rla_agent.replicate.report import attention, headline, shown_target
 from rla_agent.replicate.worker.link import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health
-from rla_agent.service.doctor.findings import Finding
+from rla_agent.service.doctor_places import Finding
 
 DOWN = Health(tries=1, reason="Connection refused", fix="is the master up?")
 
