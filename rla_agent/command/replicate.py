@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -163,34 +163,19 @@ def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> No
         typer.Exit: 2, a master cannot be reached, none is known, or a config has faults.
     """
     with _failures():
-        found = fleet_status(state, config)
+        configs = [Path(entry.config) for entry in registry.entries(state)] if config is None else [config]
+        masters = [settings.target(load_config(path), registry.folder(state)) for path in configs]
+        if not masters:
+            raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
+        found = {}
+        for master in {each.name: each for each in masters}.values():
+            with closing(master.open()) as session:
+                found[master.name] = heartbeat.read(session)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     for target, machines in found.items():
         typer.echo(f"{target}\n{heartbeat.as_text(machines)}")
-
-
-def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """Master → the machines' status files on it.
-
-    Args:
-        state: the agent's state folder.
-        config: names the master; None: all masters of this machine's databases.
-
-    Raises:
-        RlaError: a master cannot be reached, a config has faults, or there is none.
-    """
-    configs = [config] if config is not None else [Path(entry.config) for entry in registry.entries(state)]
-    found_targets = (settings.target(load_config(path), registry.folder(state)) for path in configs)
-    targets = {target.name: target for target in found_targets}
-    if not targets:
-        raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
-    found = {}
-    for name, target in targets.items():
-        with closing(target.open()) as session:
-            found[name] = heartbeat.read(session)
-    return found
 
 
 @replicate_app.command(

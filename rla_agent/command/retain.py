@@ -37,7 +37,7 @@ from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
 from rla_agent.replicate.retain.retention import rules_of
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.store.state import connect_readonly
-from rla_client.config.schema import Config, load_config
+from rla_client.config.schema import load_config
 from rla_client.contract.command_line import examples
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
@@ -353,15 +353,10 @@ def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iter
         config = load_config(entry.config)
         if settings.wanted(entry, config):
             target = settings.target(config, registry.folder(state))
-            yield _Chosen(entry.data_root, target, asked or _configured(config, entry.data_root))
-
-
-def _configured(config: Config, root: str) -> Rules:
-    if not config.agent.retention:
-        raise ArgumentError(
-            "say what may be deleted: --older-than 30d, --max 200G or --free 100G (or set AGENT.retention)"
-        )
-    return rules_of(config.agent, root)
+            if asked is None and not config.agent.retention:
+                known = "--older-than 30d, --max 200G or --free 100G (or set AGENT.retention)"
+                raise ArgumentError(f"say what may be deleted: {known}")
+            yield _Chosen(entry.data_root, target, asked or rules_of(config.agent, entry.data_root))
 
 
 def _one(one: _Chosen, *, sha256: bool, apply: bool, as_json: bool) -> dict[str, Any]:

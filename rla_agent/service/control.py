@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from rla_client.contract.errors import AgentNotRunningError, ArgumentError, RlaE
 from rla_client.contract.files import write_atomic
 from rla_client.contract.paths import Places, network_file_system, other_states, user_home
 from rla_client.contract.protocol import PROTOCOL_VERSION
-from rla_client.contract.segments import stream_names
+from rla_client.contract.segments import process_start, stream_names
 
 ASK_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 20.0
@@ -171,19 +171,10 @@ def _await_serving(places: Places, starting: int | None = None) -> bool:
             with suppress(RlaError):
                 ask_status(places, min(1.0, max(0.1, deadline - time.monotonic())))
                 return True
-        elif starting is not None and _ended(starting):
+        elif starting is not None and process_start(starting) is None:
             return agent_alive(places)  # another one may have been quicker
         time.sleep(POLL_S)
     return False
-
-
-def _ended(pid: int) -> bool:
-    """Whether a process is gone, or only waits to be collected."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return True
-    return state.rpartition(")")[2].split()[:1] == ["Z"]
 
 
 # -- stop ---------------------------------------------------------------------------------------
@@ -203,17 +194,14 @@ def stop_agent(places: Places) -> bool:
     holder = read_holder(places)
     unit = installed_unit()
     if holder.get("service") and unit is not None and systemctl(unit, "stop").returncode == 0:
-        return _await_end(places, holder, STOP_TIMEOUT_S)
+        return _await_end(places, holder)
     process = HolderProcess.find(places)
-    try:
-        if process is not None:
-            process.terminate()  # a unit sees a clean end and does not start it again
-        else:
-            _ask_to_end(places)
-        return _await_end(places, holder, STOP_TIMEOUT_S, process)
-    finally:
-        if process is not None:
-            process.close()
+    if process is None:
+        _ask_to_end(places)
+        return _await_end(places, holder)
+    with closing(process):
+        process.terminate()  # a unit sees a clean end and does not start it again
+        return _await_end(places, holder, process)
 
 
 def _ask_to_end(places: Places) -> None:
@@ -233,16 +221,14 @@ def _ask_to_end(places: Places) -> None:
     )
 
 
-def _await_end(
-    places: Places, holder: dict[str, Any], timeout_s: float, process: HolderProcess | None = None
-) -> bool:
-    deadline = time.monotonic() + timeout_s
+def _await_end(places: Places, holder: dict[str, Any], process: HolderProcess | None = None) -> bool:
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     pid = holder.get("pid")
     while agent_alive(places):
         if read_holder(places).get("pid") != pid:
             return True  # that one ended, somebody started another
         if time.monotonic() > deadline:
-            raise RlaError(f"the agent (pid {pid}) did not end within {timeout_s:g} s")
+            raise RlaError(f"the agent (pid {pid}) did not end within {STOP_TIMEOUT_S:g} s")
         time.sleep(POLL_S)
     if process is not None:
         process.await_end(EXIT_TIMEOUT_S)

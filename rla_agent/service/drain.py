@@ -41,7 +41,7 @@ from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.dealer import Dealer
 from rla_client.contract.errors import AgentRunningError, ArgumentError, RemoteProtocolError, RlaError
-from rla_client.contract.files import open_folder
+from rla_client.contract.files import held_folder
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CONSOLE,
@@ -154,14 +154,9 @@ def drain_spool(
                 "an agent serves this spool; stop it before mapping data roots: rla-agent stop"
             )
         return _wait(places)
-    if not ours and not (folder.name == "spool" and folder.parent in _earlier_states(own)):
+    if not ours and not _is_of_former_name(folder, own):
         roots = RootMap(roots.roots, check=False)
     return _told(folder, take_in(places, folder, roots, settings))
-
-
-def _earlier_states(own: Places) -> list[Path]:
-    """State folders that this machine had under other host names: their data roots are the ones named."""
-    return [Path(os.path.realpath(state)) for state in other_states(own.state) if is_of_this_machine(state)]
 
 
 def _same_folder(one: Path, other: Path) -> bool:
@@ -169,6 +164,12 @@ def _same_folder(one: Path, other: Path) -> bool:
         return os.path.samefile(one, other)
     except OSError:
         return False
+
+
+def _is_of_former_name(spool: Path, own: Places) -> bool:
+    """Whether it is this machine's, under an earlier host name: its data roots are the ones named."""
+    formers = (os.path.realpath(state) for state in other_states(own.state) if is_of_this_machine(state))
+    return spool.name == "spool" and str(spool.parent) in formers
 
 
 def parse_roots(mappings: Sequence[str]) -> RootMap:
@@ -284,12 +285,9 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
             return False
         if not roots.check or root != opening.root:
             for kind, relative in opening.folders.items():
-                folder_of_kind = open_folder(root, relative, create=True)
-                try:
+                with held_folder(root, relative, create=True) as item:
                     if kind in MARKED_KINDS and not roots.check:
-                        mark_foreign(Path(f"/proc/self/fd/{folder_of_kind}"))
-                finally:
-                    os.close(folder_of_kind)
+                        mark_foreign(item)
     except FileNotFoundError:
         return False
     except (RlaError, OSError) as error:
