@@ -122,7 +122,7 @@ def _port(channel: Channel) -> int:
     return channel.port or PORTS[channel.security]
 
 
-def secret_of(route: Route, variable: str, file: str) -> str:
+def _secret_of(route: Route, variable: str, file: str) -> str:
     """A secret that a channel names.
 
     Raises:
@@ -166,7 +166,7 @@ def _mail(route: Route, alerts: Sequence[Plain], host: str) -> None:
     channel = route.channel
     password = ""
     if channel.username:
-        password = secret_of(route, channel.password_env, channel.credentials_file)
+        password = _secret_of(route, channel.password_env, channel.credentials_file)
     message = mail(alerts, channel.sender or channel.to[0], channel.to, host)
     sender = parseaddr(str(message["From"]))[1]
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in host) or "localhost"
@@ -226,7 +226,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _post(route: Route, alerts: Sequence[Plain]) -> None:
     channel = route.channel
-    address = channel.url or secret_of(route, channel.url_env, channel.url_file)
+    address = channel.url or _secret_of(route, channel.url_env, channel.url_file)
     if not address.startswith(("http://", "https://")):
         raise SendError("the address of the webhook must begin with http:// or https://")
     host = _host_of(address)
@@ -292,7 +292,9 @@ def _wait(error: urllib.error.HTTPError) -> float | None:
 # -- commands -----------------------------------------------------------------------------------
 
 
-def command_environment(of_agent: Mapping[str, str], channel: str, alerts: Sequence[Plain]) -> dict[str, str]:
+def _command_environment(
+    of_agent: Mapping[str, str], channel: str, alerts: Sequence[Plain]
+) -> dict[str, str]:
     """All that a command sees of the environment: no secret that the agent was given for something else.
 
     Args:
@@ -319,7 +321,7 @@ def _command(route: Route, alerts: Sequence[Plain]) -> None:
     """Run the command in a session of its own; the alert comes on stdin, from memory."""
     channel = route.channel
     name = channel.command[0]
-    environment = command_environment(os.environ, channel.name, alerts)
+    environment = _command_environment(os.environ, channel.name, alerts)
     program = (
         os.path.abspath(route.folder / name) if "/" in name else shutil.which(name, path=environment["PATH"])
     )

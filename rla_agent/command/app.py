@@ -206,9 +206,9 @@ def status(
     if watch:
         from rla_agent.command.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
 
-        (watch_json if as_json else watch_status)(lambda: status_or_absent(places)[0])
+        (watch_json if as_json else watch_status)(lambda: _status_or_absent(places)[0])
         return
-    found, error = status_or_absent(places)
+    found, error = _status_or_absent(places)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif error is None:
@@ -219,7 +219,7 @@ def status(
         fail_as(error)
 
 
-def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
+def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     """The agent's status, or one of the same shape that says why there is none."""
     from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
 

@@ -279,7 +279,7 @@ def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def exec_lines(interpreter: str, config: str = "") -> list[str]:
+def _exec_lines(interpreter: str, config: str = "") -> list[str]:
     """ExecStart of this installation, and what it needs to find the package."""
     named = f" --config {quote(config)}" if config else ""
     lines = [f"ExecStart={quote(interpreter)} -m rla_agent start{named}"]
@@ -300,7 +300,7 @@ def config_in(text: str) -> str:
 
 def user_unit(config: str = "") -> str:
     """The user unit for this installation."""
-    lines = exec_lines(sys.executable, config)
+    lines = _exec_lines(sys.executable, config)
     state_home = os.environ.get("XDG_STATE_HOME")
     if state_home:
         lines.append(f"Environment={quote(f'XDG_STATE_HOME={state_home}')}")
@@ -350,7 +350,7 @@ def drop_in(state: str, roots: Sequence[str], interpreter: str = sys.executable,
         *(ROOT_MARK + root for root in roots),
         "[Service]",
     ]
-    lines += ["ExecStart=", *exec_lines(interpreter, config)]
+    lines += ["ExecStart=", *_exec_lines(interpreter, config)]
     lines += [f"ReadWritePaths={quote('-' + path)}" for path in writable]
     hidden = [path for path in writable if (path + "/").startswith(HIDDEN_BY_PRIVATE_TMP)]
     lines += [f"BindPaths={quote('-' + path)}" for path in hidden]

@@ -156,7 +156,7 @@ def drain_spool(
         return _wait(places)
     if not ours and not _is_of_former_name(folder, own):
         roots = RootMap(roots.roots, check=False)
-    return _told(folder, take_in(places, folder, roots, settings))
+    return _told(folder, _take_in(places, folder, roots, settings))
 
 
 def _same_folder(one: Path, other: Path) -> bool:
@@ -239,7 +239,7 @@ def _may_be_a_spool(folder: Path) -> bool:
     return all(name[0] == "." or name == "lost+found" for name in os.listdir(folder))
 
 
-def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
+def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
     """Take in all streams of a spool; returns when nothing more can be done.
 
     Args:
@@ -261,7 +261,7 @@ def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) 
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
-            targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
+            targets = {name: _spool_end(spool / name) or Position(0, 0) for name in names}
             volume = _Drain(places, settings, roots, targets)
             _drain_volume(volume, spool, names, result)
     finally:
@@ -425,13 +425,13 @@ def wait_durable(
 
 def _flush_request(folder: Path, *, media: bool) -> bytes | None:
     """Ask for everything up to the present end of a stream; None when it is gone."""
-    end = spool_end(folder)
+    end = _spool_end(folder)
     if end is None:
         return None
     return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": end.number, "o": end.offset, "m": media})
 
 
-def spool_end(folder: Path) -> Position | None:
+def _spool_end(folder: Path) -> Position | None:
     """Where a stream ends now; None when it is gone."""
     with suppress(OSError, IndexError):
         number = segment_numbers(folder)[-1]

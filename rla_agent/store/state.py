@@ -49,7 +49,7 @@ class EarlierFormatError(RlaError):
     """An agent of an earlier release has the file open, perhaps; it was left as it is."""
 
 
-def check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
+def _check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
     """The version of a file.
 
     Raises:
@@ -88,7 +88,7 @@ def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> 
 
 def _checked(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
     try:
-        check_version(db, path, len(steps))
+        _check_version(db, path, len(steps))
     except BaseException:
         db.close()
         raise
@@ -109,7 +109,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: b
         EarlierFormatError: it is earlier, and may not be changed.
         sqlite3.Error: it is as it was.
     """
-    found = check_version(db, path, len(steps))
+    found = _check_version(db, path, len(steps))
     if found == len(steps):
         return
     if not may:
@@ -117,7 +117,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: b
             f"{path} is of an earlier release, whose agent may serve it: rla-agent restart"
         )
     with transaction(db):
-        for step in steps[check_version(db, path, len(steps)) :]:  # asked again: nobody else changes it now
+        for step in steps[_check_version(db, path, len(steps)) :]:  # asked again: nobody else changes it now
             if callable(step):
                 step(db)
                 continue
