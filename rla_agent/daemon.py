@@ -37,8 +37,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
-from rla_agent.model.log_lines import LOG_FORMAT, OneLine
-from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.model.status import ENDED_SHOWN, LOG_FORMAT, Facts, OneLine, RateMeter, build_status
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Answer, Flush
 from rla_agent.pipeline.lifecycle import MEMORY_SWEEP_INTERVAL_S, Adopt, sweep_memory
@@ -47,12 +46,10 @@ from rla_agent.pipeline.spool import SpoolWatch, Unreadable, sweep_half_made
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.service.systemd import Notifier
-from rla_agent.sockets import Wire
+from rla_agent.sockets import Notifier, Wire
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
 from rla_agent.store.lock import AgentLock, take_lock
-from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_replace
-from rla_agent.store.state import AgentDatabase
+from rla_agent.store.state import AgentDatabase, NewerFormatError, database_files, open_or_replace
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
 from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.contract.opening import Opening

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -34,20 +34,9 @@ from rla_client.contract.opening import Opening
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"
 COLUMNS = (
-    "timestamp",
-    "seconds",
-    "cpu_percent",
-    "rss_bytes",
-    "processes",
-    "threads",
-    "read_bytes",
-    "written_bytes",
-    "disk_used_percent",
-    "net_sent_bytes",
-    "net_received_bytes",
-    "gpu_percent",
-    "gpu_memory_bytes",
-)
+    "timestamp", "seconds", "cpu_percent", "rss_bytes", "processes", "threads", "read_bytes", "written_bytes",
+    "disk_used_percent", "net_sent_bytes", "net_received_bytes", "gpu_percent", "gpu_memory_bytes",
+)  # fmt: skip
 _DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
 LOOK_S = 1.0  # for runs that are due, or new
 LEAST_S = 0.02  # between samples: a run may not ask for all of a core
@@ -122,7 +111,8 @@ class Sampler(threading.Thread):
 
     def sample(self, due: Container[str] | None = None) -> None:
         """Take one sample of every live run, or of those that are due."""
-        live = {name: opening for name, opening in self._live() if opening.primary and is_local(opening)}
+        host = os.uname().nodename  # as far as it tells, the pids of its writers are of this machine
+        live = {name: opening for name, opening in self._live() if opening.primary and opening.host == host}
         for name in [name for name in self._tracked if name not in live]:
             del self._tracked[name]
         live = {name: opening for name, opening in live.items() if due is None or name in due}
@@ -177,11 +167,6 @@ class Sampler(threading.Thread):
             for disk in roots
             if (since := self._lanes.hung_s(disk)) is not None and since > HUNG_S
         ]
-
-
-def is_local(opening: Opening) -> bool:
-    """Whether the writer's pid is one of this machine, as far as its host name tells."""
-    return opening.host == os.uname().nodename
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,23 +275,21 @@ def write_sample(tracked: _Tracked, values: dict[str, Any]) -> None:
     opening = tracked.opening
     line = ",".join("" if values.get(c) is None else repr(values[c]) for c in COLUMNS) + "\n"
     head = ",".join(COLUMNS) + "\n"
-    folder = open_folder(opening.root, opening.folders["log"])
-    try:
+    with ExitStack() as held:
+        folder = open_folder(opening.root, opening.folders["log"])
+        held.callback(os.close, folder)
         _append(folder, CSV_NAME, head.encode(), line.encode())
-        if "tensorboard" in opening.sinks:
-            below = open_folder(opening.root, f"{opening.folders['log']}/{EVENTS_FOLDER}", create=True)
-            try:
-                numbers = {f"system/{c}": values[c] for c in COLUMNS[2:] if values.get(c) is not None}
-                row = Row(int(values["seconds"]), values["timestamp"], numbers, None)
-                data, _ = tracked.encoder.encode([Record(0, row)])
-                name = f"events.out.tfevents.{int(opening.opened)}.{opening.pid}.{tracked.name[-8:]}.system"
-                torn = None if tracked.events_whole else whole_records
-                _append(below, name, tracked.encoder.head(), data, torn)
-                tracked.events_whole = True
-            finally:
-                os.close(below)
-    finally:
-        os.close(folder)
+        if "tensorboard" not in opening.sinks:
+            return
+        below = open_folder(opening.root, f"{opening.folders['log']}/{EVENTS_FOLDER}", create=True)
+        held.callback(os.close, below)
+        numbers = {f"system/{c}": values[c] for c in COLUMNS[2:] if values.get(c) is not None}
+        row = Row(int(values["seconds"]), values["timestamp"], numbers, None)
+        data, _ = tracked.encoder.encode([Record(0, row)])
+        name = f"events.out.tfevents.{int(opening.opened)}.{opening.pid}.{tracked.name[-8:]}.system"
+        torn = None if tracked.events_whole else whole_records
+        _append(below, name, tracked.encoder.head(), data, torn)
+        tracked.events_whole = True
 
 
 def _whole_lines(content: bytes) -> int:

@@ -1,6 +1,6 @@
 """Alerts by e-mail, webhook or command when a run ends badly, stalls or shows a bad metric.
 
-    volume thread  watch       metric rules over the rows it takes in anyway; firings are stored with
+    volume thread  rules       metric rules over the rows it takes in anyway; firings are stored with
                                the positions, in the same transaction (agent.db)
     alerts thread  dispatcher  reads run states and firings from agent.db, looks at disks and
                                replication; keeps what is to be sent in alerts.db; retries
@@ -19,15 +19,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet
-from rla_agent.alerts.watch import Watch
+from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet, Watch
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.state import Changes, FiringRow
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
-
-__all__ = ["Alerting"]
 
 POLL_WAIT_S = 0.1  # that the main thread waits for files, each LOOK_AGAIN_S
 
@@ -81,13 +78,8 @@ class Alerting:
 
     def run_opened(self, stream: Stream) -> None:
         """A stream is taken in: its rules hold from here on."""
-        stream.watch_version = self._rule_set.version
-        stream.watch = self._rule_set.watch(stream.opening)
-        if stream.watch is not None:
-            self._watched = True
-            stream.watch.restore(stream.watch_state)
-        if not self._rule_set.unread(stream.opening.config):
-            stream.watch_state = None  # what it said of rules that are gone
+        stream.watch = None
+        self._renew(stream)
         self._start_dispatcher_if_due()
 
     def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
@@ -104,27 +96,27 @@ class Alerting:
         fired: list[Stream] = []
         for stream in streams:
             if stream.watch_version != version:
-                stream.watch_version = version
                 self._renew(stream)
             if stream.watch is not None and stream.watch.firings:
                 fired.append(stream)
                 changes.firings.extend(
-                    FiringRow(stream.name, stream.opening.run, one.number, one.offset, one.rule, one.fields)
-                    for one in stream.watch.firings
+                    FiringRow(stream.name, stream.opening.run, *firing) for firing in stream.watch.firings
                 )
         return fired
 
     def _renew(self, stream: Stream) -> None:
+        """Have a stream watched by the rules as they are now."""
+        stream.watch_version = self._rule_set.version
         fresh: Watch | None = self._rule_set.watch(stream.opening)
-        self._watched |= fresh is not None
         if fresh is not None:
+            self._watched = True
             fresh.restore(stream.watch_state)
             if stream.watch is not None:
                 fresh.restore(stream.watch.state())
                 fresh.firings = stream.watch.firings
         stream.watch = fresh
         if not self._rule_set.unread(stream.opening.config):
-            stream.watch_state = None
+            stream.watch_state = None  # what it said of rules that are gone
 
     # -- for the main thread --------------------------------------------------------------------
 

@@ -1,18 +1,16 @@
-"""Sending one message by one channel. Blocks; called in a courier's own thread, never in ingest.
+"""Sending alerts in one message by one channel. Blocks; called in a courier's own thread, never in ingest.
+
+What goes over the wire is a mail, JSON, or JSON of Slack's and Discord's shape. Names of runs come from
+users: they are escaped so that they can neither ping a channel nor add a header. Several alerts in one
+message are listed; the first ones in full.
 
 Secrets are read from their file or variable when they are needed, and are in no message of ours: an
 error names the server, what it answered, or the file. A message counts as sent when the other side
 said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0).
-
-What goes over the wire for one or more alerts: mail, JSON, Slack's and Discord's shape. Pure.
-
-Names of runs come from users: they are escaped so that they can neither ping a channel nor add a
-header. Several alerts in one message are listed; the first ones in full.
 """
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import http.client
 import json
@@ -34,21 +32,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.message import EmailMessage
-from email.utils import format_datetime
+from email.utils import format_datetime, parseaddr
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.alert import ALERT_FORMAT
 from rla_client.config.alerts import Channel
 from rla_client.contract import __version__
 from rla_client.contract.descriptors import memory_file
 from rla_client.contract.paths import file_problem
 from rla_client.contract.textformat import printable
 
+ALERT_FORMAT = 1  # of the JSON
 IN_FULL = 5  # of a longer list; the others by their title
 MAX_SLACK_CHARS = 3000  # one section of theirs
 MAX_DISCORD_CHARS = 2000  # their limit for content
-Plain = dict[str, Any]
 MAX_SECRET_BYTES = 4096
 MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error
 MAX_SHOWN_CHARS = 200
@@ -58,6 +55,7 @@ TOKEN_CHARS = 6  # of a part of an address; nobody guards a secret that is short
 POLL_S = 0.05
 HANDED_ON = frozenset({"PATH", "HOME", "USER", "LANG", "TZ"})  # to commands, with LC_* and ALERT_PREFIX*
 ALERT_PREFIX = "RLA_ALERT_"
+Plain = dict[str, Any]  # what `Alert.to_plain` gives
 
 
 class SendError(Exception):
@@ -91,7 +89,7 @@ class Route:
         return self.folder / os.path.expanduser(name)
 
 
-def send(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
+def send(route: Route, alerts: Sequence[Plain], host: str) -> None:
     """Send alerts in one message.
 
     Args:
@@ -124,7 +122,7 @@ def _port(channel: Channel) -> int:
     return channel.port or PORTS[channel.security]
 
 
-def secret_of(route: Route, variable: str, file: str) -> str:
+def _secret_of(route: Route, variable: str, file: str) -> str:
     """A secret that a channel names.
 
     Raises:
@@ -164,13 +162,13 @@ def _context(route: Route) -> ssl.SSLContext:
 # -- e-mail -------------------------------------------------------------------------------------
 
 
-def _mail(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
+def _mail(route: Route, alerts: Sequence[Plain], host: str) -> None:
     channel = route.channel
     password = ""
     if channel.username:
-        password = secret_of(route, channel.password_env, channel.credentials_file)
+        password = _secret_of(route, channel.password_env, channel.credentials_file)
     message = mail(alerts, channel.sender or channel.to[0], channel.to, host)
-    sender = email.utils.parseaddr(str(message["From"]))[1]
+    sender = parseaddr(str(message["From"]))[1]
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in host) or "localhost"
     try:
         with _smtp(route, name) as server:
@@ -226,9 +224,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
-def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
+def _post(route: Route, alerts: Sequence[Plain]) -> None:
     channel = route.channel
-    address = channel.url or secret_of(route, channel.url_env, channel.url_file)
+    address = channel.url or _secret_of(route, channel.url_env, channel.url_file)
     if not address.startswith(("http://", "https://")):
         raise SendError("the address of the webhook must begin with http:// or https://")
     host = _host_of(address)
@@ -294,8 +292,8 @@ def _wait(error: urllib.error.HTTPError) -> float | None:
 # -- commands -----------------------------------------------------------------------------------
 
 
-def command_environment(
-    of_agent: Mapping[str, str], channel: str, alerts: Sequence[dict[str, Any]]
+def _command_environment(
+    of_agent: Mapping[str, str], channel: str, alerts: Sequence[Plain]
 ) -> dict[str, str]:
     """All that a command sees of the environment: no secret that the agent was given for something else.
 
@@ -319,11 +317,11 @@ def command_environment(
     }
 
 
-def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
+def _command(route: Route, alerts: Sequence[Plain]) -> None:
     """Run the command in a session of its own; the alert comes on stdin, from memory."""
     channel = route.channel
     name = channel.command[0]
-    environment = command_environment(os.environ, channel.name, alerts)
+    environment = _command_environment(os.environ, channel.name, alerts)
     program = (
         os.path.abspath(route.folder / name) if "/" in name else shutil.which(name, path=environment["PATH"])
     )
@@ -380,6 +378,9 @@ def _await(process: subprocess.Popen[bytes], deadline: float) -> tuple[str, int 
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return tail.decode("utf-8", "replace").strip()[-MAX_SHOWN_CHARS:], code
+
+
+# -- what is sent -------------------------------------------------------------------------------
 
 
 def subject(alerts: Sequence[Plain]) -> str:

@@ -23,6 +23,7 @@ import math
 import os
 import queue
 import random
+import socket
 import sqlite3
 import threading
 import time
@@ -33,71 +34,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.rules import Rule, RuleSet
-from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
+from rla_agent.alerts.store import GIVEN_UP, SENT, Alert, AlertStore, Delivery, of_machine, of_metric, of_run
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.replicate.report import replication_status, stopped
-from rla_agent.store.sqlite import NewerFormatError, open_or_replace
-from rla_agent.store.state import AgentDatabase
-from rla_client.config.alerts import MESSAGE, METRICS
+from rla_agent.store.state import AgentDatabase, NewerFormatError, open_or_replace
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
-
-DISK_LOOK_S = 10.0
-REPLICATION_LOOK_S = 10.0
-REARM = 1.1  # a disk is well again when it has so much more than the limit
-
-
-class Disks:
-    """Free bytes of folders; a file system that hangs leaves only its own unknown."""
-
-    def __init__(self) -> None:
-        self._free: dict[str, int] = {}
-        self._lanes = Lanes("alert-disks")
-        self._next = 0.0
-
-    def look(self, folders: Mapping[str, int], now: float) -> dict[str, int]:
-        """Free bytes as last seen, by folder; looks again in the background when that is due.
-
-        Args:
-            folders: folder → `st_dev` as it is known, which tells file systems apart.
-            now: monotonic.
-        """
-        if now >= self._next:
-            self._next = now + DISK_LOOK_S
-            self._free = {folder: free for folder, free in list(self._free.items()) if folder in folders}
-            by_disk: dict[Disk, list[str]] = {}
-            for folder in sorted(folders):
-                by_disk.setdefault(disk_of(folder, folders[folder]), []).append(folder)
-            idle = {disk: some for disk, some in by_disk.items() if self._lanes.hung_s(disk) is None}
-            self._lanes.run({disk: partial(self._see, some) for disk, some in idle.items()}, 0.0)
-        return dict(self._free)
-
-    def _see(self, folders: list[str]) -> None:
-        for folder in folders:
-            with suppress(OSError):
-                disk = os.statvfs(folder)
-                self._free[folder] = disk.f_bavail * disk.f_frsize
-
-
-class Replica:
-    """What of replication has stopped and waits for somebody."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._next = 0.0
-        self._found: dict[str, str] = {}
-
-    def look(self, now: float) -> dict[str, str]:
-        """Subject → details; looked up each REPLICATION_LOOK_S."""
-        if now < self._next:
-            return self._found
-        self._next = now + REPLICATION_LOOK_S
-        self._found = stopped(replication_status(self._state))
-        return self._found
-
 
 LOOK_S = 1.0
 SWEEP_S = 3600.0
@@ -110,6 +54,9 @@ MOST_MERGED = 100
 CLOCK_SLACK_S = 60.0
 UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look takes all runs since then
 RECENT_SHOWN = 20
+DISK_LOOK_S = 10.0
+REPLICATION_LOOK_S = 10.0
+REARM = 1.1  # a disk is well again when it has so much more than the limit
 
 _log = logging.getLogger("rla_agent.alerts")
 Live = Callable[[], list[Opening]]
@@ -119,9 +66,7 @@ Live = Callable[[], list[Opening]]
 class _Outcome:
     """What a courier reports of one message."""
 
-    numbers: tuple[int, ...]
-    tries: int
-    made: float
+    deliveries: list[Delivery]
     error: str = ""
     retry_after_s: float | None = None
 
@@ -145,10 +90,11 @@ class Dispatcher(threading.Thread):
         self._rule_set = rule_set
         self._live = live
         self._since = since
-        self._host = _host()
+        self._host = socket.gethostname() or "localhost"
         self._disks = Disks()
         self._state_device = os.stat(places.state).st_dev
-        self._replica = Replica(places.state)
+        self._stopped: dict[str, str] = {}  # what of replication has stopped → details
+        self._next_replication = 0.0
         self._couriers: dict[tuple[str, str], threading.Thread] = {}
         self._outcomes: queue.SimpleQueue[tuple[tuple[str, str], list[_Outcome]]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -167,7 +113,7 @@ class Dispatcher(threading.Thread):
     def run(self) -> None:
         """Serve until stopped; a fault here costs alerts and nothing else."""
         try:
-            store, broken = open_or_replace(alerts_path(self._places), AlertStore)
+            store, broken = open_or_replace(self._places.state / "alerts.db", AlertStore)
             if broken:
                 _log.error("alerts.db was damaged and is now %s", broken)
             with closing(store), closing(AgentDatabase(self._places.database)) as database:
@@ -256,22 +202,24 @@ class Dispatcher(threading.Thread):
             rule = next((r for r in self._rule_set.rules(firing["config"]) if r.name == firing["rule"]), None)
             if rule is None or plain is None:
                 continue  # the rule was taken out of the file
-            self._add(store, of_metric((rule.name, rule.rule), stream, firing, plain, self._host), rule, now)
+            self._add(store, of_metric(rule, stream, firing, plain, self._host), rule, now)
         return told
 
     def _machine(self, store: AlertStore, now: float) -> None:
-        rules = [rule for rule in self._rule_set.all_rules() if rule.rule.when[0] not in {*METRICS, MESSAGE}]
+        rules = [rule for rule in self._rule_set.all_rules() if not rule.of_rows]
         low = [rule for rule in rules if "disk_low" in rule.rule.when]
         if low:
             self._disk_rules(store, low, now)
         parked = [rule for rule in rules if "replication_parked" in rule.rule.when]
-        stopped = self._replica.look(time.monotonic()) if parked else {}
+        if parked and time.monotonic() >= self._next_replication:
+            self._next_replication = time.monotonic() + REPLICATION_LOOK_S
+            self._stopped = stopped(replication_status(self._places.state))
         for rule in parked:
-            for subject, text in stopped.items():
+            for subject, text in self._stopped.items():
                 if store.level(f"{rule.name}:{subject}", holds=True):
                     alert = of_machine(rule.name, "replication_parked", subject, text, now, self._host)
                     self._add(store, alert, rule, now)
-            store.keep_levels(f"{rule.name}:", set(stopped))
+            store.keep_levels(f"{rule.name}:", set(self._stopped))
 
     def _disk_rules(self, store: AlertStore, rules: list[Rule], now: float) -> None:
         live = self._live()
@@ -289,9 +237,8 @@ class Dispatcher(threading.Thread):
                     text = (
                         f"{is_free >> 20} MiB are free on the disk of {folder}, less than {least >> 20} MiB"
                     )
-                    self._add(
-                        store, of_machine(rule.name, "disk_low", folder, text, now, self._host), rule, now
-                    )
+                    alert = of_machine(rule.name, "disk_low", folder, text, now, self._host)
+                    self._add(store, alert, rule, now)
 
     def _add(self, store: AlertStore, alert: Alert, rule: Rule, now: float) -> None:
         if store.add(alert, rule.config, rule.rule.send, rule.rule.interval_s, now):
@@ -325,18 +272,16 @@ class Dispatcher(threading.Thread):
         """Send messages one after the other; after a failure the others are not tried now."""
         outcomes: list[_Outcome] = []
         for deliveries in messages:
-            numbers = tuple(delivery.number for delivery in deliveries)
-            tries, made = max(d.tries for d in deliveries) + 1, min(d.made for d in deliveries)
             try:
                 send(route, [delivery.alert for delivery in deliveries], self._host)
             except SendError as error:
-                outcomes.append(_Outcome(numbers, tries, made, str(error), error.retry_after_s))
+                outcomes.append(_Outcome(deliveries, str(error), error.retry_after_s))
                 break
             except Exception as error:  # noqa: BLE001 - the top of a thread: one message must not end it
                 _log.exception("an alert by channel %s could not be sent", key[1])
-                outcomes.append(_Outcome(numbers, tries, made, f"{type(error).__name__}: {error}"))
+                outcomes.append(_Outcome(deliveries, f"{type(error).__name__}: {error}"))
                 break
-            outcomes.append(_Outcome(numbers, tries, made))
+            outcomes.append(_Outcome(deliveries))
         self._outcomes.put((key, outcomes))
         self._wake.set()
 
@@ -348,30 +293,27 @@ class Dispatcher(threading.Thread):
             except queue.Empty:
                 return
             self._couriers.pop(key, None)
-            now = time.time()
             for outcome in outcomes:
-                if not outcome.error:
-                    store.done(outcome.numbers, SENT, "", now)
-                    _log.info("%d alert(s) sent by channel %s", len(outcome.numbers), key[1])
-                elif now - outcome.made > GIVE_UP_S:
-                    store.done(outcome.numbers, GIVEN_UP, outcome.error, now)
-                    _log.error(
-                        "%d alert(s) given up, channel %s: %s", len(outcome.numbers), key[1], outcome.error
-                    )
-                else:
-                    next_at = now + retry_delay(outcome.tries, outcome.retry_after_s, random.random())  # noqa: S311
-                    store.failed(outcome.numbers, outcome.error, next_at)
-                    store.postpone(*key, next_at)
-                    _log.warning("alert not sent, channel %s: %s", key[1], outcome.error)
+                self._note(store, key, outcome, time.time())
+
+    def _note(self, store: AlertStore, key: tuple[str, str], outcome: _Outcome, now: float) -> None:
+        numbers = [delivery.number for delivery in outcome.deliveries]
+        if not outcome.error:
+            store.done(numbers, SENT, "", now)
+            _log.info("%d alert(s) sent by channel %s", len(numbers), key[1])
+        elif now - min(delivery.made for delivery in outcome.deliveries) > GIVE_UP_S:
+            store.done(numbers, GIVEN_UP, outcome.error, now)
+            _log.error("%d alert(s) given up, channel %s: %s", len(numbers), key[1], outcome.error)
+        else:
+            tries = max(delivery.tries for delivery in outcome.deliveries) + 1
+            next_at = now + retry_delay(tries, outcome.retry_after_s, random.random())  # noqa: S311
+            store.failed(numbers, outcome.error, next_at)
+            store.postpone(*key, next_at)
+            _log.warning("alert not sent, channel %s: %s", key[1], outcome.error)
 
     def _show(self, store: AlertStore) -> None:
         self.waiting = store.waiting()
         self.view = {"channels": store.summary(), "recent": store.recent(RECENT_SHOWN)}
-
-
-def alerts_path(places: Places) -> Path:
-    """The dispatcher's database."""
-    return places.state / "alerts.db"
 
 
 def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
@@ -394,7 +336,33 @@ def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
     return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
 
 
-def _host() -> str:
-    import socket  # noqa: PLC0415 - once
+class Disks:
+    """Free bytes of folders; a file system that hangs leaves only its own unknown."""
 
-    return socket.gethostname() or "localhost"
+    def __init__(self) -> None:
+        self._free: dict[str, int] = {}
+        self._lanes = Lanes("alert-disks")
+        self._next = 0.0
+
+    def look(self, folders: Mapping[str, int], now: float) -> dict[str, int]:
+        """Free bytes as last seen, by folder; looks again in the background when that is due.
+
+        Args:
+            folders: folder → `st_dev` as it is known, which tells file systems apart.
+            now: monotonic.
+        """
+        if now >= self._next:
+            self._next = now + DISK_LOOK_S
+            self._free = {folder: free for folder, free in list(self._free.items()) if folder in folders}
+            by_disk: dict[Disk, list[str]] = {}
+            for folder in sorted(folders):
+                by_disk.setdefault(disk_of(folder, folders[folder]), []).append(folder)
+            idle = {disk: some for disk, some in by_disk.items() if self._lanes.hung_s(disk) is None}
+            self._lanes.run({disk: partial(self._see, some) for disk, some in idle.items()}, 0.0)
+        return dict(self._free)
+
+    def _see(self, folders: list[str]) -> None:
+        for folder in folders:
+            with suppress(OSError):
+                disk = os.statvfs(folder)
+                self._free[folder] = disk.f_bavail * disk.f_frsize

@@ -1,29 +1,42 @@
-"""Which configurations have alerts, kept in step with their files.
+"""The rules of alerts: which configurations have some, and when those about a run's rows fire.
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are
 read when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has
 faults keeps what it said before; `problems` says why. Volume threads ask, the dispatcher's thread looks;
 the reading is done in a thread of its own (config_reader), and a file that is not read in time is
 `unread`, without rules, until `take_late` finds that it was.
+
+A `Watch` applies the rules to one stream's rows, without input or output: batches in, firings out. A metric
+rule fires when its condition has held in a column for `rows` rows in a row, and again only after a row in
+which it did not hold there. Each column counts by itself, and rows without it change nothing. The state is
+stored with the stream's position, in the same transaction as the firings, so that after a kill the replayed
+rows give the same firings again and none twice.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from rla_agent.alerts.alert import rule_id
-from rla_agent.alerts.watch import Watch
+from rla_agent.model.ingest import Batch, Mark, Record, Row
 from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
 from rla_client.contract.opening import Opening
+from rla_client.contract.protocol import ALERT_MARK
 
 LOOK_AGAIN_S = 5.0
 MAX_CONFIGS = 1000  # the least lately named is forgotten
+MAX_NAMED = 5  # columns that one firing names
+MAX_COUNTED = 256  # columns of a rule that are beyond at the same time, the latest: stored at each commit
+MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
+MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
+_GLOB = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +62,16 @@ class RuleFile:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule and where it stands."""
+    """A rule, the configuration that it stands in, and an id that it has as long as it stays as it is."""
 
     name: str
     config: str
     rule: AlertRule
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it is about what a stream brings."""
+        return self.rule.when[0] in {*METRICS, MESSAGE}
 
 
 class RuleSet:
@@ -117,14 +135,17 @@ class RuleSet:
         """Rules for a run with this configuration, the agent's own first."""
         for path in (self._own, None if config is None or self.concerns_all(config) else config):
             if path is not None:
-                for rule in self.rule_file(path).alerts.rules:
-                    yield Rule(rule_id(path, rule), path, rule)
+                yield from self._rules_in(path)
 
     def all_rules(self) -> Iterator[Rule]:
         """Every rule of every configuration."""
         for config in self.configs:
-            for rule in self.rule_file(config).alerts.rules:
-                yield Rule(rule_id(config, rule), config, rule)
+            yield from self._rules_in(config)
+
+    def _rules_in(self, config: str) -> Iterator[Rule]:
+        for rule in self.rule_file(config).alerts.rules:
+            digest = hashlib.sha256(repr((config, rule)).encode("utf-8", "surrogateescape")).hexdigest()
+            yield Rule(digest[:16], config, rule)
 
     def concerns_all(self, config: str) -> bool:
         """Whether a configuration is the agent's own, also under another name."""
@@ -142,10 +163,9 @@ class RuleSet:
     def watch(self, opening: Opening) -> Watch | None:
         """The rules about what a stream brings, None without any."""
         rules = [
-            (known.name, known.config, known.rule)
-            for known in self.rules(opening.config)
-            if known.rule.when[0] in {*METRICS, MESSAGE}
-            and fnmatch.fnmatchcase(opening.table, known.rule.table)
+            rule
+            for rule in self.rules(opening.config)
+            if rule.of_rows and fnmatch.fnmatchcase(opening.table, rule.rule.table)
         ]
         return Watch(rules) if rules else None
 
@@ -194,3 +214,162 @@ def _rule_file(config: str, found: Reading | None, former: RuleFile | None) -> R
     kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
     told = "; ".join(found.faults) if kept.rules or found.changed is not None else ""
     return RuleFile(kept, found.changed, told, unsafe, found.real)
+
+
+# -- rules about rows --------------------------------------------------------------------------
+
+
+class Firing(NamedTuple):
+    """A rule's condition came true.
+
+    Attributes:
+        number: segment of the row.
+        offset: byte after it.
+        rule: id of the rule.
+        fields: `config` (where the rule stands), `metrics` (name → value, some of them), `time_step`,
+            `timestamp`; of a message of the script also `title` and `text`.
+    """
+
+    number: int
+    offset: int
+    rule: str
+    fields: dict[str, Any]
+
+
+class _Tracked:
+    """One rule and how far it is."""
+
+    def __init__(self, known: Rule) -> None:
+        self.known = known
+        self.rule = known.rule
+        self.counts: dict[str, int] = {}  # column → rows in a row, up to the rule's: then it is told
+        self.ever = False
+        self._exact = not _GLOB & set(self.rule.metric)
+        self._matches: dict[str, bool] = {}
+
+    def look(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns that fulfil the condition."""
+        rule = self.rule
+        if rule.metric == "*":
+            named: Mapping[str, Any] = values
+        elif self._exact:
+            if rule.metric not in values:
+                return {}
+            named = {rule.metric: values[rule.metric]}
+        else:
+            named = {key: value for key, value in values.items() if self._is_named(key)}
+        event = rule.when[0]
+        if event == "nan":
+            return {key: value for key, value in named.items() if value != value}  # noqa: PLR0124 - NaN alone
+        numbers = {k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        if event == "above":
+            return {key: value for key, value in numbers.items() if value > rule.value}
+        return {key: value for key, value in numbers.items() if value < rule.value}
+
+    def _is_named(self, key: str) -> bool:
+        known = self._matches.get(key)
+        if known is None:
+            if len(self._matches) >= MAX_KNOWN_KEYS:
+                self._matches.clear()
+            known = self._matches[key] = fnmatch.fnmatchcase(key, self.rule.metric)
+        return known
+
+    def fires(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Take one row; the columns to tell of when the rule fires."""
+        beyond, counts, rows = self.look(values), self.counts, self.rule.rows
+        if not beyond and not counts:
+            return None
+        for key in [key for key in counts if key in values and key not in beyond]:
+            del counts[key]
+        due = []
+        for key in beyond:
+            count = counts.get(key, 0) + 1
+            if count == 1 and len(counts) >= MAX_COUNTED:
+                del counts[next(iter(counts))]
+            counts[key] = min(count, rows)
+            if count == rows:
+                due.append(key)
+        if not due or (self.rule.once and self.ever):
+            return None
+        self.ever = True
+        return {key: beyond[key] for key in due[:MAX_NAMED]}
+
+
+class Watch:
+    """The rules that hold for one stream."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.firings: list[Firing] = []
+        self._tracked: list[_Tracked] = []
+        self._messages: list[Rule] = []
+        for rule in rules:
+            if rule.rule.when[0] == MESSAGE:
+                self._messages.append(rule)
+            else:
+                self._tracked.append(_Tracked(rule))
+
+    def take(self, batch: Batch) -> None:
+        """Look at the rows of a batch that the stream takes in."""
+        for record in batch.records:
+            row = record.content
+            if type(row) is not Row:
+                if type(row) is Mark and row.name == ALERT_MARK and self._messages:
+                    self._tell(batch.number, record, row.data)
+                continue
+            for tracked in self._tracked:
+                beyond = tracked.fires(row.values)
+                if beyond is not None and len(self.firings) < MAX_WAITING:
+                    fields = {
+                        "config": tracked.known.config,
+                        "metrics": _plain(beyond),
+                        "time_step": row.step,
+                        "timestamp": row.timestamp,
+                    }
+                    self.firings.append(Firing(batch.number, record.end, tracked.known.name, fields))
+
+    def _tell(self, number: int, record: Record, data: object) -> None:
+        if not isinstance(data, dict) or len(self.firings) >= MAX_WAITING:
+            return
+        message: dict[str, Any] = {
+            "metrics": {},
+            "title": str(data.get("title") or ""),
+            "text": str(data.get("text") or ""),
+            "time_step": _finite(data.get("time_step")),
+            "timestamp": _finite(data.get("timestamp")),
+        }
+        self.firings += [
+            Firing(number, record.end, rule.name, {"config": rule.config, **message})
+            for rule in self._messages
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Durable form: rule id → ever told, {column: rows in a row}; rules at rest are left out."""
+        return {
+            tracked.known.name: [int(tracked.ever), dict(tracked.counts)]
+            for tracked in self._tracked
+            if tracked.counts or tracked.ever
+        }
+
+    def restore(self, state: object) -> None:
+        """Go on from what `state` gave; rules that are not in it begin anew."""
+        if not isinstance(state, dict):
+            return
+        for tracked in self._tracked:
+            match state.get(tracked.known.name):
+                case [int(ever), dict(counts)]:
+                    tracked.ever = bool(ever)
+                    tracked.counts = {key: count for key, count in counts.items() if isinstance(count, int)}
+                case [int(), int(), int(ever)]:  # of releases that counted the columns together
+                    tracked.ever = bool(ever)
+
+
+def _finite(value: object) -> int | float:
+    return value if isinstance(value, int | float) and abs(value) < float("inf") else 0
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them; NaN and infinities as text."""
+    return {
+        key: value if isinstance(value, int) or abs(value) < float("inf") else repr(float(value))
+        for key, value in values.items()
+    }

@@ -7,13 +7,13 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.rules import RuleSet
+from rla_agent.alerts.store import of_test
 from rla_agent.service.control import ask_status
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.config.alerts import AlertRule, Alerts, Channel
@@ -32,7 +32,12 @@ ConfigOption = Annotated[
 ]
 
 
-def alerts_of(config: Path) -> Alerts:
+def _fail(why: object, code: int) -> NoReturn:
+    typer.echo(f"error: {why}", err=True)
+    raise typer.Exit(code)
+
+
+def _alerts_of(config: Path) -> Alerts:
     """The section of a file; ends with all its faults, or when it has none.
 
     Raises:
@@ -41,11 +46,9 @@ def alerts_of(config: Path) -> Alerts:
     try:
         found = load_config(config).agent.alerts
     except ConfigError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
+        _fail(error, EXIT_CONFIG)
     if found is None or not found.channels:
-        typer.echo(f"error: {config} names no channel in AGENT.alerts", err=True)
-        raise typer.Exit(EXIT_CONFIG)
+        _fail(f"{config} names no channel in AGENT.alerts", EXIT_CONFIG)
     return found
 
 
@@ -55,12 +58,11 @@ def send_test(
     channel: Annotated[list[str] | None, typer.Option("--channel", help="only this one; repeatable")] = None,
 ) -> None:
     """Send a test message through each channel, from this shell, and report the result."""
-    found = alerts_of(config)
+    found = _alerts_of(config)
     names = [known.name for known in found.channels]
     unknown = [name for name in channel or () if name not in names]
     if unknown:
-        typer.echo(f"error: no channel is called {unknown[0]!r}; there are: {', '.join(names)}", err=True)
-        raise typer.Exit(EXIT_CONFIG)
+        _fail(f"no channel is called {unknown[0]!r}; there are: {', '.join(names)}", EXIT_CONFIG)
     rule_set, path = RuleSet(None, ConfigReader()), os.path.abspath(config)
     failed = False
     for known in found.channels:
@@ -99,13 +101,12 @@ def show(
     except AgentNotRunningError:
         told = None
     except RlaError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_STATE) from None
+        _fail(error, EXIT_STATE)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
-    for rule in alerts_of(config).rules:
-        typer.echo(f"{in_words(rule)} → {', '.join(rule.send)}")
+    for rule in _alerts_of(config).rules:
+        typer.echo(f"{_in_words(rule)} → {', '.join(rule.send)}")
     if told is None:
         typer.echo("no agent is running: what is to be sent waits for the next one")
         return
@@ -117,7 +118,7 @@ def show(
         typer.echo(f"{when}  {event['title']}")
 
 
-def in_words(rule: AlertRule) -> str:
+def _in_words(rule: AlertRule) -> str:
     """A rule for people."""
     event = rule.when[0]
     tables = "" if rule.table == "*" else f" in {rule.table}"

@@ -11,16 +11,27 @@ import itertools
 import json
 import os
 import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from rla_agent.model.status import absent_status
-from rla_agent.service.control import ask_status, left_behind, start_detached, stop_agent
-from rla_agent.service.systemd import SERVICE_VARIABLE
+from rla_agent.service.control import (
+    SERVICE_VARIABLE,
+    ask_status,
+    install_system_unit,
+    install_user_unit,
+    left_behind,
+    start_detached,
+    stop_agent,
+)
 from rla_agent.store.lock import describe_holder
-from rla_agent.store.sqlite import NewerFormatError
+from rla_agent.store.state import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
@@ -37,6 +48,7 @@ from rla_client.contract.textformat import escape_unprintable
 from rla_client.contract.user_messages import columns, examples, run_app, tell_error
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
+LOG_POLL_S = 0.25
 
 app = typer.Typer(
     name="rla-agent",
@@ -71,6 +83,21 @@ def fail_as(error: RlaError) -> NoReturn:
         (AgentRunningError, EXIT_STATE),
     )
     fail(error, next((code for kind, code in codes if isinstance(error, kind)), EXIT_FAILED))
+
+
+@contextmanager
+def _failures(what: str = "", code: int = EXIT_FAILED) -> Iterator[None]:
+    """An error ends the command: one of ours with its own exit code, one of the system with `code`."""
+    try:
+        yield
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(f"{what}{error}", code)
+
+
+def _using(places: Places) -> AbstractContextManager[None]:
+    return _failures(f"cannot use the state folder {places.state}: ", EXIT_PLACE)
 
 
 def settings_of(config: Path | None) -> AgentConfig:
@@ -111,7 +138,7 @@ def start(
     os.environ.pop(OWNER_VARIABLE, None)  # an agent that is asked for by name outlives the job
     places = find_places()
     settings_of(config)
-    try:
+    with _using(places):
         places.create()
         places.stopped_marker.unlink(missing_ok=True)
         if detach:
@@ -120,10 +147,6 @@ def start(
             return
         if agent_alive(places) and not os.environ.get(SERVICE_VARIABLE):
             fail(f"an agent already serves this folder: {describe_holder(places)}", EXIT_STATE)
-    except RlaError as error:
-        fail_as(error)
-    except OSError as error:
-        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     arguments = [sys.executable, "-m", "rla_agent.daemon"]
     if config is not None:
         arguments += ["--config", str(config)]
@@ -135,14 +158,10 @@ def start(
 def stop() -> None:
     """Stop the agent once it has written everything. Runs start no new agent until `start`."""
     places = find_places()
-    try:
+    with _using(places):
         places.create()
         places.stopped_marker.touch(mode=0o600)
         was = stop_agent(places)
-    except RlaError as error:
-        fail_as(error)
-    except OSError as error:
-        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     if not was:
         fail(
             f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE
@@ -155,15 +174,11 @@ def restart(config: ConfigOption = None) -> None:
     """Stop the agent if it runs, and start it in the background."""
     places = find_places()
     settings_of(config)
-    try:
+    with _using(places):
         places.create()
         stop_agent(places)
         places.stopped_marker.unlink(missing_ok=True)
         start_detached(places, config)
-    except RlaError as error:
-        fail_as(error)
-    except OSError as error:
-        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     typer.echo(f"agent restarted: {describe_holder(places)}")
 
 
@@ -191,9 +206,9 @@ def status(
     if watch:
         from rla_agent.command.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
 
-        (watch_json if as_json else watch_status)(lambda: status_or_absent(places)[0])
+        (watch_json if as_json else watch_status)(lambda: _status_or_absent(places)[0])
         return
-    found, error = status_or_absent(places)
+    found, error = _status_or_absent(places)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif error is None:
@@ -204,7 +219,7 @@ def status(
         fail_as(error)
 
 
-def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
+def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     """The agent's status, or one of the same shape that says why there is none."""
     from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
 
@@ -235,8 +250,6 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines, the last ones.")] = 50,
 ) -> None:
     """Print the agent's log."""
-    from rla_agent.command.logs import follow_log, last_lines  # noqa: PLC0415 - only here
-
     path = find_places().log
     if not path.exists() and not follow:
         fail(f"there is no log yet: {path}", EXIT_STATE)
@@ -250,6 +263,61 @@ def logs(
         fail(f"cannot read {path}: {error.strerror or error}", EXIT_PLACE)
 
 
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last `count` lines, those before the last rotation included."""
+    found: deque[str] = deque(maxlen=count)
+    for file in (path.with_name(path.name + ".1"), path):
+        if file.exists():
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                found.extend(line.rstrip("\n") for line in lines)
+    return list(found)
+
+
+def follow_log(path: Path) -> Iterator[str]:
+    """Lines written from this call on, for ever; a file that is rotated away is read to its end first."""
+    descriptor = _open(path)
+    if descriptor >= 0:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    return _follow(path, descriptor)
+
+
+def _follow(path: Path, descriptor: int) -> Iterator[str]:
+    rest = b""
+    try:
+        while True:
+            data = os.read(descriptor, 1 << 16) if descriptor >= 0 else b""
+            if data:
+                *lines, rest = (rest + data).split(b"\n")
+                yield from (line.decode("utf-8", "replace") for line in lines)
+            elif _replaced(path, descriptor):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                descriptor = _open(path)
+            else:
+                time.sleep(LOG_POLL_S)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _replaced(path: Path, descriptor: int) -> bool:
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if descriptor < 0:
+        return True
+    held = os.fstat(descriptor)
+    return (now.st_dev, now.st_ino) != (held.st_dev, held.st_ino)
+
+
 @app.command(
     "check-config",
     epilog=examples("rla-agent check-config", "rla-agent check-config project/rla_config.yaml"),
@@ -258,10 +326,8 @@ def check_config(
     path: Annotated[Path, typer.Argument(help="The file.")] = Path("rla_config.yaml"),
 ) -> None:
     """List every fault of an rla_config.yaml, with line and key."""
-    try:
+    with _failures():
         load_config(path)
-    except ConfigError as error:
-        fail_as(error)
     typer.echo(f"{path}: no faults")
 
 
@@ -274,15 +340,15 @@ def doctor(
     ] = False,
 ) -> None:
     """Check everything that the agent depends on; each finding says how to fix it."""
-    from rla_agent.service.doctor.doctor import examine, report  # noqa: PLC0415 - only here
-    from rla_agent.service.doctor.findings import Surroundings  # noqa: PLC0415
+    from rla_agent.service.doctor import examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor_places import Surroundings  # noqa: PLC0415
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:
         fail("\n".join(surroundings.config_faults), EXIT_CONFIG)
     if master:
+        from rla_agent.command.replicate import examine_master  # noqa: PLC0415 - paramiko
         from rla_agent.replicate.settings import folder  # noqa: PLC0415
-        from rla_agent.service.doctor.master import examine_master  # noqa: PLC0415 - paramiko
 
         findings = examine_master(surroundings.config, folder(surroundings.places.state))
     else:
@@ -315,15 +381,11 @@ def drain(
     config: ConfigOption = None,
 ) -> None:
     """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
-    from rla_agent.command.drain import drain_spool  # noqa: PLC0415 - loads the sinks
+    from rla_agent.service.drain import drain_spool  # noqa: PLC0415 - loads the sinks
 
     settings = settings_of(config)
-    try:
+    with _failures(code=EXIT_PLACE):
         lines, code = drain_spool(find_places(), spool, data_root or [], settings)
-    except RlaError as error:
-        fail_as(error)
-    except OSError as error:
-        fail(error, EXIT_PLACE)
     typer.echo("\n".join(lines))
     raise typer.Exit(code)
 
@@ -377,30 +439,53 @@ def install_service(
 ) -> None:
     """Write a systemd unit and print the commands that enable it, without running them."""
     settings_of(config)
-    from rla_agent.service.systemd import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
-
     if user and system:
         fail("choose one of --user and --system", EXIT_USAGE)
     if data_root and not system:
         fail("--data-root is for --system; a user unit may write wherever you may", EXIT_USAGE)
-    try:
+    with _failures():
         if system:
             lines = install_system_unit(data_root or [], for_user, destination, config)
         else:
             lines = install_user_unit(destination, config)
-    except RlaError as error:
-        fail_as(error)
-    except OSError as error:
-        fail(error)
     typer.echo("\n".join(lines))
+
+
+def forget(
+    roots: Annotated[
+        list[str] | None, typer.Argument(metavar="[DATA_ROOT]...", help="Data roots that no longer exist.")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All data roots that are missing now.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
+) -> None:
+    """Delete rows that wait for a data root which will not come back. Lists them first."""
+    from rla_agent.service.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
+
+    places = find_places()
+    try:
+        streams = waiting_streams(places.spool) if places.spool.is_dir() else []
+        if not streams:
+            typer.echo("no ended stream waits for a data root")
+            return
+        if yes and not roots and not every:
+            fail("name the data roots to give up, or --all", EXIT_USAGE)
+        some = chosen(streams, roots or (), every=every or not roots)
+        typer.echo("\n".join(listing(some)))
+        if not yes:
+            typer.echo("nothing was changed; to delete these rows for good: rla-agent forget DATA_ROOT --yes")
+            return
+        give_up(places, some)
+    except (RlaError, OSError) as error:
+        fail(error)
+    typer.echo(f"{len(some)} streams given up")
 
 
 def make_app() -> typer.Typer:
     """The app with all its commands; those of replication and alerts take longest to import."""
     from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
-    from rla_agent.command.forget import forget  # noqa: PLC0415
-    from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
-    from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
+    from rla_agent.command.replicate import replicate_app, trust_command  # noqa: PLC0415 - paramiko
+    from rla_agent.command.retain import prune, transfer_app  # noqa: PLC0415 - paramiko
 
     app.add_typer(
         replicate_app,

@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import UnsafeNameError
-from rla_client.contract.files import file_mode, open_folder, open_within, read_small, write_atomic
+from rla_client.contract.files import (
+    file_mode,
+    held_folder,
+    open_folder,
+    open_within,
+    read_small,
+    write_atomic,
+)
 
 CONSOLE_NAME = "console.txt"
 READ_BYTES = 1 << 16
@@ -104,16 +111,12 @@ class ConsoleKeeper:
         below = os.path.relpath(log_folder, root)
         with suppress(OSError, UnsafeNameError):
             if self._home is None:
-                self._move(root, below)
+                kept = self._copy(root, below)
+                os.close(self._file)
+                self._file, self._home = kept, (root, below)
             else:
                 self._link(root, below)
             self._placed.add(log_folder)
-
-    def _move(self, root: str, below: str) -> None:
-        kept = self._copy(root, below)
-        os.close(self._file)
-        self._file = kept
-        self._home = (root, below)
 
     def _link(self, root: str, below: str) -> None:
         assert self._home is not None
@@ -322,12 +325,8 @@ def _write_run_file(root: str, log_folder: str, content: dict[str, Any], wait_s:
             if json.loads(read_small(path))["state"] == content["state"]:
                 break
         time.sleep(POLL_S)
-    folder = open_folder(root, os.path.relpath(log_folder, root))
-    try:
-        text = json.dumps(content, indent=1).encode()
-        write_atomic(f"/proc/self/fd/{folder}/run.json", text, mode=file_mode(folder))
-    finally:
-        os.close(folder)
+    with held_folder(root, os.path.relpath(log_folder, root)) as folder:
+        write_atomic(folder / "run.json", json.dumps(content, indent=1).encode(), mode=file_mode(folder))
 
 
 def _unnamed(folder: Path) -> int:

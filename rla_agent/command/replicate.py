@@ -1,7 +1,12 @@
-"""The commands: `rla-agent replicate …`, `rla-agent transfer …`, `rla-agent trust HOST`.
+"""The master seen from the command line: `rla-agent replicate …`, `transfer pull | push | verify`, `trust`.
 
 Thin: each reads its arguments, calls one function and prints. Exit code 0: done; 1: something is
 wrong with the data (faults, failed files); 2: the master or the settings.
+
+`examine_master` is `rla-agent doctor --master`: one connection, looked at as docs/how-to/master.md wants it.
+It tries what the node's login should not be able to do (a shell, forwarding, seeing the server's own
+files), names the extensions that a small NAS lacks with what is done instead, and writes, renames
+and deletes a test file. It leaves nothing behind. Host key and login are checked as for replication.
 """
 
 from __future__ import annotations
@@ -11,34 +16,47 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from rla_agent.command import transfer as cli_master
+from rla_agent.command.retain import transfer_app
 from rla_agent.replicate import ledger, report, settings
-from rla_agent.replicate.backend.connect import resolve_login
-from rla_agent.replicate.backend.sftp import trust
-from rla_agent.replicate.backend.target import Session
-from rla_agent.replicate.ledger import ledger_path
+from rla_agent.replicate.backend.bucket import BucketSession
+from rla_agent.replicate.backend.connect import Login, open_transport, resolve_login
+from rla_agent.replicate.backend.sftp import SftpSession, open_sftp, trust, try_out
+from rla_agent.replicate.backend.sftp_core import HARDLINK, POSIX_RENAME, STATVFS
+from rla_agent.replicate.backend.target import Session, TargetError
 from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.pull import verify as verifying
-from rla_agent.replicate.pull.transfer import follow
 from rla_agent.replicate.pull.transfer import push as push_items
 from rla_agent.replicate.worker.notify import Announcer
-from rla_client.config.schema import Config, RemoteSetting, load_config
+from rla_agent.service.doctor_places import Finding
+from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
 from rla_client.contract.textformat import printable
 from rla_client.contract.user_messages import examples, tell_error
 
+if TYPE_CHECKING:
+    import paramiko
+
+LITTLE_BYTES: Final = 5 << 30
+ANSWER_S: Final = 10.0
+_PROBE: Final = "rla-agent-probe"
+_CONNECT_FAILED: Final = 2  # SSH_OPEN_CONNECT_FAILED: it was tried, so it is allowed
+_FALLBACKS: Final = {
+    POSIX_RENAME: "the old file is moved aside first, so that the name is missing for a moment",
+    STATVFS: "a full disk shows as Failure, and is guessed",
+    HARDLINK: "files of the same content are stored once per item",
+    b"copy-data": "a CSV that lags is continued in place, 32 KiB at a time",
+}
+
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
-transfer_app = typer.Typer(help="Fetch from, send to and verify the master by hand.", no_args_is_help=True)
-cli_master.register(transfer_app)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
 RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]
@@ -50,10 +68,19 @@ KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind;
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def _fail(error: RlaError) -> typer.Exit:
-    hint = getattr(error, "hint", "")
-    tell_error(f"{error}\nhint: {hint}" if hint else error)
-    return typer.Exit(2)
+@contextmanager
+def _failures() -> Iterator[None]:
+    """What is wrong with the master or the settings ends the command, and is told with its hint."""
+    try:
+        yield
+    except RlaError as error:
+        hint = getattr(error, "hint", "")
+        tell_error(f"{error}\nhint: {hint}" if hint else error)
+        raise typer.Exit(2) from None
+
+
+def _target(config: Config) -> settings.Target:
+    return settings.target(config, settings.folder(find_places().state))
 
 
 @replicate_app.command(
@@ -72,9 +99,13 @@ def now(
     folders: Annotated[list[Path] | None, typer.Argument(help="item folders; default: everything")] = None,
 ) -> None:
     """Check for changed files now instead of at the next scan."""
-    announcer = Announcer(find_places().state)
-    announcer.now(str(folder.absolute()) for folder in folders or ())
-    announcer.close()
+    _announce(find_places().state, folders or ())
+
+
+def _announce(state: Path, folders: Sequence[Path] = ()) -> None:
+    """Wake the worker."""
+    with closing(Announcer(state)) as announcer:
+        announcer.now(str(folder.absolute()) for folder in folders)
 
 
 @replicate_app.command(
@@ -106,9 +137,7 @@ def retry() -> None:
 
 def _try_again(state: Path) -> None:
     settings.ask_retry(state)
-    announcer = Announcer(state)  # wakes the worker, which reads the marker then
-    announcer.now(())
-    announcer.close()
+    _announce(state)  # it reads the marker then
 
 
 @replicate_app.command(
@@ -130,42 +159,20 @@ def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> No
     Raises:
         typer.Exit: 2, a master cannot be reached, none is known, or a config has faults.
     """
-    try:
-        found = fleet_status(state, config)
-    except RlaError as error:
-        raise _fail(error) from None
+    with _failures():
+        configs = [Path(entry.config) for entry in settings.entries(state)] if config is None else [config]
+        masters = [settings.target(load_config(path), settings.folder(state)) for path in configs]
+        if not masters:
+            raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
+        found = {}
+        for master in {each.name: each for each in masters}.values():
+            with closing(master.open()) as session:
+                found[master.name] = report.machines(session)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     for target, machines in found.items():
         typer.echo(f"{target}\n{report.machines_text(machines)}")
-
-
-def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """Master → the machines' status files on it.
-
-    Args:
-        state: the agent's state folder.
-        config: names the master; None: all masters of this machine's databases.
-
-    Raises:
-        RlaError: a master cannot be reached, a config has faults, or there is none.
-    """
-    configs = [config] if config is not None else [Path(entry.config) for entry in settings.entries(state)]
-    targets = {}
-    for path in configs:
-        target = settings.target(load_config(path), settings.folder(state))
-        targets[target.name] = target
-    if not targets:
-        raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
-    found = {}
-    for name, target in targets.items():
-        session = target.open()
-        try:
-            found[name] = report.machines(session)
-        finally:
-            session.close()
-    return found
 
 
 @replicate_app.command(
@@ -174,13 +181,11 @@ def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, A
 )
 def add(data_root: Path, config: ConfigOption = Path("rla_config.yaml")) -> None:
     """Replicate an existing database, every item of it; it may be one of the original RLA."""
-    try:
+    with _failures():
         loaded = load_config(config)
         entry = settings.add(find_places().state, data_root, config)
         if not settings.wanted(entry, loaded):
             typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server (or bucket)", err=True)
-    except RlaError as error:
-        raise _fail(error) from None
     typer.echo(f"{entry.data_root} is replicated while the agent runs; see: rla-agent replicate status")
 
 
@@ -198,7 +203,7 @@ def trust_command(
     ] = False,
 ) -> None:
     """Show and pin the master's host key, set up a login key, and test the remote root."""
-    try:
+    with _failures():
         remote = load_config(config).remote_setting if config else RemoteSetting()
         changes = {
             "ftp_server": host,
@@ -210,8 +215,6 @@ def trust_command(
         accept = (lambda _: True) if yes else typer.confirm
         login = resolve_login(remote, private, config)
         found = trust(login, root or remote.remote_data_root, private, accept)
-    except RlaError as error:
-        raise _fail(error) from None
     typer.echo("\n".join(found.say))
     if found.known:  # also with the key alone: status must not continue naming that
         _try_again(find_places().state)
@@ -236,43 +239,31 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     as_json: JsonOption = False,
 ) -> None:
     """Fetch items from the master; local files are not replaced, interrupted ones continue."""
-    selection = _selection(table, index, since, until, kind)
-
-    def fetch(session: Session) -> transfer.Tally:
-        with _Progress() as progress:
-            return transfer.pull(session, str(data_root), selection, progress)
-
-    try:
+    with _failures():
+        selection = transfer.Selection(table, index, since, until, tuple(kind or DEFAULT_LOG_TYPES))
         loaded = load_config(config)
+
+        def fetch(session: Session) -> transfer.Tally:
+            with _progress() as progress:
+                return transfer.pull(session, str(data_root), selection, progress)
+
         if keep_on:
             _follow(loaded, fetch, every, as_json=as_json)
             return
-        tally = _with_session(loaded, fetch)
-        _summary("fetched", tally, as_json=as_json)
-    except RlaError as error:
-        raise _fail(error) from None
-    if tally.failed:
-        raise typer.Exit(1)
-
-
-def _selection(table: str, index: str, since: str, until: str, kinds: list[str] | None) -> transfer.Selection:
-    try:
-        return transfer.Selection(table, index, since, until, tuple(kinds) if kinds else DEFAULT_LOG_TYPES)
-    except RlaError as error:
-        raise _fail(error) from None
+        with closing(_target(loaded).open()) as session:
+            tally = fetch(session)
+    _told("fetched", tally, as_json=as_json)
 
 
 def _follow(
     config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float, *, as_json: bool
 ) -> None:
-    target = settings.target(config, settings.folder(find_places().state))
-
     def tell(tally: transfer.Tally) -> None:
         if tally.files or tally.failed:
             _summary(f"{time.strftime('%H:%M:%S')} fetched", tally, as_json=as_json)
 
     with suppress(KeyboardInterrupt):
-        follow(target.open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
+        transfer.follow(_target(config).open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
 
 
 @transfer_app.command(
@@ -290,17 +281,11 @@ def push(  # noqa: PLR0913, PLR0917 - options
     as_json: JsonOption = False,
 ) -> None:
     """Send items to the master; files it already has are not replaced."""
-    selection = _selection(table, index, since, until, kind)
-    try:
-        with _Progress() as progress:
-            tally = _with_session(
-                load_config(config), lambda s: push_items(s, str(data_root), selection, progress)
-            )
-    except RlaError as error:
-        raise _fail(error) from None
-    _summary("sent", tally, as_json=as_json)
-    if tally.failed:
-        raise typer.Exit(1)
+    with _failures():
+        selection = transfer.Selection(table, index, since, until, tuple(kind or DEFAULT_LOG_TYPES))
+        with closing(_target(load_config(config)).open()) as session, _progress() as progress:
+            tally = push_items(session, str(data_root), selection, progress)
+    _told("sent", tally, as_json=as_json)
 
 
 @transfer_app.command(
@@ -318,11 +303,9 @@ def verify(
 ) -> None:
     """Compare the master with what was sent: every file is read and hashed, unless --sizes or --sample."""
     state = find_places().state
-    try:
+    with _failures():
         loaded = load_config(config)
         count, faults = verify_database(state, loaded, data_root, sizes=sizes, sample=sample, fix=fix)
-    except RlaError as error:
-        raise _fail(error) from None
     lines = [f"{fault.what}: {printable(fault.path)}" for fault in faults]
     again = "; the agent sends them again" if fix and faults else ""
     lines.append(f"{count} file(s) checked, {len(faults)} fault(s){again}")
@@ -348,37 +331,30 @@ def verify_database(
     """
     target = settings.target(config, settings.folder(state))
     nothing = f"nothing of {data_root} was sent to {report.shown_target(target.name)} from here"
-    if not ledger_path(state).exists():  # sqlite3 would make an empty one
+    if not ledger.ledger_path(state).exists():  # sqlite3 would make an empty one
         raise RlaError(nothing)
-    db = sqlite3.connect(ledger_path(state), timeout=30.0)
+    root = os.fsencode(os.path.abspath(data_root))
     try:
-        ledger.upgrade(db, state)
-        root = os.fsencode(os.path.abspath(data_root))
-        row = db.execute(
-            "SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)
-        ).fetchone()
-        if row is None:
-            raise RlaError(nothing)
-        session = target.open()
-        try:
-            count, faults = verifying.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)
-        finally:
-            session.close()
-        if fix and faults:
-            verifying.repair(db, faults)
+        with closing(sqlite3.connect(ledger.ledger_path(state), timeout=30.0)) as db:
+            ledger.upgrade(db, state)
+            ids = "SELECT id FROM databases WHERE root = ? AND target = ?"
+            row = db.execute(ids, (root, target.name)).fetchone()
+            if row is None:
+                raise RlaError(nothing)
+            with closing(target.open()) as session:
+                count, faults = verifying.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)
+            if fix and faults:
+                verifying.repair(db, faults)
     except sqlite3.Error as error:
         raise RlaError(f"the ledger cannot be read: {error}") from error
-    finally:
-        db.close()
     return count, faults
 
 
-def _with_session(config: Config, use: Callable[[Session], transfer.Tally]) -> transfer.Tally:
-    session: Session = settings.target(config, settings.folder(find_places().state)).open()
-    try:
-        return use(session)
-    finally:
-        session.close()
+def _told(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
+    """Tell what was moved, and end with 1 where something failed."""
+    _summary(verb, tally, as_json=as_json)
+    if tally.failed:
+        raise typer.Exit(1)
 
 
 def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
@@ -394,25 +370,132 @@ def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
         typer.echo(f"failed: {failed}", err=True)
 
 
-class _Progress:
+@contextmanager
+def _progress() -> Iterator[transfer.Say]:
     """A bar for the file being moved, on a terminal."""
+    from rich.progress import Progress  # noqa: PLC0415 - only when there is something to show
 
-    def __init__(self) -> None:
-        from rich.progress import Progress  # noqa: PLC0415 - only when there is something to show
+    with Progress(transient=True) as bars:
+        task = bars.add_task("", total=None)
 
-        self._bars = Progress(transient=True)
-        self._task = self._bars.add_task("", total=None)
+        def say(path: str, done: int, total: int) -> None:
+            name = printable(path.rpartition("/")[2])[-40:]
+            bars.update(task, description=name, completed=done, total=total)
 
-    def __enter__(self) -> transfer.Say:
-        self._bars.start()
-        return self._say
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def _say(self, path: str, done: int, total: int) -> None:
-        name = printable(path.rpartition("/")[2])[-40:]
-        self._bars.update(self._task, description=name, completed=done, total=total)
+        yield say
 
 
-__all__ = ["replicate_app", "transfer_app", "trust_command"]
+# -- rla-agent doctor --master ------------------------------------------------------------------
+
+
+def examine_master(config: Config, private: Path) -> list[Finding]:
+    """Look at the master that a config names.
+
+    Args:
+        config: with its REMOTE_SETTING.
+        private: `<state>/replicate`.
+
+    Returns:
+        What is not as docs/how-to/master.md describes it; empty when all is.
+    """
+    remote = config.remote_setting
+    protocol = remote.file_transfer_protocol
+    if not remote.named:
+        key = "bucket" if protocol in BUCKETS else "ftp_server"
+        fix = f"fill in REMOTE_SETTING.{key}, or give --config"
+        return [Finding("master-unnamed", "fault", "the configuration names no master", fix)]
+    findings = []
+    if not config.send_log_file:
+        fix = "SEND_LOG_FILE: true, or: rla-agent replicate add DATA_ROOT"
+        findings.append(Finding("master-off", "note", "SEND_LOG_FILE is off: runs are not replicated", fix))
+    if remote.password:
+        fix = "use a key (rla-agent trust), or password_env or credentials_file"
+        findings.append(Finding("master-password", "warning", "the config holds a password", fix))
+    if protocol == "ftp":
+        what = "FTP sends password and files in the clear, cannot append safely, and may not keep permissions"
+        findings.append(Finding("master-ftp", "warning", what, "file_transfer_protocol: sftp"))
+    try:
+        if protocol == "sftp":
+            login = resolve_login(remote, private, config.path)
+            findings += _closed_down(login)
+            session: Session = open_sftp(login, remote.remote_data_root)
+        else:
+            session = settings.target(config, private).open()
+        with closing(session):
+            findings += _at_work(session)
+        if protocol in BUCKETS and remote.endpoint.startswith("http://"):
+            what = (
+                "the store is reached without encryption: whoever listens in reads and changes what is sent"
+            )
+            findings.append(Finding("master-http", "warning", what, "REMOTE_SETTING.endpoint: https://…"))
+    except TargetError as error:
+        what = f"the master does not take files: {error}"
+        findings.append(Finding("master-refuses", "fault", what, error.hint or "see docs/how-to/master.md"))
+    except RlaError as error:
+        findings.append(Finding("master-refuses", "fault", str(error), "see docs/how-to/master.md"))
+    return findings
+
+
+def _at_work(session: Session) -> list[Finding]:
+    findings = []
+    for what in try_out(session)[1:]:
+        fix = "let the server set permissions: its file system must keep them, setstat must not be denied"
+        findings.append(Finding("master-modes", "warning", what, fix))
+    free = session.free_bytes()
+    if free is not None and free < LITTLE_BYTES:
+        what = f"the master has {free / 2**30:.1f} GiB free"
+        fix = "free space there; sending stops when it is full"
+        findings.append(Finding("master-space", "warning", what, fix))
+    if isinstance(session, BucketSession) and not session.heeds_conditions():
+        what = "the store ignores If-None-Match: if two machines write one file, one version may be lost"
+        fix = "use a store with conditional writes (AWS S3, GCS, Azure, a recent MinIO)"
+        findings.append(Finding("master-no-conditions", "warning", what, fix))
+    if isinstance(session, SftpSession):
+        for extension, instead in _FALLBACKS.items():
+            if extension not in session.extensions:
+                name = extension.decode().partition("@")[0]
+                what = f"the master's SFTP server has no {name}: {instead}"
+                findings.append(Finding(f"master-no-{name}", "note", what, "OpenSSH has it"))
+        if session.reaches(b"/etc/passwd"):
+            what = "the login sees the whole file system of the master"
+            fix = "ChrootDirectory in sshd_config, see docs/how-to/master.md"
+            findings.append(Finding("master-chroot", "note", what, fix))
+    return findings
+
+
+def _closed_down(login: Login) -> list[Finding]:
+    findings = []
+    with closing(open_transport(login)) as transport:
+        if _runs_commands(transport):
+            what = f"{login.user} may run commands on the master"
+            fix = f"ForceCommand internal-sftp for {login.user} in the master's sshd_config"
+            findings.append(Finding("master-shell", "warning", what, fix))
+        if _forwards(transport):
+            what = f"{login.user} may forward connections through the master"
+            fix = "AllowTcpForwarding no there, or `restrict` before the key in authorized_keys"
+            findings.append(Finding("master-forwarding", "warning", what, fix))
+    return findings
+
+
+def _runs_commands(transport: paramiko.Transport) -> bool:
+    import paramiko  # noqa: PLC0415
+
+    with suppress(paramiko.SSHException, EOFError, OSError):
+        channel = transport.open_session(timeout=ANSWER_S)
+        channel.settimeout(ANSWER_S)
+        channel.exec_command(f"echo {_PROBE}")
+        channel.shutdown_write()
+        return _PROBE.encode() in channel.recv(1024)
+    return False
+
+
+def _forwards(transport: paramiko.Transport) -> bool:
+    import paramiko  # noqa: PLC0415
+
+    try:
+        transport.open_channel("direct-tcpip", ("127.0.0.1", 1), ("127.0.0.1", 0), timeout=ANSWER_S).close()
+    except paramiko.ChannelException as error:
+        return bool(error.code == _CONNECT_FAILED)
+    except (paramiko.SSHException, EOFError, OSError):
+        return False
+    return True

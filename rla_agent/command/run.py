@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rla_agent.command.console import READ_BYTES, LogWriter
 from rla_agent.model.run_states import RunRecord
@@ -301,16 +300,11 @@ def _pass_on(source: int, target: int, keeper: LogWriter) -> None:
 # -- its runs -----------------------------------------------------------------------------------
 
 
-def _runs_of(places: Places, launch: str) -> list[dict[str, Any]]:
-    try:
-        return [run for run in ask_status(places, ASK_TIMEOUT_S)["runs"] if run.get("launch") == launch]
-    except (RlaError, OSError):
-        return []
-
-
 def _place_console(places: Places, launch: str, keeper: LogWriter) -> None:
-    for run in _runs_of(places, launch):
-        keeper.place(run["root"], run["log_folder"])
+    with suppress(RlaError, OSError):
+        for run in ask_status(places, ASK_TIMEOUT_S)["runs"]:
+            if run.get("launch") == launch:
+                keeper.place(run["root"], run["log_folder"])
 
 
 def _streams_of(places: Places, launch: str) -> list[str]:

@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.live import Live
 from rich.text import Text
 
-from rla_agent.replicate.report import headline
+from rla_agent.replicate.report import headline, size_text
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.textformat import duration_text, indented, printable
 
@@ -70,39 +70,34 @@ def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
 
 def render_status(status: dict[str, Any]) -> RenderableType:
     """A status as something that rich can print."""
-    parts: list[RenderableType] = [_Head(_head(status))]
+    head = (printable(line).partition(" ") for line in _head(status))
+    parts: list[RenderableType] = [_Lines([(rest, f"{label:<7}", " " * 7) for label, _, rest in head])]
     parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
         parts += [Text(), Text("needs attention", style="bold red")]
-        parts += [_Problem(problem["what"], problem["fix"]) for problem in status["problems"]]
+        for problem in status["problems"]:
+            what, fix = _on_one_line(problem["what"]), _on_one_line(problem["fix"])
+            parts.append(_Lines([(what, "- ", "  "), (fix, "  → ", "    ")]))
     return Group(*parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """Lines of a label and its text, which continues below itself."""
+class _Lines:
+    """Texts in the whole width: each with what begins its first line, and the others."""
 
-    text: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.text.split("\n"):
-            label, _, rest = printable(line).partition(" ")
-            yield Text(indented(rest, options.max_width, f"{label:<7}", " " * 7))
-
-
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """What is wrong, and below it what to do, each in the whole width."""
-
-    what: str
-    fix: str
+    texts: list[tuple[str, str, str]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, first, others in ((self.what, "- ", "  "), (self.fix, "  → ", "    ")):
-            yield Text(indented(printable(" ".join(text.split())), options.max_width, first, others))
+        for text, first, others in self.texts:
+            yield Text(indented(text, options.max_width, first, others))
 
 
-def _head(status: dict[str, Any]) -> str:
+def _on_one_line(text: object) -> str:
+    return printable(" ".join(str(text).split()))
+
+
+def _head(status: dict[str, Any]) -> list[str]:
+    """Lines that begin with a label."""
     agent, spool = status["agent"], status["spool"]
     if agent["pid"] is None:
         lines = [f"agent  {agent['state']}"]
@@ -112,7 +107,7 @@ def _head(status: dict[str, Any]) -> str:
         lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
     lines.append(f"state  {agent['state_dir']}")
     lines.append(
-        f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
+        f"spool  {size_text(spool['bytes'])}, of that {size_text(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
     if faults := status.get("internal_errors"):  # an earlier release's agent does not say it
@@ -120,7 +115,7 @@ def _head(status: dict[str, Any]) -> str:
     lines += _settings(status.get("settings", {}))
     lines += _alerts(status.get("alerts", {}))
     lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []
-    return "\n".join(lines)
+    return lines
 
 
 def _settings(settings: dict[str, Any]) -> list[str]:
@@ -166,8 +161,7 @@ class _Runs:
         for run, cells in zip(runs, lines[1:], strict=True):
             yield _line(cells, widths, STYLES.get(run["state"], ""))
             if run["reason"] and run["state"] != "finished":
-                reason = printable(" ".join(str(run["reason"]).split()))
-                yield Text(indented(reason, options.max_width, "  ", "  "), style="dim")
+                yield Text(indented(_on_one_line(run["reason"]), options.max_width, "  ", "  "), style="dim")
 
 
 def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
@@ -178,7 +172,11 @@ def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
         str(run["rows"]),
     ]
     if live and run["live"]:
-        cells += [duration_text(run["silent_s"]) or "", f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])]
+        cells += [
+            duration_text(run["silent_s"]) or "",
+            f"{run['rows_per_s']:.1f}",
+            size_text(run["lag_bytes"]),
+        ]
     elif live:
         cells += ["", "", ""]
     return cells
@@ -212,12 +210,3 @@ def label(run: dict[str, Any]) -> str:
     if index is None:
         return f"{run['table']}/{run['index']}"
     return f"{index.time[:8]} {run['table']} {index.info.strip('&')}".strip()
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -163,8 +163,9 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
                     if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
                         if records or damaged:
                             break  # hand over what is before; the next call stops here at once
-                        message = f"frame version {version}; this agent reads up to {PROTOCOL_VERSION}"
-                        raise UnknownVersionError(message)
+                        raise UnknownVersionError(
+                            f"frame version {version}; this agent reads up to {PROTOCOL_VERSION}"
+                        )
                     content = _decode_row(payload) if kind == _ROW else decode(kind, payload)
                     if content is None:
                         damaged += end - at
@@ -288,8 +289,7 @@ def _opening(raw: object) -> OpeningFrame:
 
 
 def _refuse() -> NoReturn:
-    message = "wrong type"
-    raise TypeError(message)
+    raise TypeError("wrong type")
 
 
 _DECODERS: dict[int, Callable[[Any], Content | None]] = {

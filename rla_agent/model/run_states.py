@@ -17,6 +17,13 @@ from typing import Any
 
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
+_AS_THEY_ARE = (  # fields of a record that run.json has by the same name
+    "root", "table", "index", "log_folder", "host", "user", "pid", "opened", "reason", "exit_code", "signal",
+    "last_row", "closed", "time_step", "rows", "lost", "parent",
+)  # fmt: skip
+# earlier releases lack these
+_SINCE_LATER: dict[str, Any] = {"reopened": None, "ran_before_s": 0.0, "config": None, "launch": ""}
+_EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
 
 
 class RunState(str, Enum):
@@ -207,35 +214,12 @@ class RunRecord:
         """Read what `to_plain` gave."""
         return cls(
             run=plain["run_id"],
-            root=plain["root"],
-            table=plain["table"],
-            index=plain["index"],
-            log_folder=plain["log_folder"],
-            host=plain["host"],
-            user=plain["user"],
-            pid=plain["pid"],
-            opened=plain["opened"],
             client=plain["versions"]["client"],
             state=RunState(plain["state"]),
-            reason=plain["reason"],
-            exit_code=plain["exit_code"],
-            signal=plain["signal"],
-            last_row=plain["last_row"],
-            closed=plain["closed"],
-            time_step=plain["time_step"],
-            rows=plain["rows"],
-            lost=plain["lost"],
-            reopened=plain.get("reopened"),
-            ran_before_s=plain.get("ran_before_s", 0.0),
             damaged=plain.get("damaged_bytes", 0),
             streams=tuple(plain["streams"]),
             taken={stream: (number, offset) for stream, (number, offset) in plain.get("taken", {}).items()},
-            config=plain.get("config"),
-            parent=plain["parent"],
-            extra={
-                "run_key": plain.get("run_key", ""),
-                "replicate": plain.get("replicate", True),
-                "epoch": plain.get("epoch", 0),
-            },
-            launch=plain.get("launch", ""),
+            extra={name: plain.get(name, usual) for name, usual in _EXTRA.items()},
+            **{name: plain[name] for name in _AS_THEY_ARE},
+            **{name: plain.get(name, usual) for name, usual in _SINCE_LATER.items()},
         )

@@ -1,4 +1,4 @@
-"""What the agent says of itself. Pure: facts in, plain data out.
+"""What the agent says of itself: its status, and the form of its log lines. Pure: facts in, plain data out.
 
 The JSON is stable and described in docs/reference/status.md: fields are added, never renamed or removed
 while `format` stays the same.
@@ -6,6 +6,7 @@ while `format` stays the same.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ from rla_client.config.schema import machine_config_path
 from rla_client.contract import __version__
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES
+from rla_client.contract.textformat import printable
 
 STATUS_FORMAT = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 ENDED_SHOWN = 10  # runs that ended lately and are still listed
 RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
@@ -45,10 +48,7 @@ FIXES = (
     (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
     (("permission", "not permitted"), "give this user the right to write there"),
     (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
-    (
-        ("another folder here",),
-        OTHER_FOLDER,
-    ),
+    (("another folder here",), OTHER_FOLDER),
     (("is not here",), NOT_HERE),
     (("version",), "update rla-agent, then: rla-agent restart"),
     (("opening frame",), "rla-agent doctor names the folder; move it out of the spool"),
@@ -246,8 +246,9 @@ def _own_problems(facts: Facts) -> list[dict[str, str]]:
         what = f"{path}, {fault}: the file is ignored"
         problems.append({"what": what, "fix": f"rla-agent check-config {path}; then: rla-agent restart"})
     if facts.newer:
-        what = f"{facts.newer} messages of a newer client version; its rows wait in the spool"
-        problems.append(problem(what))
+        problems.append(
+            problem(f"{facts.newer} messages of a newer client version; its rows wait in the spool")
+        )
     if facts.spool_max_bytes and facts.spool_bytes > 0.8 * facts.spool_max_bytes:
         what = f"the spool holds {facts.spool_bytes >> 20} MiB of {facts.spool_max_bytes >> 20} MiB"
         problems.append({"what": what, "fix": "see below what it waits for, or raise AGENT.spool_max_bytes"})
@@ -259,3 +260,11 @@ def problem(text: str) -> dict[str, str]:
     low = text.lower()
     fix = next((fix for needles, fix in FIXES if any(needle in low for needle in needles)), OTHERWISE)
     return {"what": text, "fix": fix}
+
+
+class OneLine(logging.Formatter):
+    """A message is one line, whatever a client called its things; tracebacks stay below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line, with control characters escaped."""
+        return printable(super().formatMessage(record))

@@ -31,7 +31,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.model.ingest import Batch, Position
-from rla_agent.model.output_states import OutputEvent, OutputState, after
+from rla_agent.model.states import OutputEvent, OutputState, after
 from rla_agent.outputs.csv_table import CsvEncoder, size_by_header
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, open_below
 from rla_agent.outputs.encoders import (

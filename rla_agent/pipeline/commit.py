@@ -27,8 +27,7 @@ from dataclasses import dataclass
 
 from rla_agent.jobs.queue import JobQueue
 from rla_agent.model.ingest import ItemFile
-from rla_agent.model.output_states import OutputEvent, OutputState
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, root_is_away, same_root, temp_name
 from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.recovery import renew_base

@@ -31,8 +31,7 @@ from pathlib import Path
 from rla_agent.jobs.checkpoint import sweep_arenas
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.queue import JobContext
-from rla_agent.model.output_states import OutputState
-from rla_agent.model.stream_states import StreamEvent, StreamState
+from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import (
     closing_fd,
     item_is_there,

@@ -42,7 +42,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, fsync_up, item_is_there, sweep_temp_files
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs

@@ -31,7 +31,7 @@ from rla_agent.model.ingest import (
     Row,
     RowWatch,
 )
-from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
+from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.pipeline.spool import SegmentReader, clipped, cut_at_checkpoints, read_opening

@@ -19,8 +19,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rla_agent.model.output_states import OutputEvent, OutputState
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, temp_name
 from rla_agent.outputs.encoders import read_chunks

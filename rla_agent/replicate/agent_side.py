@@ -35,7 +35,7 @@ from rla_agent.replicate.pull.fetch_back import FetchQueue
 from rla_agent.replicate.worker.notify import Announcer
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
-from rla_agent.store.sqlite import NewerFormatError, connect_readonly
+from rla_agent.store.state import NewerFormatError, connect_readonly
 from rla_client.contract.files import fsync_folder
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places

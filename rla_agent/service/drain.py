@@ -1,4 +1,4 @@
-"""Taking in a spool once, without a serving agent; and waiting for a serving one to have done so.
+"""A spool that is taken in once, waited for, or given up: `rla-agent drain` and `rla-agent forget`.
 
 Any spool can be taken in: this machine's own, or one copied from a machine that is gone. The folder
 of a copy says nothing of where the data root lies now, so the roots can be mapped (`OLD=NEW`) and the
@@ -8,6 +8,11 @@ agent.db of its machine. A stream leaves the spool when all of it is durable: ta
 nothing twice, and a drain that was interrupted continues where it stopped.
 
 `wait_durable` asks the agent that serves a spool; it is what `rla-agent run` ends with.
+
+A stream whose data root is not there waits in the spool, for ever if need be: the root may only be
+unmounted. `give_up` is how a user says that it will not come back. Streams that a process still writes, and
+those whose root is there, are never touched. A serving agent notices that a stream's folder is gone and drops
+what it holds of it (`was_forgotten`).
 """
 
 from __future__ import annotations
@@ -17,24 +22,25 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rla_agent.model.ingest import Position
+from rla_agent.model.run_states import RunEvent, RunRecord
+from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.lifecycle import Adopt
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.spool import read_opening, remove_stream
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import Stop, Volume
-from rla_agent.store.lock import AgentLock, read_holder
-from rla_agent.store.sqlite import open_or_replace
-from rla_agent.store.state import AgentDatabase
+from rla_agent.store.lock import AgentLock, describe_holder, read_holder
+from rla_agent.store.state import AgentDatabase, Changes, open_or_replace
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import Dealer, agent_alive
 from rla_client.contract.checkpoints import MARKED_KINDS, mark_foreign
-from rla_client.contract.errors import RemoteProtocolError, RlaError
-from rla_client.contract.files import open_folder
+from rla_client.contract.errors import AgentRunningError, ArgumentError, RemoteProtocolError, RlaError
+from rla_client.contract.files import held_folder
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CONSOLE,
@@ -44,17 +50,19 @@ from rla_client.contract.layout import (
     item_path,
 )
 from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places, check_entries, make_private
+from rla_client.contract.paths import Places, check_entries, is_of_this_machine, make_private, other_states
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+from rla_client.contract.segments import segment_numbers, segment_path, stream_names, writer_alive
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
 PATIENCE_S = 60.0  # without any progress, what is left is left and reported
 STOP_S = 20.0
+EXIT_DONE, EXIT_LEFT = 0, 1
 DRAIN_HOLDER = "drain"  # what the lock says of a process that serves nobody
 _CONSOLE_NUMBER = re.compile(r"(?<=^console)\.[0-9]{1,6}(?=\.txt$)")  # of a second capture
 OWN_FOLDER = ".rla-drain"  # beside the streams of a copied spool: positions of an interrupted drain
+GIVEN_UP = "its data root is gone, and its waiting rows were given up: rla-agent forget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,100 @@ class Drained:
     broken: str = ""
 
 
-def spool_places(folder: Path) -> tuple[Places, Path]:
+def drain_spool(
+    own: Places, spool: Path | None, mappings: Sequence[str], settings: AgentConfig
+) -> tuple[list[str], int]:
+    """Drain a spool, the own one by default.
+
+    Args:
+        own: places of this environment.
+        spool: another spool or state folder.
+        mappings: `OLD=NEW` for data roots that lie elsewhere now.
+        settings: the AGENT section.
+
+    Returns:
+        Lines for the user, and the exit code: 0 when nothing is left.
+
+    Raises:
+        ArgumentError: a mapping cannot be meant.
+        RlaError: the spool cannot be taken in.
+    """
+    roots = parse_roots(mappings)
+    if spool is None:
+        own.create()
+        places, folder = own, own.spool
+    else:
+        places, folder = _spool_places(spool)
+    ours = _same_folder(folder, own.spool)
+    if ours:
+        places, folder = own, own.spool  # also where a bind mount leads to it
+    if agent_alive(places):
+        if read_holder(places).get("service") == DRAIN_HOLDER:
+            raise AgentRunningError(describe_holder(places))
+        if mappings:
+            raise ArgumentError(
+                "an agent serves this spool; stop it before mapping data roots: rla-agent stop"
+            )
+        return _wait(places)
+    if not ours and not _is_of_former_name(folder, own):
+        roots = RootMap(roots.roots, check=False)
+    return _told(folder, _take_in(places, folder, roots, settings))
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _is_of_former_name(spool: Path, own: Places) -> bool:
+    """Whether it is this machine's, under an earlier host name: its data roots are the ones named."""
+    formers = (os.path.realpath(state) for state in other_states(own.state) if is_of_this_machine(state))
+    return spool.name == "spool" and str(spool.parent) in formers
+
+
+def parse_roots(mappings: Sequence[str]) -> RootMap:
+    """Read `OLD=NEW` texts.
+
+    Raises:
+        ArgumentError: not of that form, OLD not absolute, or NEW not a folder.
+    """
+    roots: dict[str, str] = {}
+    for mapping in mappings:
+        old, sign, new = mapping.partition("=")
+        if not sign or not os.path.isabs(old) or not os.path.isdir(new):
+            raise ArgumentError(
+                f"--data-root {mapping}: must be OLD=NEW, an absolute path and a folder that is here"
+            )
+        roots[os.path.normpath(old)] = os.path.realpath(new)
+    return RootMap(roots)
+
+
+def _wait(places: Places) -> tuple[list[str], int]:
+    names = stream_names(places.spool)
+    left = wait_durable(places, names, None)
+    lines = [f"an agent serves this spool: {len(names) - len(left)} streams are durable"]
+    lines += [f"left: {name}; see: rla-agent status" for name in sorted(left)]
+    return lines, EXIT_LEFT if left else EXIT_DONE
+
+
+def _told(folder: Path, result: Drained) -> tuple[list[str], int]:
+    lines = [f"{folder}: {len(result.taken)} streams stored"]
+    if result.broken:
+        lines.insert(0, f"agent.db was damaged and is now {result.broken}; positions came from the spool")
+    if result.live:
+        lines.append(f"{len(result.live)} streams are still being written; durable up to now")
+    lines += [f"left: {name}: {why}" for name, why in sorted(result.left.items())]
+    if any("is not here" in why or "another folder here" in why for why in result.left.values()):
+        lines.append("rows of data roots that will not come back are given up by: rla-agent forget")
+    return lines, EXIT_LEFT if result.left else EXIT_DONE
+
+
+# -- taking in --------------------------------------------------------------------------------
+
+
+def _spool_places(folder: Path) -> tuple[Places, Path]:
     """The state folder that goes with a spool, and the spool itself.
 
     Args:
@@ -121,8 +222,7 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
     folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
     spool = folder / "spool" if (folder / "spool").is_dir() else folder
     if not spool.is_dir() or not _may_be_a_spool(spool):
-        message = f"{folder} is not a folder with a spool"
-        raise RlaError(message)
+        raise RlaError(f"{folder} is not a folder with a spool")
     beside = spool.parent
     if spool.name == "spool" and (beside / "agent.lock").exists():
         runtime = read_holder(Places(beside, beside)).get("runtime")
@@ -137,7 +237,7 @@ def _may_be_a_spool(folder: Path) -> bool:
     return all(name[0] == "." or name == "lost+found" for name in os.listdir(folder))
 
 
-def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
+def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
     """Take in all streams of a spool; returns when nothing more can be done.
 
     Args:
@@ -159,7 +259,7 @@ def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) 
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
-            targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
+            targets = {name: _spool_end(spool / name) or Position(0, 0) for name in names}
             volume = _Drain(places, settings, roots, targets)
             _drain_volume(volume, spool, names, result)
     finally:
@@ -183,12 +283,9 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
             return False
         if not roots.check or root != opening.root:
             for kind, relative in opening.folders.items():
-                folder_of_kind = open_folder(root, relative, create=True)
-                try:
+                with held_folder(root, relative, create=True) as item:
                     if kind in MARKED_KINDS and not roots.check:
-                        mark_foreign(Path(f"/proc/self/fd/{folder_of_kind}"))
-                finally:
-                    os.close(folder_of_kind)
+                        mark_foreign(item)
     except FileNotFoundError:
         return False
     except (RlaError, OSError) as error:
@@ -276,8 +373,7 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
         volume.put(Stop(time.monotonic() + STOP_S))
         volume.join(STOP_S + 5)
     if volume.failed.is_set():
-        message = "taking in failed; what is durable stays so, the rest is still in the spool"
-        raise RlaError(message)
+        raise RlaError("taking in failed; what is durable stays so, the rest is still in the spool")
     result.taken += volume.done
     result.left.update({name: volume.faults[name] for name in names if name in volume.faults})
     result.left.update({name: why for name, why in volume.waiting().items() if name not in volume.done})
@@ -327,13 +423,13 @@ def wait_durable(
 
 def _flush_request(folder: Path, *, media: bool) -> bytes | None:
     """Ask for everything up to the present end of a stream; None when it is gone."""
-    end = spool_end(folder)
+    end = _spool_end(folder)
     if end is None:
         return None
     return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": end.number, "o": end.offset, "m": media})
 
 
-def spool_end(folder: Path) -> Position | None:
+def _spool_end(folder: Path) -> Position | None:
     """Where a stream ends now; None when it is gone."""
     with suppress(OSError, IndexError):
         number = segment_numbers(folder)[-1]
@@ -349,3 +445,94 @@ def _answers(dealer: Dealer) -> Iterator[tuple[str, bool]]:
         with suppress(RemoteProtocolError):
             _, answer, _ = decode_message(message)
             yield str(answer.get("s")), bool(answer.get("done"))
+
+
+# -- giving up --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stream that waits for a data root.
+
+    Attributes:
+        folder: in the spool.
+        opening: its opening frame.
+        size: bytes in the spool, payloads included.
+        written: Unix seconds of the last write.
+    """
+
+    folder: Path
+    opening: Opening
+    size: int
+    written: float
+
+
+def waiting_streams(spool: Path) -> list[Waiting]:
+    """Streams of ended processes whose data root is not there, or another one."""
+    found: list[Waiting] = []
+    for name in stream_names(spool):
+        folder = spool / name
+        with suppress(RlaError, OSError):
+            opening, _ = read_opening(folder)
+            if writer_alive(folder) is False and not same_root(opening):
+                files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+                written = max((one.st_mtime for one in files), default=0.0)
+                found.append(Waiting(folder, opening, sum(one.st_size for one in files), written))
+    return found
+
+
+def chosen(streams: Sequence[Waiting], roots: Collection[str], *, every: bool) -> list[Waiting]:
+    """Those of some data roots, or all.
+
+    Raises:
+        ArgumentError: nothing waits for one of the roots.
+    """
+    if every:
+        return list(streams)
+    known = {stream.opening.root for stream in streams}
+    wanted = {os.path.abspath(root) for root in roots}
+    for root in sorted(wanted - known):
+        raise ArgumentError(
+            f"no ended stream waits for the data root {root}; those that do: rla-agent forget"
+        )
+    return [stream for stream in streams if stream.opening.root in wanted]
+
+
+def give_up(places: Places, streams: Sequence[Waiting]) -> None:
+    """Delete streams and say so of their runs.
+
+    Raises:
+        AgentRunningError: a drain is under way.
+        OSError: a stream could not be deleted.
+    """
+    if agent_alive(places):
+        for stream in streams:
+            remove_stream(stream.folder)
+        return
+    lock = AgentLock(places, DRAIN_HOLDER)
+    try:
+        with closing(AgentDatabase(places.database)) as database:
+            for stream in streams:
+                remove_stream(stream.folder)
+                changes = Changes(forgotten=[stream.folder.name])
+                plain = database.run(stream.opening.run)
+                if plain is not None:
+                    now = time.time()
+                    record = RunRecord.from_plain(plain).after(RunEvent.ITEM_GONE, now, GIVEN_UP)
+                    changes.runs.append((record.run, now, record.live, {**plain, **record.to_plain(now)}))
+                database.commit(changes)
+    finally:
+        lock.release()
+
+
+def listing(streams: Sequence[Waiting]) -> list[str]:
+    """One line for each data root, then one for each of its streams."""
+    lines: list[str] = []
+    for root in sorted({stream.opening.root for stream in streams}):
+        some = [stream for stream in streams if stream.opening.root == root]
+        size = sum(stream.size for stream in some)
+        lines.append(f"{root}: {len(some)} streams, {size >> 10} KiB")
+        for stream in some:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(stream.written))
+            lines.append(f"  {stream.folder.name}  last written {when}  {stream.opening.title}")
+    return lines

@@ -96,7 +96,10 @@ class AgentLock:
         self._descriptors.append(descriptor)
         with suppress(OSError):  # a file system without such locks: agent.lock has to do
             if not try_lock(descriptor, timeout_s=LOSER_S):
-                raise AgentRunningError(f"{_folder_holder(descriptor)}, which serves the spool {folder}")
+                pid = holder_pid(descriptor)
+                unseen = "a process that cannot be seen from here (in another container?)"
+                holder = unseen if pid is None else f"pid {pid}"
+                raise AgentRunningError(f"{holder}, which serves the spool {folder}")
         self._kept[folder] = _identity(os.fstat(descriptor))
 
     def keep(self, path: Path) -> None:
@@ -126,12 +129,6 @@ class AgentLock:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-def _folder_holder(descriptor: int) -> str:
-    """Who locked an open folder, in words."""
-    pid = holder_pid(descriptor)
-    return "a process that cannot be seen from here (in another container?)" if pid is None else f"pid {pid}"
 
 
 def take_lock(places: Places, service: str) -> AgentLock:
@@ -206,9 +203,10 @@ class HolderProcess:
 def visible_holder(places: Places) -> int | None:
     """Process id of the lock's holder, None where it is not a process that can be seen from here."""
     process = HolderProcess.find(places)
-    if process is not None:
-        process.close()
-    return None if process is None else process.pid
+    if process is None:
+        return None
+    process.close()
+    return process.pid
 
 
 def _has_open(pid: int, path: Path) -> bool:

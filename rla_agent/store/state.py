@@ -1,9 +1,12 @@
-"""agent.db: what the agent knows durably. SQLite in WAL mode, synchronous=FULL.
+"""agent.db, what the agent knows durably; and what all SQLite files of the agent have in common.
 
-`outputs` holds one position per (stream, output): all records before it are in the file's first
-`size` bytes, durably. It is written after the files were synced, in one transaction a commit, so
-after any crash a file is cut to `size` and the spool is replayed from the position. `intent`
-names a finished temp file that is about to take the output's name. `runs` is the registry behind
+A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
+Files of releases before there were versions have 0, so the first steps must bear what is there already.
+
+agent.db is in WAL mode, synchronous=FULL. `outputs` holds one position per (stream, output): all records
+before it are in the file's first `size` bytes, durably. It is written after the files were synced, in one
+transaction a commit, so after any crash a file is cut to `size` and the spool is replayed from the position.
+`intent` names a finished temp file that is about to take the output's name. `runs` is the registry behind
 `status`; `jobs` the work that is not done yet.
 
 Each thread has a connection of its own. At start the WAL is grown past its checkpoint size and
@@ -15,23 +18,172 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunRecord
-from rla_agent.store.sqlite import Step, connect, migrate, transaction
-from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.parsing import INT64, whole
 
+BUSY_TIMEOUT_S = 60.0
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
 
 _log = logging.getLogger("rla_agent.store.state")
+
+Store = TypeVar("Store")
+Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them
+
+
+class NewerFormatError(RlaError):
+    """A later release made or upgraded the file; nothing was written to it."""
+
+
+class EarlierFormatError(RlaError):
+    """An agent of an earlier release has the file open, perhaps; it was left as it is."""
+
+
+def _check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
+    """The version of a file.
+
+    Raises:
+        NewerFormatError: it is later than `ours`.
+        sqlite3.Error: it cannot be read.
+    """
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if found > ours:
+        raise NewerFormatError(
+            f"{path} is of version {found}, and this release knows versions up to {ours}: "
+            "upgrade rla-agent (pip install -U rla-agent), then start it again; nothing was changed"
+        )
+    return int(found)
+
+
+def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """A connection in autocommit mode to a file that `migrate` may then bring to the version of `steps`.
+
+    Raises:
+        NewerFormatError: a later release has it; nothing is written to it.
+        sqlite3.Error: it cannot be opened or is not a database.
+    """
+    return _checked(sqlite3.connect(path, timeout=wait_s, isolation_level=None), path, steps)
+
+
+def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> sqlite3.Connection:
+    """A connection that changes nothing, for those who look into the file beside its owner.
+
+    Raises:
+        NewerFormatError: a later release has it.
+        sqlite3.Error: it cannot be opened or is not a database.
+    """
+    address = f"file:{quote(str(path))}?mode=ro"
+    return _checked(sqlite3.connect(address, uri=True, timeout=wait_s), path, steps)
+
+
+def _checked(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
+    try:
+        _check_version(db, path, len(steps))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: bool = True) -> None:
+    """Bring a file to the version `len(steps)`, by those steps that it lacks, all or none.
+
+    Args:
+        db: open.
+        path: of the file, for messages.
+        steps: of its owner.
+        may: False where somebody else may have it open, who knows only the version that it has.
+
+    Raises:
+        NewerFormatError: it is later than that.
+        EarlierFormatError: it is earlier, and may not be changed.
+        sqlite3.Error: it is as it was.
+    """
+    found = _check_version(db, path, len(steps))
+    if found == len(steps):
+        return
+    if not may:
+        raise EarlierFormatError(
+            f"{path} is of an earlier release, whose agent may serve it: rla-agent restart"
+        )
+    with transaction(db):
+        for step in steps[_check_version(db, path, len(steps)) :]:  # asked again: nobody else changes it now
+            if callable(step):
+                step(db)
+                continue
+            for statement in step.split(";"):
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {len(steps)}")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Everything inside, or nothing; for a connection in autocommit mode (`isolation_level=None`).
+
+    Raises:
+        sqlite3.Error: nothing was stored.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # after some errors SQLite has rolled back itself
+            db.execute("ROLLBACK")
+        raise
+
+
+def database_files(path: Path) -> tuple[Path, ...]:
+    """A database and what SQLite keeps beside it while it is open."""
+    return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
+    """Open a store; a file that is not a sound database is put aside and a new one begun.
+
+    Args:
+        path: the database file.
+        opened: opens a store on it, creating its tables.
+
+    Returns:
+        The store, and where the broken file went, empty if it was sound.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be opened or written now.
+    """
+    if not path.exists():
+        _remove_beside(path)  # a WAL would be replayed into the new file
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
+            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
+        return opened(path), ""
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        aside = path.with_name(f"{path.name}.broken")
+        path.replace(aside)
+        _remove_beside(path)
+        return opened(path), str(aside)
+
+
+def _remove_beside(path: Path) -> None:
+    for beside in database_files(path)[1:]:
+        beside.unlink(missing_ok=True)
+
+
+# -- agent.db -----------------------------------------------------------------------------------
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outputs(
@@ -283,8 +435,7 @@ def making_sense(what: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        message = f"{what} makes no sense: {error!r}"
-        raise RemoteProtocolError(message) from error
+        raise RemoteProtocolError(f"{what} makes no sense: {error!r}") from error
 
 
 def _output_row(row: tuple[Any, ...]) -> OutputRow:
@@ -292,8 +443,7 @@ def _output_row(row: tuple[Any, ...]) -> OutputRow:
     numbers = [whole(one, INT64) for one in (generation, size, number, offset)]
     content = json.loads(state)
     if not isinstance(content, dict) or not all(isinstance(text, str) for text in (name, path, intent)):
-        message = "wrong type"
-        raise TypeError(message)
+        raise TypeError("wrong type")
     return OutputRow(name, path, numbers[0], numbers[1], Position(numbers[2], numbers[3]), content, intent)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
-from rla_agent.service.doctor.doctor import examine
-from rla_agent.service.doctor.findings import Finding, Surroundings
+from rla_agent.service.doctor import examine
+from rla_agent.service.doctor_places import Finding, Surroundings
 from rla_client.contract.paths import Places
 
 

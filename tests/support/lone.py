@@ -20,7 +20,7 @@ import pytest
 
 import rla_agent.pipeline.spool as reading_module
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.model.output_states import OutputState
+from rla_agent.model.states import OutputState
 from rla_agent.outputs.output import OpenFiles
 from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.lifecycle import root_is_back

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts import channels
-from rla_agent.alerts.alert import of_machine, of_metric, of_run, of_test
+from rla_agent.alerts.rules import Rule
+from rla_agent.alerts.store import of_machine, of_metric, of_run, of_test
 from rla_client.config.alerts import AlertRule
 
 RUN = {
@@ -48,7 +49,7 @@ def test_the_same_event_has_the_same_id_and_another_has_not() -> None:
 def test_a_metric() -> None:
     firing = {"number": 1, "offset": 9, "metrics": {"loss": 3.5}, "time_step": 4, "timestamp": 2.5}
     rule = AlertRule(("above",), ("m",), metric="loss", value=3, rows=2)
-    plain = of_metric(("id", rule), "stream", firing, RUN, "h").to_plain()
+    plain = of_metric(Rule("id", "/c.yaml", rule), "stream", firing, RUN, "h").to_plain()
     assert plain["title"].startswith("loss = 3.5, above 3: cartpole")
     assert (plain["metrics"], plain["threshold"], plain["time_step"]) == ({"loss": 3.5}, 3, 4)
     assert "for 2 rows, at time-step 4" in plain["text"]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rla_agent.alerts import store as module
-from rla_agent.alerts.alert import Alert
-from rla_agent.alerts.store import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, AlertStore
-from rla_agent.store.sqlite import open_or_replace
+from rla_agent.alerts.store import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, Alert, AlertStore
+from rla_agent.store.state import open_or_replace
 
 
 def alert(key: str, when: str = "nan", run: str = "run") -> Alert:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.alerts.watch import MAX_COUNTED, MAX_NAMED, Watch
+from rla_agent.alerts.rules import MAX_COUNTED, MAX_NAMED, Rule, Watch
 from rla_agent.model.ingest import Batch, Mark, Record, Row, Text
 from rla_client.config.alerts import AlertRule
 
@@ -20,7 +20,7 @@ def rule(when: str, **more: Any) -> AlertRule:
 
 
 def watch(*rules: AlertRule) -> Watch:
-    return Watch([(f"r{number}", "/c.yaml", one) for number, one in enumerate(rules)])
+    return Watch(Rule(f"r{number}", "/c.yaml", one) for number, one in enumerate(rules))
 
 
 def batch(*rows: dict[str, Any], start: int = 0) -> Batch:

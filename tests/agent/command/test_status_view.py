@@ -13,9 +13,10 @@ from typing import Any
 from rich.console import Console
 from support.hung_folder import hung, needs_hung_folder
 
-from rla_agent.command.status_view import show_status, size
+from rla_agent.command.status_view import show_status
 from rla_agent.model.run_states import RunRecord, RunState
 from rla_agent.model.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
+from rla_agent.replicate.report import size_text
 from rla_agent.service.control import ask_status
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
@@ -208,7 +209,7 @@ def test_problems_break_at_spaces_and_slashes_only() -> None:
 
 
 def test_units_for_people() -> None:
-    assert [size(n) for n in (0, 1023, 1024, 3 << 30, 5 << 40)] == [
+    assert [size_text(n) for n in (0, 1023, 1024, 3 << 30, 5 << 40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.output_states import OutputState
+from rla_agent.model.states import OutputState
 from rla_agent.outputs.output import Output
 from rla_agent.store.state import Changes
 

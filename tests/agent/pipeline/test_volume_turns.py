@@ -16,7 +16,7 @@ from support.lone import LoneStream
 import rla_agent.pipeline.volume as module
 from rla_agent.jobs.queue import JobContext, JobKind
 from rla_agent.model.ingest import Position
-from rla_agent.model.stream_states import StreamEvent
+from rla_agent.model.states import StreamEvent
 from rla_agent.pipeline import lifecycle
 from rla_agent.pipeline.commit import Flush, FlushWaiters
 from rla_agent.pipeline.lifecycle import Adopt

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.systemd import (
-    Notifier,
+from rla_agent.service.control import (
     config_in,
     drop_in,
     install_system_unit,
@@ -25,6 +24,7 @@ from rla_agent.service.systemd import (
     quote,
     user_unit,
 )
+from rla_agent.sockets import Notifier
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places
 
@@ -46,7 +46,7 @@ def told(manager: socket.socket, until: str) -> list[str]:
 
 def test_nothing_without_a_manager() -> None:
     notifier = Notifier({})
-    assert not notifier.active
+    assert not notifier.status_due(1e9)
     notifier.ready()
     notifier.beat(1.0)
     assert not notifier.status_due(1.0)

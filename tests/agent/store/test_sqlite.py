@@ -16,8 +16,7 @@ from rla_agent.model.ingest import Position
 from rla_agent.replicate.ledger import Key, Ledger, ledger_path
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.sqlite import EarlierFormatError, NewerFormatError, migrate
-from rla_agent.store.state import STEPS, AgentDatabase
+from rla_agent.store.state import STEPS, AgentDatabase, EarlierFormatError, NewerFormatError, migrate
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["without_modes", "with_modes"]

@@ -11,8 +11,7 @@ import pytest
 from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunRecord
 from rla_agent.store import state
-from rla_agent.store.sqlite import open_or_replace
-from rla_agent.store.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow
+from rla_agent.store.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 

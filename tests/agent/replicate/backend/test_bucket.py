@@ -15,6 +15,7 @@ from support.faulty_store import FAULTS, FaultyStore
 from support.gcs_front import GcsFront, gcs_remote
 from support.replication_lab import ITEM, random_bytes
 
+from rla_agent.command.replicate import examine_master
 from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_store
 from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
@@ -37,7 +38,6 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     Upload,
 )
-from rla_agent.service.doctor.master import examine_master
 from rla_client.config.schema import RemoteSetting, load_config, password_variables
 from rla_client.contract.errors import ConfigError
 

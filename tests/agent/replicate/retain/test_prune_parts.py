@@ -10,7 +10,7 @@ import pytest
 import typer
 from support.replication_lab import ITEM
 
-from rla_agent.command import prune as prune_command
+from rla_agent.command import retain as prune_command
 from rla_agent.replicate.retain.prune import is_pruned
 from rla_client.contract.checkpoints import PRUNED_FOLDER
 

@@ -1,15 +1,19 @@
-"""Each event in each state of a stream, the forbidden ones too."""
+"""Each event in each state of a stream and of an output, the forbidden ones too."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_agent.model.stream_states import (
+from rla_agent.model.states import (
     TRANSITIONS,
     WAITING,
     ForbiddenEventError,
+    OutputEvent,
+    OutputState,
     StreamEvent,
     StreamState,
     after,
@@ -36,7 +40,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("event", E)
 @pytest.mark.parametrize("state", S)
-def test_each_pair_is_in_the_table_or_forbidden(state: StreamState, event: StreamEvent) -> None:
+def test_each_pair_of_a_stream(state: StreamState, event: StreamEvent) -> None:
     assert ((state, event) in TRANSITIONS) != ((state, event) in FORBIDDEN)
     if (state, event) in FORBIDDEN:
         with pytest.raises(ForbiddenEventError, match=f"{event.name} in state {state.name}"):
@@ -66,3 +70,35 @@ def test_what_holds_on_every_way(events: list[StreamEvent]) -> None:
             assert former in {S.TAKING_IN, S.ROOT_AWAY}
         if event is E.MISSED:
             assert state in WAITING | {S.ITEM_MISSED, S.ITEM_REMOVED}
+
+
+OS, OE = OutputState, OutputEvent
+NEXT = {
+    # state: begun, started over, too narrow, rewrite, failed, rewritten, renamed, suspected, restored
+    OS.NEW: (OS.READY, OS.NEW, None, None, None, None, None, OS.SUSPECT, OS.NEW),
+    OS.READY: (None, OS.NEW, OS.WIDENING, None, None, None, None, OS.SUSPECT, None),
+    OS.WIDENING: (None, OS.NEW, None, OS.REWRITING, None, None, None, OS.SUSPECT, None),
+    OS.REWRITING: (None, None, None, None, OS.WIDENING, OS.RENAMING, None, None, None),
+    OS.RENAMING: (None, None, None, None, None, None, OS.READY, OS.RENAMING, None),
+    OS.SUSPECT: (OS.SUSPECT, OS.NEW, None, None, None, None, None, OS.SUSPECT, OS.NEW),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(OS, OE)))
+def test_each_pair_of_an_output(state: OutputState, event: OutputEvent) -> None:
+    expected = NEXT[state][list(OE).index(event)]
+    if expected is None:
+        with pytest.raises(ForbiddenEventError, match=f"{event.name} in state {state.name}"):
+            after(state, event)
+    else:
+        assert after(state, event) is expected
+    assert ((state, event) in TRANSITIONS) == (expected is not None)
+
+
+def test_what_cannot_be_trusted_is_restored_before_it_takes_records() -> None:
+    """From SUSPECT every way to READY leads through the last commit, or through a fresh file."""
+    ways = {event: state for (former, event), state in TRANSITIONS.items() if former is OS.SUSPECT}
+    assert {event for event, state in ways.items() if state is not OS.SUSPECT} == {
+        OE.RESTORED,
+        OE.STARTED_OVER,
+    }

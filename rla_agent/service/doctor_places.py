@@ -1,26 +1,35 @@
-"""Doctor's checks of configuration, folders, disks, spool and database."""
+"""What the doctor looks at and finds; its checks of configuration, folders, disks, spool and database."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rla_agent.pipeline.spool import read_opening
-from rla_agent.service.control import left_behind
-from rla_agent.service.doctor.findings import Check, Finding, Surroundings
-from rla_agent.store.lock import describe_holder
-from rla_client.contract.errors import PlaceError, RlaError, SpoolError
+from rla_agent.replicate.report import attention, replication_status
+from rla_agent.service.control import ask_status, left_behind
+from rla_agent.store.lock import describe_holder, read_holder, visible_holder
+from rla_client.config.schema import CONFIG_NAME, Config, load_config
+from rla_client.contract.agent_process import Unit, agent_alive, installed_unit
+from rla_client.contract.errors import ConfigError, PlaceError, RlaError, SpoolError
 from rla_client.contract.paths import (
     MAX_SOCKET_PATH_BYTES,
     NOWHERE,
     RUNTIME_VARIABLE,
     STATE_VARIABLE,
+    Places,
     file_system_type,
+    find_places,
     folder_problem,
     network_file_system,
     program_problem,
@@ -28,6 +37,8 @@ from rla_client.contract.paths import (
 )
 from rla_client.contract.segments import check_stream, spool_bytes, stream_names, writer_alive
 
+LEVELS = ("fault", "warning", "note")
+ASK_TIMEOUT_S = 3.0
 TMPFS = 0x01021994
 RAMFS = 0x858458F6
 FULL_PART = 0.8  # of spool_max_bytes
@@ -36,15 +47,131 @@ FREE_INODES = 1000
 ENTRIES_LOOKED_AT = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        name: stable identifier.
+        level: fault, warning or note.
+        what: what is wrong.
+        fix: what to do.
+    """
+
+    name: str
+    level: str
+    what: str
+    fix: str
+
+    def to_plain(self) -> dict[str, str]:
+        """For `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the checks look at.
+
+    Attributes:
+        places: of the agent.
+        config_path: the rla_config.yaml, None without one.
+        config: what it says; the defaults where it has faults.
+        config_faults: those.
+        environment: of this process.
+        user: login name.
+        system: where the machine's own folders (etc, proc, var, dev) begin.
+        now: Unix seconds.
+        alive: an agent holds the lock.
+        holder: what the lock file says.
+        status: what the agent says, None where it says nothing.
+        replication: what needs attention in replication, as `what` and `fix`.
+        unit: the installed unit.
+    """
+
+    places: Places
+    config_path: Path | None = None
+    config: Config = field(default_factory=Config)
+    config_faults: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    system: Path = Path("/")
+    now: float = 0.0
+    alive: bool = False
+    holder: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] | None = None
+    replication: tuple[Mapping[str, str], ...] = ()
+    unit: Unit | None = None
+
+    @classmethod
+    def here(cls, config_path: Path | None, system: Path = Path("/")) -> Surroundings:
+        """This process's surroundings; the configuration of this folder unless one is named."""
+        places = find_places()
+        if config_path is None and Path(CONFIG_NAME).exists():
+            config_path = Path(CONFIG_NAME)
+        config, faults = _config(config_path)
+        alive = agent_alive(places)
+        return cls(
+            places=places,
+            config_path=config_path,
+            config=config,
+            config_faults=faults,
+            environment=dict(os.environ),
+            user=_user(),
+            system=system,
+            now=time.time(),
+            alive=alive,
+            holder=read_holder(places) if alive else {},
+            status=_status(places) if alive else None,
+            replication=tuple(attention(replication_status(places.state))),
+            unit=installed_unit(),
+        )
+
+    @property
+    def agent_pid(self) -> int | None:
+        """Process id of the agent that holds the lock; None without one that can be seen from here."""
+        return visible_holder(self.places) if self.alive else None
+
+    def agent_environment(self) -> dict[str, str] | None:
+        """What the agent was started with; None when there is none or it cannot be read."""
+        try:
+            raw = Path(f"/proc/{self.agent_pid}/environ").read_bytes()
+        except OSError:
+            return None
+        pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if entry)
+        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def _config(path: Path | None) -> tuple[Config, tuple[str, ...]]:
+    if path is None:
+        return Config(), ()
+    try:
+        return load_config(path), ()
+    except ConfigError as error:
+        return Config(), tuple(error.faults)
+
+
+def _status(places: Places) -> Mapping[str, Any] | None:
+    try:
+        return ask_status(places, ASK_TIMEOUT_S)
+    except RlaError:
+        return None
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+# -- checks -------------------------------------------------------------------------------------
+
+
 def check_config(around: Surroundings) -> Iterator[Finding]:
     """Every fault of the configuration."""
     for fault in around.config_faults:
-        yield Finding(
-            "config",
-            "fault",
-            f"{around.config_path}: {fault}",
-            "correct that line, then: rla-agent check-config",
-        )
+        what = f"{around.config_path}: {fault}"
+        yield Finding("config", "fault", what, "correct that line, then: rla-agent check-config")
 
 
 def check_folders(around: Surroundings) -> Iterator[Finding]:
@@ -136,23 +263,17 @@ def check_roots(around: Surroundings) -> Iterator[Finding]:
     runs = around.status["runs"] if around.status else []
     for root in sorted({run["root"] for run in runs if run["live"]}):
         if not os.path.isdir(root):
-            yield Finding(
-                "root-missing",
-                "warning",
-                f"the data root {root} is not here",
-                "mount it, then: rla-agent restart",
-            )
+            what = f"the data root {root} is not here"
+            yield Finding("root-missing", "warning", what, "mount it, then: rla-agent restart")
             continue
         if not os.access(root, os.W_OK):
-            yield Finding(
-                "root-permissions", "fault", f"the data root {root} cannot be written", f"chmod u+w {root}"
-            )
+            what = f"the data root {root} cannot be written"
+            yield Finding("root-permissions", "fault", what, f"chmod u+w {root}")
         free = shutil.disk_usage(root).free
         if free < ROOT_FREE_BYTES:
             what = f"the disk of the data root {root} has {free >> 20} MiB free"
-            yield Finding(
-                "root-space", "warning", what, "free space there; rows wait in the spool until then"
-            )
+            fix = "free space there; rows wait in the spool until then"
+            yield Finding("root-space", "warning", what, fix)
         disk = os.statvfs(root)
         if disk.f_files and disk.f_favail < FREE_INODES:
             what = f"the disk of the data root {root} has {disk.f_favail} inodes left"
@@ -195,12 +316,8 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
     limit = around.config.agent.spool_max_bytes
     if used > FULL_PART * limit:
         what = f"the spool holds {used >> 20} MiB of {limit >> 20} MiB; beyond, new rows are lost"
-        yield Finding(
-            "spool-full",
-            "warning",
-            what,
-            "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes",
-        )
+        fix = "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes"
+        yield Finding("spool-full", "warning", what, fix)
     for name in names:
         try:
             check_stream(spool / name)
@@ -246,6 +363,7 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
         yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")
 
 
+Check = Callable[[Surroundings], Iterable[Finding]]
 PLACE_CHECKS: tuple[Check, ...] = (
     check_config,
     check_folders,

@@ -1,4 +1,10 @@
-"""Doctor's checks of the running agent, its limits, clock, versions, unit and environment."""
+"""`rla-agent doctor`: looks at everything that the agent depends on, changes nothing.
+
+Each check yields findings; a finding says what is wrong and how to fix it. Levels: `fault` (does
+not work), `warning` (will hurt one day), `note` (good to know; the exit code stays 0). Identifiers
+of findings are stable; docs/how-to/doctor.md lists them. The checks here are those of the running agent, its
+limits, clock, versions, unit, environment and alerts.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +19,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rla_agent.model.status import WITHOUT_LIMITS
-from rla_agent.service.control import manager_reachable, systemctl
-from rla_agent.service.doctor.findings import Check, Finding, Surroundings
-from rla_agent.service.systemd import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
+from rla_agent.service.control import (
+    DROP_IN_NAME,
+    TEMPLATE_NAME,
+    config_in,
+    manager_reachable,
+    systemctl,
+    template,
+    user_unit,
+)
+from rla_agent.service.doctor_places import LEVELS, PLACE_CHECKS, Check, Finding, Surroundings
 from rla_client.config.alerts import Channel
 from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
 from rla_client.contract.paths import file_problem
+from rla_client.contract.textformat import indented
 
 LEAST_FILES = 1024  # about 300 clients and their outputs
 LEAST_WATCHES = 8192
@@ -32,6 +46,28 @@ LEAST_VERSIONS = {
     "torch": ((2, 10), "torch.load(weights_only=True) runs code from the file before 2.10"),
     "msgpack": ((1, 2, 1), "earlier ones may crash after an error"),
 }
+
+
+def examine(surroundings: Surroundings) -> list[Finding]:
+    """All findings, the worst first."""
+    findings: list[Finding] = []
+    for check in (*PLACE_CHECKS, *SERVICE_CHECKS):
+        findings += check(surroundings)
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def report(findings: list[Finding], width: int) -> str:
+    """The findings for people, in lines of `width` columns."""
+    if not findings:
+        return "everything is as it should be"
+    return "\n".join(
+        indented(text, width, first, "    ")
+        for finding in findings
+        for first, text in ((f"{finding.level}: ", finding.what), ("    ", finding.fix))
+    )
+
+
+# -- the agent, limits and clock ----------------------------------------------------------------
 
 
 def check_stopped(around: Surroundings) -> Iterator[Finding]:
@@ -62,9 +98,8 @@ def check_versions(around: Surroundings) -> Iterator[Finding]:
             continue
         if tuple(int(part) for part in re.findall(r"\d+", found)[:3]) < least:
             wanted = ".".join(map(str, least))
-            yield Finding(
-                f"version-{name}", "warning", f"{name} {found}: {why}", f"pip install '{name}>={wanted}'"
-            )
+            what = f"{name} {found}: {why}"
+            yield Finding(f"version-{name}", "warning", what, f"pip install '{name}>={wanted}'")
 
 
 def check_limits(around: Surroundings) -> Iterator[Finding]:
@@ -76,12 +111,8 @@ def check_limits(around: Surroundings) -> Iterator[Finding]:
         hard = resource.RLIM_INFINITY
     if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
         what = f"the agent may open {hard} files, three a client"
-        yield Finding(
-            "limit-files",
-            "warning",
-            what,
-            f"ulimit -Hn {LEAST_FILES} or more before it starts; LimitNOFILE= in a unit",
-        )
+        fix = f"ulimit -Hn {LEAST_FILES} or more before it starts; LimitNOFILE= in a unit"
+        yield Finding("limit-files", "warning", what, fix)
     for limit in tight_limits() if around.status is None else ():  # a running agent tells it itself
         what = f"an agent that is started from here: {limit}"
         yield Finding("limit-agent", "warning", what, WITHOUT_LIMITS)
@@ -117,9 +148,8 @@ def check_clock(around: Surroundings) -> Iterator[Finding]:
     newest, path = max(ahead, default=(0.0, around.places.state))
     if newest > around.now + CLOCK_SLACK_S:
         what = f"{path} was written {newest - around.now:.0f} s in the future: the clock went back"
-        yield Finding(
-            "clock", "warning", what, f"timedatectl set-ntp true; when the clock is right: touch {path}"
-        )
+        fix = f"timedatectl set-ntp true; when the clock is right: touch {path}"
+        yield Finding("clock", "warning", what, fix)
 
 
 # -- unit ---------------------------------------------------------------------------------------
@@ -133,9 +163,8 @@ def check_unit(around: Surroundings) -> Iterator[Finding]:
         yield from _interpreter(own, text, "rla-agent install-service")
         if text != user_unit(config=config_in(text)):
             what = f"{own} is not what this version would write"
-            yield Finding(
-                "unit-stale", "warning", what, "rla-agent install-service && systemctl --user daemon-reload"
-            )
+            fix = "rla-agent install-service && systemctl --user daemon-reload"
+            yield Finding("unit-stale", "warning", what, fix)
         if around.user and not (around.system / "var/lib/systemd/linger" / around.user).exists():
             what = "the user unit ends when you log out"
             yield Finding("unit-linger", "warning", what, f"loginctl enable-linger {around.user}")
@@ -173,9 +202,8 @@ def _interpreter(path: Path, text: str, fix: str) -> Iterator[Finding]:
     starts = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
     program = shlex.split(starts[-1])[0] if starts else ""
     if not os.access(program, os.X_OK):
-        yield Finding(
-            "unit-interpreter", "fault", f"{path} starts {program!r}, which is not there any more", fix
-        )
+        what = f"{path} starts {program!r}, which is not there any more"
+        yield Finding("unit-interpreter", "fault", what, fix)
 
 
 # -- what the agent sees ------------------------------------------------------------------------
@@ -185,7 +213,9 @@ def check_environment(around: Surroundings) -> Iterator[Finding]:
     """What replication needs from the agent's environment, which is not this shell's."""
     remote = around.config.remote_setting
     if around.config.send_log_file and remote.credentials_file:
-        yield from _credentials(around, remote.credentials_file)
+        base = around.config_path.absolute().parent if around.config_path else Path.cwd()
+        if problem := _secret_problem(base / os.path.expanduser(remote.credentials_file), "password"):
+            yield Finding("credentials", "fault", *problem)
     seen = around.agent_environment()
     if seen is None or not around.config.send_log_file:
         return
@@ -206,33 +236,23 @@ def check_environment(around: Surroundings) -> Iterator[Finding]:
     agent_socket = seen.get("SSH_AUTH_SOCK")
     if agent_socket and not os.path.exists(agent_socket):
         what = f"the agent knows an ssh-agent at {agent_socket}, which is gone (you logged out)"
-        yield Finding(
-            "service-ssh-agent", "warning", what, "set REMOTE_SETTING.identity_file, or: rla-agent restart"
-        )
+        fix = "set REMOTE_SETTING.identity_file, or: rla-agent restart"
+        yield Finding("service-ssh-agent", "warning", what, fix)
     elif not agent_socket and around.environment.get("SSH_AUTH_SOCK"):
         what = "this shell has an ssh-agent, the agent's environment has none"
-        yield Finding(
-            "service-ssh-agent",
-            "warning",
-            what,
-            "set REMOTE_SETTING.identity_file to a key without passphrase",
-        )
+        fix = "set REMOTE_SETTING.identity_file to a key without passphrase"
+        yield Finding("service-ssh-agent", "warning", what, fix)
 
 
-def _credentials(around: Surroundings, name: str) -> Iterator[Finding]:
-    base = around.config_path.absolute().parent if around.config_path else Path.cwd()
-    path = base / os.path.expanduser(name)
+def _secret_problem(path: Path, secret: str) -> tuple[str, str] | None:
+    """What is wrong with a file that holds a secret, and what to do; None where nothing is."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
-        yield Finding(
-            "credentials", "fault", f"{path}: {error.strerror}", f"write the password into {path}, mode 600"
-        )
-        return
+        return f"{path}: {error.strerror}", f"write the {secret} into {path}, mode 600"
     if mode & 0o077:
-        yield Finding(
-            "credentials", "fault", f"{path} can be read by others (mode {mode:o})", f"chmod 600 {path}"
-        )
+        return f"{path} can be read by others (mode {mode:o})", f"chmod 600 {path}"
+    return None
 
 
 def _set_for(around: Surroundings, variable: str) -> str:
@@ -260,18 +280,6 @@ def check_shared_memory_at_logout(around: Surroundings) -> Iterator[Finding]:
         yield Finding("remove-ipc", "warning", what, f"loginctl enable-linger {around.user}")
 
 
-SERVICE_CHECKS: tuple[Check, ...] = (
-    check_stopped,
-    check_problems,
-    check_versions,
-    check_limits,
-    check_clock,
-    check_unit,
-    check_environment,
-    check_shared_memory_at_logout,
-)
-
-
 def check_alerts(around: Surroundings) -> Iterator[Finding]:
     """Secrets that are missing or open to others, programs that are not there."""
     alerts, path = around.config.agent.alerts, around.config_path
@@ -282,9 +290,8 @@ def check_alerts(around: Surroundings) -> Iterator[Finding]:
     for channel in alerts.channels:
         if channel.name not in used:
             what = f"no rule sends by the alert channel {channel.name}"
-            yield Finding(
-                "alerts-unused", "note", what, f"name it in a rule's `send`, or take it out of {path}"
-            )
+            fix = f"name it in a rule's `send`, or take it out of {path}"
+            yield Finding("alerts-unused", "note", what, fix)
         yield from _secrets(around, channel, folder)
         if channel.kind == "command":
             yield from _command(channel, path)
@@ -292,16 +299,9 @@ def check_alerts(around: Surroundings) -> Iterator[Finding]:
 
 def _secrets(around: Surroundings, channel: Channel, folder: Path) -> Iterator[Finding]:
     for name in filter(None, (channel.credentials_file, channel.url_file)):
-        path = folder / os.path.expanduser(name)
-        try:
-            mode = path.stat().st_mode
-        except OSError as error:
-            what = f"alert channel {channel.name}: {path}: {error.strerror}"
-            yield Finding("alerts-secret", "fault", what, f"write the secret into {path}, mode 600")
-            continue
-        if mode & 0o077:
-            what = f"alert channel {channel.name}: {path} can be read by others (mode {mode & 0o777:o})"
-            yield Finding("alerts-secret", "fault", what, f"chmod 600 {path}")
+        if problem := _secret_problem(folder / os.path.expanduser(name), "secret"):
+            what, fix = problem
+            yield Finding("alerts-secret", "fault", f"alert channel {channel.name}: {what}", fix)
     seen = around.agent_environment()
     for variable in filter(None, (channel.password_env, channel.url_env)):
         if seen is not None and variable not in seen:
@@ -315,9 +315,8 @@ def _command(channel: Channel, config: Path) -> Iterator[Finding]:
     found = shutil.which(config.absolute().parent / program if "/" in program else program)
     if found is None:
         what = f"alert channel {channel.name}: there is no program {program}"
-        yield Finding(
-            "alerts-command", "fault", what, f"correct AGENT.alerts.channels.{channel.name}.command"
-        )
+        fix = f"correct AGENT.alerts.channels.{channel.name}.command"
+        yield Finding("alerts-command", "fault", what, fix)
     for path in (config.absolute(), found):
         problem = None if path is None else file_problem(path)
         if problem is not None:
@@ -325,4 +324,14 @@ def _command(channel: Channel, config: Path) -> Iterator[Finding]:
             yield Finding("alerts-command", "fault", what, problem.fix.removeprefix("run: "))
 
 
-ALERT_CHECKS: tuple[Check, ...] = (check_alerts,)
+SERVICE_CHECKS: tuple[Check, ...] = (
+    check_stopped,
+    check_problems,
+    check_versions,
+    check_limits,
+    check_clock,
+    check_unit,
+    check_environment,
+    check_shared_memory_at_logout,
+    check_alerts,
+)

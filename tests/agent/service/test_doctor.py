@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.doctor.findings import Finding, Surroundings
-from rla_agent.service.systemd import install_user_unit
+from rla_agent.service.control import install_user_unit
+from rla_agent.service.doctor_places import Finding, Surroundings
 from rla_client.contract.paths import Places
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "doctor.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "doctor.md"
 
 
 @pytest.mark.slow
@@ -352,8 +352,8 @@ def test_every_finding_is_documented_and_tested() -> None:
     import re
 
     sources = [
-        Path(__file__).resolve().parents[4] / "rla_agent" / "service" / "doctor" / f"{part}.py"
-        for part in ("places", "service")
+        Path(__file__).resolve().parents[3] / "rla_agent" / "service" / f"{part}.py"
+        for part in ("doctor_places", "doctor")
     ]
     text = "".join(path.read_text() for path in sources)
     names = set(re.findall(r'Finding\(\s*f?"([a-z{}-]+)"', text))
