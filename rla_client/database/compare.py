@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError, DatabaseError
@@ -46,9 +46,6 @@ from rla_client.database.query import files_below
 from rla_client.database.records import ALIASES, CLOCKS, FIELDS, PROGRESS_FILE, Record, RowView, chain_of
 from rla_client.database.text import clean
 from rla_client.run.hyper_params import differences
-
-if TYPE_CHECKING:
-    from rla_client.database.runs import Database
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; a person reads less
@@ -272,6 +269,12 @@ def _order(value: object) -> tuple[int, float, str]:
     return (2, 0.0, "") if value is None else (1, 0.0, str(value))
 
 
+class Rooted(Protocol):
+    """Whatever lies in a data root, such as a `Database`."""
+
+    data_root: Path
+
+
 @dataclass(slots=True)
 class Summary:
     """One metric of some runs.
@@ -291,7 +294,7 @@ class Summary:
     high: float | None = None
 
 
-def summaries(database: Database, records: Sequence[Record]) -> dict[str, Summary]:
+def summaries(database: Rooted, records: Sequence[Record]) -> dict[str, Summary]:
     """Each metric of some runs, given oldest first, in the order of the files' columns.
 
     A run whose table is broken is warned about and left out; one without rows has no metrics.
@@ -309,7 +312,7 @@ def summaries(database: Database, records: Sequence[Record]) -> dict[str, Summar
     return found
 
 
-def _tables(database: Database, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
+def _tables(database: Rooted, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
     for record in records:
         try:
             columns = _numbers(database, record)
@@ -321,7 +324,7 @@ def _tables(database: Database, records: Sequence[Record]) -> Iterator[tuple[Rec
         yield record, {name: column for name, column in columns.items() if name not in CLOCKS}
 
 
-def _numbers(database: Database, record: Record) -> dict[str, list[float]]:
+def _numbers(database: Rooted, record: Record) -> dict[str, list[float]]:
     table = f"{database.data_root}/{LOG}/{record.table}"
     if not record.parent:
         return read_numbers(f"{table}/{record.index}/{PROGRESS_FILE}")

@@ -29,7 +29,7 @@ def test_views_are_stored_and_removed(root: Path) -> None:
     assert side_files.write_view(root, "a", "group=lr") == {"a": "group=lr", "b": "where=x"}
     assert side_files.read_views(root) == {"a": "group=lr", "b": "where=x"}
     assert side_files.write_view(root, "b", None) == {"a": "group=lr"}
-    told = json.loads((root / ".rla" / "side_files.json").read_text())
+    told = json.loads((root / ".rla" / "views.json").read_text())
     assert told == {"format": 1, "views": {"a": "group=lr"}}
 
 
@@ -46,7 +46,7 @@ def test_what_is_no_view_is_refused(root: Path, name: object, query: object) -> 
 
 def test_a_broken_file_has_no_views(root: Path) -> None:
     (root / ".rla").mkdir(parents=True)
-    file = root / ".rla" / "side_files.json"
+    file = root / ".rla" / "views.json"
     for text in ("{", "[]", '{"views": 3}', '{"views": {"a": 3, "": "x", "ok": "y"}}'):
         file.write_text(text)
         assert side_files.read_views(root) == ({"ok": "y"} if "ok" in text else {})
