@@ -31,7 +31,6 @@ from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.spelling import unknown
 from rla_client.database.changes import HIDDEN
 from rla_client.database.records import NOTE_FILE, Record, read_json, shown_name
-from rla_client.run.run import TRACEBACK_HEAD
 
 if TYPE_CHECKING:
     from rla_client.database.runs import Run
@@ -133,6 +132,8 @@ def traceback_end(log_folder: str, state: str | None) -> str:
     """The last lines of the traceback that a failed run ended with; empty where there is none."""
     if state != FAILED:
         return ""
+    from rla_client.run.run import TRACEBACK_HEAD
+
     try:
         reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")
         with open_plain(f"{log_folder}/{OUTPUT_NAMES['warn']}") as file:
