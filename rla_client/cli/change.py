@@ -90,8 +90,8 @@ def tag(
     """Add tags to runs, or remove them."""
     from rla_client.contract.errors import ArgumentError
     from rla_client.database.changes import changing
-    from rla_client.database.notes import change_note
     from rla_client.database.records import clock
+    from rla_client.database.side_files import change_note
 
     database = open_database(data_root)
     records, tags = _run_first(database, chosen, words)
@@ -132,8 +132,8 @@ def note(
     """Print or set the note of runs."""
     from rla_client.contract.errors import ArgumentError
     from rla_client.database.changes import changing
-    from rla_client.database.notes import change_note
     from rla_client.database.records import clock
+    from rla_client.database.side_files import change_note
 
     database = open_database(data_root)
     records, texts = _run_first(database, chosen, words or [])
@@ -255,7 +255,7 @@ def rm(
     if not agree("Move them to the trash" + (" here and on the master?" if master else "?"), yes):
         raise typer.Exit(1)
     if master:
-        from rla_client.database.copies import remove_on_master
+        from rla_client.database.changes import remove_on_master
 
         remove_on_master(database.data_root, items, config)
     with changing(database.data_root, clock(), say_waiting):
@@ -273,7 +273,7 @@ def _say_about_master(
     data_root: Path, items: Sequence[Item], tell: Callable[[str], None], *, master: bool
 ) -> None:
     """Warn about what would be left in the trash alone."""
-    from rla_client.database.copies import lacking
+    from rla_client.database.changes import lacking
     from rla_client.database.text import bytes_text
 
     found = lacking(data_root, items)
@@ -336,8 +336,7 @@ def _copy(
     *,
     as_json: bool,
 ) -> None:
-    from rla_client.database.changes import changing, refuse_live
-    from rla_client.database.copies import copy_items
+    from rla_client.database.changes import changing, copy_items, refuse_live
     from rla_client.database.records import clock
 
     pattern, place, yes = how

@@ -1,6 +1,6 @@
 """Curves for a terminal, drawn in block characters.
 
-The points come from `rla_client.database.points`.
+The points come from `rla_client.database.curves`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rla_client.database.points import Points
+from rla_client.database.curves import Points
 from rla_client.database.text import clean, cut, width
 
 CHART_ROWS = 8

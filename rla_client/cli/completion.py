@@ -143,7 +143,7 @@ def _parameters(ctx: typer.Context) -> list[str]:
 
 
 def _columns(ctx: typer.Context) -> list[str]:
-    from rla_client.database.rows import ALIASES, FIELDS
+    from rla_client.database.records import ALIASES, FIELDS
 
     metrics = (name for record in _newest(ctx, limit=1) for name in record.metrics)
     return [*_parameters(ctx), *metrics, *FIELDS, *ALIASES]

@@ -124,7 +124,7 @@ def verify(
     """Compare every run of the lake with its files; runs that differ are removed from the lake."""
     from dataclasses import asdict
 
-    from rla_client.database.lake.verify import verify as verify_lake
+    from rla_client.database.lake.build import verify as verify_lake
     from rla_client.database.records import clock
 
     if bucket:
@@ -155,7 +155,7 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Show what is in the lake and what is not yet."""
     from dataclasses import asdict
 
-    from rla_client.database.lake.verify import status as lake_status
+    from rla_client.database.lake.build import status as lake_status
     from rla_client.database.records import clock
     from rla_client.database.text import bytes_text, json_text
 

@@ -184,7 +184,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
-    from rla_client.database.export import make_logdir, tensorboard_folders, write_table
+    from rla_client.database.side_files import make_logdir, tensorboard_folders
+    from rla_client.database.text import write_table
 
     database = open_database(data_root)
     records = chosen.records(database)
@@ -220,8 +221,8 @@ def tb(
     import sys
     from importlib.util import find_spec
 
-    from rla_client.database.export import fresh_logdir, make_logdir, tensorboard_folders
     from rla_client.database.records import clock
+    from rla_client.database.side_files import fresh_logdir, make_logdir, tensorboard_folders
 
     database = open_database(data_root)
     records = chosen.records(database)

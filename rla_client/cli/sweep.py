@@ -127,7 +127,7 @@ def status(
     """Show the progress of a sweep."""
     from dataclasses import asdict
 
-    from rla_client.database.groups import told
+    from rla_client.database.compare import told
     from rla_client.database.text import json_text
     from rla_client.sweep import view
     from rla_client.sweep.driver import kept_spec

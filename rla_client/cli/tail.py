@@ -13,7 +13,7 @@ from rla_client.cli.options import LOOK, AsJson, DataRoot, RunArgument, TableOpt
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.user_messages import examples
-from rla_client.database.log_end import last_lines, log_path
+from rla_client.database.side_files import last_lines, log_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

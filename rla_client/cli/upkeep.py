@@ -31,8 +31,8 @@ from rla_client.contract.user_messages import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rla_client.database.fsck import Fault
     from rla_client.database.runs import Database
+    from rla_client.database.upkeep import Fault
 
 
 def register(app: typer.Typer) -> None:
@@ -60,8 +60,9 @@ def trash(
 
 def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List what can be restored."""
-    from rla_client.database.changes import TRASH_DAYS, trashed
+    from rla_client.database.changes import TRASH_DAYS
     from rla_client.database.text import bytes_text, table_text
+    from rla_client.database.upkeep import trashed
 
     found = trashed(open_database(data_root).data_root)
     machine = as_json or as_csv
@@ -96,8 +97,8 @@ def restore(
 ) -> None:
     """Move a run, or a whole entry, back to where it was."""
     from rla_client.database.changes import changing
-    from rla_client.database.changes import restore as restore_one
     from rla_client.database.records import clock
+    from rla_client.database.upkeep import restore as restore_one
 
     root = open_database(data_root).data_root
     with changing(root, clock(), say_waiting):
@@ -132,8 +133,8 @@ def du(
 
     Of chosen runs alone where RUN or an option says which.
     """
-    from rla_client.database.sizes import disk_use
     from rla_client.database.text import bytes_text
+    from rla_client.database.upkeep import disk_use
 
     database = open_database(data_root)
     rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
@@ -181,8 +182,8 @@ def fsck(
 ) -> None:
     """Find torn, missing, orphan and inconsistent items."""
     from rla_client.database.changes import changing
-    from rla_client.database.fsck import ON_REQUEST, find_faults, repair
     from rla_client.database.records import clock
+    from rla_client.database.upkeep import ON_REQUEST, find_faults, repair
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root
@@ -219,7 +220,7 @@ def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
 
 
 def _how_to_fix(fault: Fault) -> str:
-    from rla_client.database.fsck import ON_REQUEST
+    from rla_client.database.upkeep import ON_REQUEST
 
     if not fault.repairable:
         return "hand"

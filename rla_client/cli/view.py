@@ -37,7 +37,7 @@ from rla_client.database.tree import NoRunsYetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rla_client.database.groups import Group
+    from rla_client.database.compare import Group
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
@@ -183,7 +183,7 @@ def _split(names: str | None) -> list[str] | None:
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
-    from rla_client.database.rows import RowView
+    from rla_client.database.records import RowView
 
     if sort == "time":
         return records
@@ -209,8 +209,7 @@ def _check_group(columns: str | None, sort: str) -> None:
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
     from rla_client.database.choosing import full_metrics, full_names
-    from rla_client.database.groups import group_runs
-    from rla_client.database.metrics import mean_and_interval
+    from rla_client.database.compare import group_runs, mean_and_interval
     from rla_client.database.records import clock, likely_of
 
     if not records and not any(form):
@@ -241,7 +240,7 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
 
 def _about_seeds(groups: list[Group], by: list[str], metric: str) -> list[str]:
     """Whether the runs are enough to choose the best group, and what to report of it."""
-    from rla_client.database.groups import group_name, judge, less_is_better, told
+    from rla_client.database.compare import group_name, judge, less_is_better, told
 
     choice = judge(groups, by, minimize=less_is_better(metric))
     return told(choice, group_name(by, groups[choice.best])) if choice else []
@@ -261,7 +260,7 @@ def _listing(
     records: list[Record], asked: list[str] | None, metrics: list[str], now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
-    from rla_client.database.rows import RowView
+    from rla_client.database.records import RowView
     from rla_client.database.text import plain
 
     if asked is not None:
@@ -361,7 +360,7 @@ def metrics(
 ) -> None:
     """List the metrics of runs (default: the newest): number of values, last value, range."""
     from rla_client.contract.errors import ArgumentError
-    from rla_client.database.groups import summaries
+    from rla_client.database.compare import summaries
     from rla_client.database.records import shown_name
 
     database = open_database(data_root)
@@ -385,7 +384,7 @@ def metrics(
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    from rla_client.database.run_history import resumed_with, traceback_end
+    from rla_client.database.side_files import resumed_with, traceback_end
     from rla_client.database.tree import item_bytes
 
     record = run.record
@@ -432,9 +431,8 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.metrics import CLOCKS
-    from rla_client.database.records import clock, shown_name
-    from rla_client.database.run_history import changes_text, resumed_with
+    from rla_client.database.records import CLOCKS, clock, shown_name
+    from rla_client.database.side_files import changes_text, resumed_with
     from rla_client.database.text import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
@@ -499,7 +497,7 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_traceback(run: Run) -> None:
-    from rla_client.database.run_history import traceback_end
+    from rla_client.database.side_files import traceback_end
     from rla_client.database.text import lines_text
 
     traceback = traceback_end(run.folder(LOG), run.state)
@@ -509,7 +507,7 @@ def _print_traceback(run: Run) -> None:
 
 def _metric_names(run: Run) -> list[str]:
     """Columns of the run's table, of a chain those of all its items."""
-    from rla_client.database.points import chart_names
+    from rla_client.database.curves import chart_names
 
     names = list(run.record.metrics)
     if run.record.parent:
@@ -533,8 +531,8 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 def _print_charts(run: Run, metrics: list[str]) -> None:
     from rla_client.cli.chart import chart_text
     from rla_client.contract.errors import DatabaseError
-    from rla_client.database.metrics import likely_metric
-    from rla_client.database.points import chart_points
+    from rla_client.database.curves import chart_points
+    from rla_client.database.records import likely_metric
 
     place = (run.database.data_root, run.table, run.index)
     try:

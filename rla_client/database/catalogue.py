@@ -61,7 +61,11 @@ _NOT_CONTINUED = (
     "AND later.parent = runs.idx AND later.parent <> '')"
 )
 _ALL_RUNS = "SELECT table_name, idx, signature, state FROM runs"
-_ONE_RUN = _ALL_RUNS + " WHERE table_name = ? AND idx = ?"
+_ONE = " WHERE table_name = ? AND idx = ?"
+_ONE_RUN = _ALL_RUNS + _ONE
+_NAMES = ", ".join((*COLUMNS, "signature"))
+_ROW = f"SELECT {_NAMES} FROM runs{_ONE}"  # noqa: S608 - constants only
+_UPDATE = f"UPDATE runs SET ({_NAMES}) = ({', '.join('?' * (len(COLUMNS) + 1))}){_ONE}"  # noqa: S608
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
@@ -231,8 +235,7 @@ class Catalogue:
         return settled, [run[:2] for run in changed]
 
     def _kinds(self, table: str, index: str) -> str:
-        query = "SELECT kinds FROM runs WHERE table_name = ? AND idx = ?"
-        found = self._db.execute(query, (table, index)).fetchone()
+        found = self._db.execute(f"SELECT kinds FROM runs{_ONE}", (table, index)).fetchone()  # noqa: S608
         return "" if found is None else str(found[0])
 
     def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
@@ -248,21 +251,12 @@ class Catalogue:
 
     def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Put rows, each with its signature behind it, in the place of those with the same names."""
-        names = ", ".join((*COLUMNS, "signature"))
-        places = ", ".join("?" * (len(COLUMNS) + 1))
         with self._db:  # no INSERT: a run that another process has seen removed must not come back
-            self._db.executemany(
-                f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
-                [(*row, row[0], row[1]) for row in rows],
-            )
+            self._db.executemany(_UPDATE, [(*row, row[0], row[1]) for row in rows])
 
-    def row(self, table: str, index: str) -> tuple[tuple[object, ...], str] | None:
+    def row(self, table: str, index: str) -> tuple[tuple[Any, ...], str] | None:
         """One row as it is kept, in the order of `COLUMNS`, and its signature."""
-        names = ", ".join((*COLUMNS, "signature"))
-        found = self._db.execute(
-            f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
-            (table, index),
-        ).fetchone()
+        found = self._db.execute(_ROW, (table, index)).fetchone()
         return None if found is None else (found[:-1], found[-1])
 
     def records(
@@ -308,10 +302,8 @@ class Catalogue:
 
     def chosen(self, keys: Sequence[tuple[str, str]]) -> list[Record]:
         """The records of some runs, by table and index, in this order; one that is gone is left out."""
-        names = ", ".join(COLUMNS)
-        sql = f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?"  # noqa: S608 - constants only
-        rows = (self._db.execute(sql, key).fetchone() for key in keys)
-        return [record_of(row) for row in rows if row is not None]
+        rows = (self.row(*key) for key in keys)
+        return [record_of(row[0]) for row in rows if row is not None]
 
     def count(self, table: str | None = None, *, since: float | None = None) -> int:
         """How many rows `records` would give without limit."""
@@ -336,15 +328,11 @@ class Catalogue:
         Raises:
             DatabaseError: the catalogue has no such run.
         """
-        names = ", ".join(COLUMNS)
-        row = self._db.execute(
-            f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
-            (table, index),
-        ).fetchone()
+        row = self.row(table, index)
         if row is None:
             message = f"there is no run {index} in table {table}"
             raise DatabaseError(message)
-        return record_of(row)
+        return record_of(row[0])
 
 
 def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
@@ -430,47 +418,15 @@ def _condition(
 def record_of(row: tuple[Any, ...]) -> Record:
     """A row, in the order of `COLUMNS`, as a record."""
     (
-        table,
-        index,
-        kinds,
-        opened,
-        host,
-        state,
-        updated,
-        step,
-        duration,
-        hyper,
-        metrics,
-        tags,
-        note,
-        problems,
-        parent,
-        tracked,
-        told,
-        likely,
-        likely_text,
-    ) = row
+        table, index, kinds, opened, host, state, updated, step, duration, hyper, metrics, tags, note,
+        problems, parent, tracked, told, likely, likely_text,
+    ) = row  # fmt: skip
     return Record(
-        table=table,
-        index=index,
-        kinds=tuple(kinds.split()),
-        opened=opened or 0.0,
-        host=host or "",
-        state=state,
-        updated=updated,
-        time_step=step,
-        duration_s=duration,
-        hyper_json=hyper or "{}",
-        metrics_json=metrics or "{}",
-        tags=() if tags in _EMPTY else tuple(json.loads(tags)),
-        note=note or "",
-        problems=() if problems in _EMPTY else tuple(json.loads(problems)),
-        parent=parent or "",
-        tracked_json=tracked or "",
-        told_json=told or "{}",
-        likely=likely or "",
-        likely_text=likely_text or "",
-    )
+        table, index, tuple(kinds.split()), opened or 0.0, host or "", state, updated, step, duration,
+        hyper or "{}", metrics or "{}", () if tags in _EMPTY else tuple(json.loads(tags)), note or "",
+        () if problems in _EMPTY else tuple(json.loads(problems)), parent or "", tracked or "", told or "{}",
+        likely or "", likely_text or "",
+    )  # fmt: skip
 
 
 def _open_database(folder: Path) -> sqlite3.Connection:

@@ -1,11 +1,11 @@
-"""Changes to a database that are whole or not there: the trash, and the journal behind it and `copies`.
+"""Changes to a database that are whole or not there: the trash, copies and new items, and their journal.
 
 Everything lies in `<data_root>/.rla/`:
 
     lock                    held (flock) by the one command that changes the database
     trash/<id>/entry.json   {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
     trash/<id>/items/…      the moved items, under their paths
-    copies/<id>/entry.json  the same for copies (archive, migrate), written when all are staged
+    copies/<id>/entry.json  the same for copies and imported runs, written when all are staged
     copies/<id>/items/…     staged copies
 
 Paths in a journal are relative to the data root. A change is one journal entry in state `moving`
@@ -19,13 +19,10 @@ reached as `contract.files` says, without following links, an entry whose paths 
 entry, and what is deleted is named by this module and not by an entry.
 
 A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by
-`empty_trash`: it is renamed to
-`gone-<id>` first, so that half of it is never seen as an entry.
+`empty_trash`: it is renamed to `gone-<id>` first, so that half of it is never seen as an entry.
 
-The trash as people look at it: which runs an entry holds, and which entry a run is meant by.
-
-`changes` moves paths and knows no runs. A run may lie in several entries (one kind removed after
-another); it comes back from the newest one that fits.
+What a master lacks, and moving runs to its trash, is the work of the agent package: it is started as a
+process of its own (`rla-agent transfer …`), with the runs on its stdin.
 """
 
 from __future__ import annotations
@@ -33,38 +30,48 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import secrets
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from rla_client.config.schema import require_config
 from rla_client.contract.descriptors import try_lock, wait_for_lock
 from rla_client.contract.errors import (
-    AmbiguousRunError,
     BrokenFileError,
     DatabaseError,
     LiveRunError,
     UnsafeNameError,
 )
-from rla_client.contract.files import discard, held_folder, open_folder, open_root, walk_root, write_atomic
+from rla_client.contract.files import (
+    TEMP_PREFIX,
+    discard,
+    fsync_file,
+    fsync_folder,
+    held_folder,
+    open_folder,
+    open_root,
+    walk_root,
+    write_atomic,
+)
 from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
     ARCHIVED_TABLE,
     DEFAULT_LOG_TYPES,
     LOG,
     component_problem,
 )
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
-from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
+from rla_client.contract.paths import find_places
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import MAX_TIME, read_json, read_record, short_name
-from rla_client.database.tree import Item, archive_stem, item_bytes
+from rla_client.database.records import MAX_TIME, read_json, read_record
+from rla_client.database.tree import Item, item_bytes
 
-_ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")
-RunName = tuple[str, str]  # (table, index)
 HIDDEN = ".rla"
 TRASH_DAYS = 7.0
 ENTRY = "entry.json"
@@ -104,8 +111,10 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
     Raises:
         DatabaseError: the data root cannot be written.
     """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = _open_lock(data_root, create=True)
+        with held_folder(data_root, HIDDEN, create=True) as hidden:
+            descriptor = os.open(hidden / "lock", flags, 0o666)
     except OSError as error:
         message = f"{data_root} cannot be changed: {error.strerror or error}"
         raise DatabaseError(message) from error
@@ -118,12 +127,6 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
         yield
     finally:
         os.close(descriptor)
-
-
-def _open_lock(data_root: Path, *, create: bool = False) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with held_folder(data_root, HIDDEN, create=create) as hidden:
-        return os.open(hidden / "lock", flags, 0o666)
 
 
 def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
@@ -187,22 +190,22 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
         OSError: a rename failed; the rest of the entry is finished by the next command.
     """
     refuse_live(data_root, items, now)
-    refuse_links(data_root, items)
-    name = f"{_entry_time(now)}-{secrets.token_hex(3)}"
+    _refuse_links(data_root, items)
+    name = f"{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # noqa: DTZ006 - for people
     moves = []
     for item in items:
-        base = hidden_base(data_root, item.kind)
+        base = _hidden_base(data_root, item.kind)
         for path in item.paths:
             relative = os.path.relpath(path, data_root)
             moves.append((relative, f"{base}/trash/{name}/items/{relative}"))
     folder = f"{HIDDEN}/trash/{name}"
     write_entry(data_root, folder, now, "moving", moves)
-    carry_out(data_root, moves)
+    _carry_out(data_root, moves)
     write_entry(data_root, folder, now, "done", moves)
     return name
 
 
-def refuse_links(data_root: Path, items: Iterable[Item]) -> None:
+def _refuse_links(data_root: Path, items: Iterable[Item]) -> None:
     """Be sure that items lie in the data root itself, and not where a link below a kind leads.
 
     Raises:
@@ -260,7 +263,7 @@ def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None
         message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
         raise DatabaseError(message)
     if len(back) < len(entry.moves):
-        carry_out(data_root, back)
+        _carry_out(data_root, back)
         left = [(old, new) for old, new in entry.moves if os.path.lexists(data_root / new)]
         write_entry(data_root, folder, entry.created, "done", left)
         return len(back)
@@ -271,7 +274,7 @@ def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None
 
 def _finish_restore(data_root: Path, folder: str, created: float, back: Sequence[Move]) -> None:
     """Move back what is not back yet; what finds its place taken by now stays, as an entry of its own."""
-    carry_out(data_root, back)
+    _carry_out(data_root, back)
     left = [(old, new) for new, old in back if os.path.lexists(data_root / new)]
     if left:
         write_entry(data_root, folder, created, "done", left)
@@ -291,11 +294,6 @@ def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
             freed += entry.bytes
             _delete_entry(data_root, entry.name)
     return freed
-
-
-def _entry_time(now: float) -> str:
-    """What the name of a trash entry begins with; sorts by time."""
-    return datetime.fromtimestamp(now).strftime("%Y%m%d-%H%M%S")  # noqa: DTZ006 - for people
 
 
 def _delete_entry(data_root: Path, name: str) -> None:
@@ -339,19 +337,14 @@ def _finish(data_root: Path, folder: str) -> None:
     if entry is None or os.path.basename(folder).startswith("gone-"):
         return
     if entry.state == "moving":
-        carry_out(data_root, entry.moves)
+        _carry_out(data_root, entry.moves)
         if folder.startswith(f"{HIDDEN}/trash/"):
             write_entry(data_root, folder, entry.created, "done", entry.moves)
     elif entry.state == "restoring":
         _finish_restore(data_root, folder, entry.created, entry.moves)
 
 
-def unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
-    """Whether something is still where it was to be moved from."""
-    return any(os.path.lexists(data_root / old) for old, _ in moves)
-
-
-def carry_out(data_root: Path, moves: Iterable[Move]) -> None:
+def _carry_out(data_root: Path, moves: Iterable[Move]) -> None:
     """Make the renames of a journal entry, those that are not made yet.
 
     Raises:
@@ -391,7 +384,7 @@ def _move(root: int, old: str, new: str) -> None:
         os.rename(name, final, src_dir_fd=source, dst_dir_fd=target)
 
 
-def hidden_base(data_root: Path, kind: str) -> str:
+def _hidden_base(data_root: Path, kind: str) -> str:
     """`.rla`, or `<kind>/.rla` where the kind lies on another disk."""
     folder = data_root / kind
     if folder.exists() and folder.stat().st_dev != data_root.stat().st_dev:
@@ -442,89 +435,149 @@ def _checked_move(move: object) -> Move | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """One entry, as it is listed.
-
-    Attributes:
-        entry: from `changes.trash_entries`.
-        runs: the runs that it holds something of.
-    """
-
-    entry: TrashEntry
-    runs: tuple[RunName, ...]
-
-    @property
-    def title(self) -> str:
-        """Date of its run, `+2` behind it where there are more; else the name of what it holds."""
-        if not self.runs:
-            return os.path.basename(self.entry.moves[0][0]) if self.entry.moves else "-"
-        more = f" +{len(self.runs) - 1}" if len(self.runs) > 1 else ""
-        return short_name(self.runs[0][1]) + more
-
-    @property
-    def what(self) -> str:
-        """The file, where it is a part of an item; else how many items."""
-        if len(self.entry.moves) == 1:
-            match = _ITEM.fullmatch(self.entry.moves[0][0])
-            if match is None or match["rest"]:
-                return os.path.basename(self.entry.moves[0][0])
-        kinds = dict.fromkeys(old.partition("/")[0] for old, _ in self.entry.moves)
-        return f"{len(self.entry.moves)} path(s)" if len(kinds) > 1 else " ".join(kinds)
+@contextmanager
+def _appearing(data_root: Path, now: float) -> Iterator[tuple[str, list[Move]]]:
+    """A name below `copies`, and the moves of what is staged there: all of it appears, or nothing stays."""
+    name = f"{int(now)}-{secrets.token_hex(4)}"
+    folder = f"{HIDDEN}/copies/{name}"
+    moves: list[Move] = []
+    try:
+        yield name, moves
+        if moves:
+            write_entry(data_root, folder, now, "moving", moves)
+            _carry_out(data_root, moves)
+    finally:
+        unfinished = any(os.path.lexists(data_root / old) for old, _ in moves)
+        if not (data_root / folder / ENTRY).exists() or not unfinished:
+            for base in {HIDDEN, *(old.partition("/copies/")[0] for old, _ in moves)}:
+                discard(data_root, f"{base}/copies", name)
 
 
-def trashed(data_root: Path) -> list[Trashed]:
-    """All entries with their runs, oldest first."""
-    found = []
-    for entry in trash_entries(data_root):
-        runs = dict.fromkeys(run for old, _ in entry.moves if (run := run_of(old)) is not None)
-        found.append(Trashed(entry, tuple(sorted(runs))))
-    return found
-
-
-def run_of(path: str) -> RunName | None:
-    """The run that a path relative to the data root belongs to; None for what is not an item."""
-    match = _ITEM.fullmatch(path)
-    if match is None:
-        return None
-    name = match["name"]
-    if match["kind"] == ARCHIVE_TESTER:
-        name = archive_stem(name) or name
-    return match["table"], f"{match['day']}/{name}"
-
-
-def restore(data_root: Path, reference: str) -> int:
-    """Bring back an entry, or one run; the caller holds `changing`.
+def copy_items(
+    data_root: Path, items: Sequence[Item], target: Callable[[Item], str], now: float
+) -> list[Item]:
+    """Copy the items of one run, all of them or none; the caller holds `changing`.
 
     Args:
         data_root: the database.
-        reference: name of an entry, or a run's index or a part of it that fits no other in the trash.
+        items: items of one run.
+        target: where an item's table goes, relative to the data root, such as `arc/log/task`.
+        now: Unix seconds.
 
     Returns:
-        How many paths came back.
+        Those that were copied; items that are already there are left as they are.
 
     Raises:
-        AmbiguousRunError: several runs fit.
-        DatabaseError: none does, or something stands in the place of an item; nothing was moved.
+        LiveRunError: the run is being written.
+        OSError: no space and the like; nothing is left of the copy.
     """
-    entries = trashed(data_root)
-    if any(reference == one.entry.name for one in entries):
-        return restore_trash(data_root, reference)
-    names = sorted({run for one in entries for run in one.runs}, key=lambda run: run[1])
-    found = match_runs(names, reference)
-    if not found:
-        message = f"the trash has no entry and no run {reference!r}; `rla trash` lists them"
+    refuse_live(data_root, items, now)
+    copied = []
+    with _appearing(data_root, now) as (name, moves):
+        for item in items:
+            day = item.index.rsplit("/", 1)[0]
+            finals = {path: f"{target(item)}/{day}/{os.path.basename(path)}" for path in item.paths}
+            fresh = {path: to for path, to in finals.items() if not os.path.lexists(data_root / to)}
+            for path, final in fresh.items():
+                staging = f"{_hidden_base(data_root, Path(final).parts[0])}/copies/{name}/items"
+                moves.append((f"{staging}/{len(moves)}", final))
+                with held_folder(data_root, staging, create=True) as here:
+                    _copy(path, here / os.path.basename(moves[-1][0]))
+            if fresh:
+                copied.append(item)
+    return copied
+
+
+def _copy(source: str, target: Path) -> None:
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True, ignore=_not_to_copy, copy_function=_copy_file)
+        for folder, _, _ in os.walk(target):
+            fsync_folder(folder)
+    else:
+        _copy_file(source, os.fspath(target))
+
+
+def _not_to_copy(folder: str, names: list[str]) -> list[str]:
+    """Temp files, sockets and pipes."""
+    skipped = []
+    for name in names:
+        path = os.path.join(folder, name)
+        plain = os.path.islink(path) or os.path.isdir(path) or os.path.isfile(path)
+        if name.startswith(TEMP_PREFIX) or not plain:
+            skipped.append(name)
+    return skipped
+
+
+def _copy_file(source: str, target: str) -> str:
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not os.path.islink(target):
+        fsync_file(target)
+    return target
+
+
+def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
+    """Make new items, each of which appears whole; the caller holds `changing`.
+
+    Killed in between, the next command that changes the database makes the rest of them appear, or none.
+
+    Args:
+        data_root: the database.
+        build: fills a fresh folder and returns {path in it: final path relative to the data root},
+            in the order in which they appear.
+        now: Unix seconds.
+
+    Raises:
+        OSError: no space and the like; nothing is left.
+    """
+    with _appearing(data_root, now) as (name, moves):
+        folder = f"{HIDDEN}/copies/{name}/items"
+        with held_folder(data_root, folder, create=True) as staging:
+            moves += [(f"{folder}/{staged}", final) for staged, final in build(staging).items()]
+        if moves:
+            os.sync()  # once, instead of an fsync for each of many small files
+
+
+def lacking(data_root: Path, items: Sequence[Item]) -> dict[str, Any] | None:
+    """What of these items no master has: `files`, `bytes`; `pruned`: files that only a master has.
+
+    None where this machine sends nothing of the database, or cannot tell.
+    """
+    if not (find_places().state / "replicate" / "ledger.db").exists():
+        return None
+    done = _transfer("lacks", data_root, items, capture=True)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        return None
+    return found if done.returncode == 0 and found.get("replicated") else None
+
+
+def remove_on_master(data_root: Path, items: Sequence[Item], config: Path | None) -> None:
+    """Move items on the master to its trash; nobody sends them there again.
+
+    Raises:
+        DatabaseError: no rla_config.yaml, or the master did not do it; nothing was changed here.
+    """
+    source = config if config is not None else require_config(Path.cwd(), data_root.absolute())
+    done = _transfer("remove", data_root, items, "--config", str(source.absolute()))
+    if done.returncode != 0:
+        message = "the master has not moved them to its trash, so nothing was removed here either"
         raise DatabaseError(message)
-    if len(found) > 1:
-        raise AmbiguousRunError(_several(found, reference))
-    holding = [one for one in entries if found[0] in one.runs][-1]
-    return restore_trash(data_root, holding.entry.name, _moves_of(holding.entry.moves, found[0]))
 
 
-def _several(found: Sequence[RunName], reference: str) -> str:
-    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
-    return f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
-
-
-def _moves_of(moves: Sequence[Move], run: RunName) -> list[Move]:
-    return [move for move in moves if run_of(move[0]) == run]
+def _transfer(
+    name: str, data_root: Path, items: Sequence[Item], *words: str, capture: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    kinds = sorted({item.kind for item in items})
+    runs = sorted({f"{item.table}/{item.index}" for item in items})
+    command = [sys.executable, "-m", "rla_agent", "transfer", name, "-", "--data-root", str(data_root)]
+    for kind in kinds:
+        command += ["--kind", kind]
+    sys.stdout.flush()
+    return subprocess.run(
+        [*command, *words],
+        input=b"".join(os.fsencode(run) + b"\0" for run in runs),  # names may have blanks and line breaks
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.PIPE if capture else None,
+        check=False,
+    )

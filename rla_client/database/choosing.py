@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, RunIndex
@@ -23,15 +23,18 @@ from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.user_messages import ends_in, full_name, listed, near, unknown
 from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.live import with_live_states
-from rla_client.database.records import Record, short_name, shown_name, tracked_texts
-from rla_client.database.rows import ALIASES, FIELDS, RowView
+from rla_client.database.records import (
+    ALIASES,
+    FIELDS,
+    Record,
+    RowView,
+    short_name,
+    shown_name,
+    tracked_texts,
+)
 from rla_client.database.where import Where
 from rla_client.run.hyper_params import HyperParams
 
-if TYPE_CHECKING:
-    from rla_client.database.where import Where
-
-# Student's t, 97.5 %, by degrees of freedom from 1
 LAST = "@last"
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8

@@ -1,33 +1,51 @@
-"""What differs between runs: hyper-parameters, environment, code.
+"""Comparing runs: what differs between them, what groups of them amount to, how far to trust their seeds.
 
-Of code, lines are compared: of files that are text and meant to be read. Of tables and drawings
-(`NO_LINES`), of binary files, and of files with lines longer than anybody reads it is only said
-that they differ, or a plot in the project's folder would hide what was changed in the program.
-
-Code is a folder of files, or a launcher's archive in it, or both. Files are compared with files, and
+Of hyper-parameters and environment values are compared, of code lines: of files that are text and meant to
+be read. Of tables and drawings (`NO_LINES`), of binary files, and of files with lines longer than anybody
+reads it is only said that they differ, or a plot in the project's folder would hide what was changed in the
+program. Code is a folder of files, or a launcher's archive in it, or both. Files are compared with files, and
 where a run has none, archives with archives: the two begin at different folders.
+
+Groups of runs that differ in their seeds are ranked by the mean of a metric. Both answers come from a
+bootstrap of that ranking: runs are drawn anew, with replacement, within each group.
+
+- *Enough*: how often the group that is first stays first, with as many runs as there are and with more. It
+  is as good as the runs are: two or three of them say little about how they spread, and rather too little,
+  so they are never called enough. Of two equal groups of two runs, one is above the other every third time.
+- *Flattered*: a group that was chosen because its mean is the best is, on average, less good than that
+  (Patterson et al., Empirical Design in Reinforcement Learning, JMLR 25, 2024). By how much is what the
+  winners of the draws lose when they are judged by all runs, which is rather too little. Seeds that only
+  the chosen group has chose nothing, so they report it honestly.
+
+Without numpy, as `rla ls` starts without it.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from random import Random
+from typing import Any, BinaryIO, Protocol
 
 from rla_client.code.launch_archive import MANIFEST_NAME
-from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
-from rla_client.contract.layout import HYPARAM_FILE_NAME
+from rla_client.contract.layout import HYPARAM_FILE_NAME, LOG
+from rla_client.database.choosing import parameter_or_metric
+from rla_client.database.csv_table import read_columns, read_numbers
+from rla_client.database.curves import chain_columns, chain_names, warn_broken
 from rla_client.database.query import files_below
+from rla_client.database.records import ALIASES, CLOCKS, FIELDS, PROGRESS_FILE, Record, RowView, chain_of
+from rla_client.database.text import clean
 from rla_client.run.hyper_params import differences
-
-if TYPE_CHECKING:
-    from rla_client.database.records import Record
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; a person reads less
@@ -37,6 +55,19 @@ _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an
 LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", MANIFEST_NAME})
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")
+SEED = "seed"
+SURE = 0.95  # of the draws in which the first group stays first
+LEAST = 4  # runs a group that may be called enough: of two equal groups of three, one is on top 1 time in 10
+COUNTS = (4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
+DRAWS = 400  # of each count: a share of 95 % is known to 1 %
+EXACT = 50  # runs; the mean of more is drawn from the normal distribution that it has by then
+MAX_GROUPS = 8  # the best ones; of those behind them none is in the way of the first
+_LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
+# Student's t, 97.5 %, by degrees of freedom from 1
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
 
 
 def run_differences(
@@ -186,3 +217,283 @@ def _lines(name: str, content: bytes | None) -> list[str] | None:
     if _BINARY.search(text) or any(len(line) > MAX_LINE for line in lines):
         return None
     return [f"{line}\n" for line in lines]
+
+
+@dataclass(slots=True)
+class Group:
+    """Runs that have the same values of some parameters.
+
+    Attributes:
+        values: of these parameters.
+        states: state → how many runs are in it.
+        numbers: last value of the metric of each run that has it.
+        seeds: its hyper-parameter `seed` as text, of these runs; None without one.
+    """
+
+    values: tuple[object, ...]
+    states: Counter[str] = field(default_factory=Counter)
+    numbers: list[float] = field(default_factory=list)
+    seeds: list[str | None] = field(default_factory=list)
+
+
+def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
+    """Runs by the values of fields, parameters or metrics, in the order of these; numbers first."""
+    found: dict[tuple[tuple[int, float, str], ...], Group] = {}
+    for record in records:
+        values = tuple(_value(record, name, now) for name in by)
+        group = found.setdefault(tuple(map(_order, values)), Group(values))
+        group.states[record.shown_state(now) or "not recorded"] += 1
+        value = None if metric is None else last_value(record, metric)
+        if isinstance(value, int | float):
+            group.numbers.append(float(value))
+            seed = _value(record, SEED, now)
+            group.seeds.append(None if seed is None else str(seed))
+    return [found[key] for key in sorted(found)]
+
+
+def _value(record: Record, name: str, now: float) -> object:
+    """A field, parameter or metric; of ten thousand runs no JSON is parsed for a parameter that all have."""
+    if name in FIELDS or name in ALIASES:
+        return RowView(record, now).get(name)
+    return parameter_or_metric(record.hyper_json, record.metrics_json, name)
+
+
+def last_value(record: Record, metric: str) -> object:
+    """The last value of a metric, as `record.metrics` has it; None without one."""
+    return parameter_or_metric(None, record.metrics_json, metric)
+
+
+def _order(value: object) -> tuple[int, float, str]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (0, float(value), "")
+    return (2, 0.0, "") if value is None else (1, 0.0, str(value))
+
+
+class Rooted(Protocol):
+    """Whatever lies in a data root, such as a `Database`."""
+
+    data_root: Path
+
+
+@dataclass(slots=True)
+class Summary:
+    """One metric of some runs.
+
+    Attributes:
+        runs: that have it.
+        rows: with a number.
+        last: its last value in the newest run that has it.
+        low: least finite number, None where there is none; `high` likewise.
+        high: largest.
+    """
+
+    runs: int = 0
+    rows: int = 0
+    last: object = None
+    low: float | None = None
+    high: float | None = None
+
+
+def summaries(database: Rooted, records: Sequence[Record]) -> dict[str, Summary]:
+    """Each metric of some runs, given oldest first, in the order of the files' columns.
+
+    A run whose table is broken is warned about and left out; one without rows has no metrics.
+    """
+    found: dict[str, Summary] = {}
+    for record, columns in _tables(database, records):
+        for name, numbers in columns.items():
+            one = found.setdefault(name, Summary())
+            one.runs += 1
+            one.rows += len(numbers)
+            one.last = record.metrics.get(name, numbers[-1] if numbers else one.last)
+            finite = [value for value in numbers if math.isfinite(value)]
+            one.low = min([*finite, *([] if one.low is None else [one.low])], default=None)
+            one.high = max([*finite, *([] if one.high is None else [one.high])], default=None)
+    return found
+
+
+def _tables(database: Rooted, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
+    for record in records:
+        try:
+            columns = _numbers(database, record)
+        except FileNotFoundError:
+            continue
+        except (DatabaseError, OSError) as error:
+            warn_broken(error)
+            continue
+        yield record, {name: column for name, column in columns.items() if name not in CLOCKS}
+
+
+def _numbers(database: Rooted, record: Record) -> dict[str, list[float]]:
+    table = f"{database.data_root}/{LOG}/{record.table}"
+    if not record.parent:
+        return read_numbers(f"{table}/{record.index}/{PROGRESS_FILE}")
+    chain = chain_of(database.data_root, record.table, record.index)
+    columns = chain_columns(
+        chain,
+        lambda index, names: read_columns(f"{table}/{index}/{PROGRESS_FILE}", names),
+        chain_names(chain, table),
+    )
+    return {name: column[column == column].tolist() for name, column in columns.items()}  # noqa: PLR0124 - NaN
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean of some runs, and half of its 95 % interval (Student's t); None of it for a single run."""
+    count = len(values)
+    if not count:
+        return None, None
+    mean = sum(values) / count
+    if count == 1:
+        return mean, None
+    spread = math.hypot(*(value - mean for value in values)) / math.sqrt((count - 1) * count)  # no overflow
+    t = _T[count - 2] if count - 1 <= len(_T) else 1.96 + 2.42 / (count - 1)
+    return mean, t * spread
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is known of choosing the first of some groups.
+
+    Attributes:
+        best: its place among them.
+        runs: of the group with the fewest runs, of those that were compared.
+        kept: share of the draws in which it stays first.
+        enough: runs a group with which that is `SURE`; None: more than the largest of `COUNTS`.
+        flatters: by how much its mean is too good at least, in units of the metric; never negative.
+        others: its runs on seeds that no other group has.
+    """
+
+    best: int
+    runs: int
+    kept: float
+    enough: int | None
+    flatters: float
+    others: tuple[float, ...]
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a metric's name says that small values are good ones."""
+    return any(metric.lower().endswith(word) or f"{word}/" in metric.lower() for word in _LESS_IS_BETTER)
+
+
+def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choice | None:
+    """What the runs say of choosing the best group; None where they say nothing.
+
+    That is so of groups by seed or by what nobody chooses (the state), where fewer than two groups have two
+    runs, and where a single run is the best. A group with a run that diverged has no mean, and is not chosen.
+
+    Args:
+        groups: of runs.
+        by: what they are made by.
+        minimize: the smallest mean is the best.
+    """
+    if any(name.rpartition(".")[2] == SEED for name in by) or {*by} <= {*FIELDS, *ALIASES}:
+        return None
+    sign = -1.0 if minimize else 1.0
+    values = [
+        [sign * number for number in group.numbers] if all(map(math.isfinite, group.numbers)) else []
+        for group in groups
+    ]
+    order = sorted(
+        (place for place, of in enumerate(values) if len(of) > 1), key=lambda at: -_mean(values[at])
+    )
+    singles = [of[0] for of in values if len(of) == 1]
+    if len(order) < 2 or max(singles, default=-math.inf) > _mean(values[order[0]]):  # noqa: PLR2004
+        return None
+    compared = [_stretched(values[place]) for place in order[:MAX_GROUPS]]
+    draws = list(_draws(compared, None))
+    kept = sum(winner == 0 for winner, _ in draws) / len(draws)
+    lost = sum(mean - _mean(compared[winner]) for winner, mean in draws) / len(draws)
+    fewest = min(map(len, compared))
+    return Choice(
+        order[0], fewest, kept, _enough(compared, kept, fewest), max(lost, 0.0), _others(groups, order[0])
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _stretched(values: Sequence[float]) -> list[float]:
+    """Values further from their mean, so that those drawn from a few spread as what the few are from."""
+    mean, factor = _mean(values), math.sqrt(len(values) / (len(values) - 1))
+    return [mean + (value - mean) * factor for value in values]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    mean = _mean(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tuple[int, float]]:
+    """The group with the largest mean, and that mean, of each of `DRAWS`; None: as many runs as there are."""
+    random = Random(0)  # noqa: S311 - the same answer each time
+    spreads = [_spread(group) for group in groups]
+    for _ in range(DRAWS):
+        means = []
+        for group, (centre, spread) in zip(groups, spreads, strict=True):
+            size = count or len(group)
+            means.append(
+                sum(random.choices(group, k=size)) / size
+                if size <= EXACT
+                else random.gauss(centre, spread / math.sqrt(size))
+            )
+        mean = max(means)
+        first = [place for place, one in enumerate(means) if one == mean]
+        yield first[0] if len(first) == 1 else random.choice(first), mean
+
+
+def _enough(groups: Sequence[Sequence[float]], kept: float, fewest: int) -> int | None:
+    if kept >= SURE:
+        return max(fewest, LEAST)
+    for count in COUNTS:
+        if count > fewest and sum(winner == 0 for winner, _ in _draws(groups, count)) >= SURE * DRAWS:
+            return count
+    return None
+
+
+def _others(groups: Sequence[Group], best: int) -> tuple[float, ...]:
+    chose = {seed for place, group in enumerate(groups) if place != best for seed in group.seeds}
+    mine = groups[best]
+    return tuple(
+        number
+        for number, seed in zip(mine.numbers, mine.seeds, strict=True)
+        if seed is not None and seed not in chose and math.isfinite(number)
+    )
+
+
+def group_name(by: Sequence[str], group: Group) -> str:
+    """The values of a group, for people."""
+    return ", ".join(f"{clean(name)}={clean(value)}" for name, value in zip(by, group.values, strict=True))
+
+
+def told(choice: Choice, name: str) -> list[str]:
+    """A line on whether the runs are enough, and one on what to report.
+
+    Args:
+        choice: what `judge` found.
+        name: of the group, for people.
+    """
+    share = f"{name} stays first in {choice.kept:.0%} of bootstrap draws"
+    runs = f"{choice.runs} runs a group"
+    if choice.kept >= SURE and choice.runs < LEAST:
+        first = f"{share}, but {runs} are too few to say how they spread: make it {LEAST} or more"
+    elif choice.kept >= SURE:
+        first = f"{share}: {runs} are enough to choose it"
+    elif choice.enough is None:
+        more = f", and {COUNTS[-1]} would not be either" if choice.runs < COUNTS[-1] else ""
+        first = f"{share}: {runs} are not enough to choose it{more}"
+    else:
+        first = f"{share}: {runs} are not enough to choose it, about {choice.enough} would be"
+    return [first, _honest(choice, name)]
+
+
+def _honest(choice: Choice, name: str) -> str:
+    if len(choice.others) > 1:
+        mean, interval = mean_and_interval(choice.others)
+        return (
+            f"report {name} by the {len(choice.others)} runs on seeds that no other group has: "
+            f"{clean(mean)} ± {interval:.2g}"
+        )
+    by = f", here by {choice.flatters:.2g} or more" if choice.flatters > 0 else ""
+    return f"the seeds that choose {name} flatter it{by}: report it on seeds of its own"

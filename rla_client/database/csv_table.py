@@ -17,7 +17,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError
@@ -167,7 +167,7 @@ class TablePart:
         inode: of the file.
     """
 
-    columns: dict[str, NDArray[np.float64]]
+    columns: dict[str, Any]
     start: int
     end: int
     proof: bytes
@@ -183,15 +183,14 @@ def read_part(
     all rows are given: `start` is not the end of that part, or `inode` is another one.
     """
     found = _read_cells(path, names, after)
-    columns = {name: _as_floats(cells) for name, cells in found.cells.items()}
-    return TablePart(columns, found.start, found.end, found.proof, found.inode)
+    return replace(found, columns={name: _as_floats(cells) for name, cells in found.columns.items()})
 
 
 def read_all(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]:
     """All columns as `read_columns` gives them; and the texts of those that hold any, None for a number."""
-    cells = _read_cells(path, None).cells
+    cells = _read_cells(path, None).columns
     texts = {name: list(map(_text, column)) for name, column in cells.items() if _may_hold_text(column)}
     columns = {name: _as_floats(column) for name, column in cells.items()}
     return columns, {name: column for name, column in texts.items() if any(column)}
@@ -206,7 +205,7 @@ def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
         BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
-    cells = _read_cells(path, None).cells
+    cells = _read_cells(path, None).columns
     return {
         name: [number for number in map(_number, column) if not math.isnan(number)]
         for name, column in cells.items()
@@ -228,21 +227,10 @@ def _is_recorded_nan(value: float) -> bool:
     return bool(struct.pack("<d", value) == struct.pack("<Q", _RECORDED_BITS))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """A `TablePart` before its cells, an array or a list a column, were made numbers."""
-
-    cells: dict[str, Any]
-    start: int
-    end: int
-    proof: bytes
-    inode: int
-
-
 def _read_cells(
     path: str | os.PathLike[str], names: Sequence[str] | None, after: TablePart | None = None
-) -> _Cells:
-    """See `read_part`; without names all columns."""
+) -> TablePart:
+    """See `read_part`; cells as they were read, an array or a list a column. Without names all columns."""
     with open_plain(path) as file:
         size = written_bytes(file)
         inode = os.fstat(file.fileno()).st_ino
@@ -256,7 +244,7 @@ def _read_cells(
         body = _Part(file, start, _end_of_lines(file, start, size))
         proof = _before(file, body.end)
         if not body.left or not wanted:
-            return _Cells(dict.fromkeys(wanted, ()), start, body.end, proof, inode)
+            return TablePart(dict.fromkeys(wanted, ()), start, body.end, proof, inode)
         parsed = None
         if body.left > SMALL_BYTES:
             parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), header, sorted(wanted.values()))
@@ -269,7 +257,7 @@ def _read_cells(
         parsed = {
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }
-    return _Cells({name: parsed[place] for name, place in wanted.items()}, start, body.end, proof, inode)
+    return TablePart({name: parsed[place] for name, place in wanted.items()}, start, body.end, proof, inode)
 
 
 def _before(file: BinaryIO, end: int) -> bytes:

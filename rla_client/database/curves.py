@@ -1,11 +1,14 @@
-"""Curves of many runs in one long DataFrame.
+"""The curves of runs: columns of progress.csv as arrays, and as points for a chart in a terminal.
 
-Columns of progress.csv as raw float64 files, so that a second look parses no text.
+Of a chain (see `records`) the rows of all its items that count make one curve. Points are read without
+pandas or numpy; of a large table they are a sample, so that a look stays quick, and the rows that count are
+told by time-step alone.
 
-One file per run and column in the state folder: `<magic 8 bytes><signature 56 bytes, padded>`
-and then little-endian float64. It is used only while its signature (inode, size, mtime, ctime
-of the CSV) is that of the CSV; a CSV that changed within the last two seconds is never stored.
-The folder is kept under `MAX_CACHE_BYTES` by dropping what was used longest ago.
+Columns are cached as raw float64 files, so that a second look parses no text. One file per run and column
+in the state folder: `<magic 8 bytes><signature 56 bytes, padded>` and then little-endian float64. It is used
+only while its signature (inode, size, mtime, ctime of the CSV) is that of the CSV; a CSV that changed within
+the last two seconds is never stored. The folder is kept under `MAX_CACHE_BYTES` by dropping what was used
+longest ago.
 """
 
 from __future__ import annotations
@@ -17,31 +20,31 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError, extra
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import LOG, TIME_STEP
-from rla_client.contract.user_messages import full_name
 from rla_client.database.catalogue import RACY_NS
-from rla_client.database.chains import chain_columns, chain_names, chain_of
-from rla_client.database.csv_table import read_columns
-from rla_client.database.records import PROGRESS_FILE, clock
+from rla_client.database.csv_table import Sample, read_columns, read_tail, sample_rows
+from rla_client.database.records import PROGRESS_FILE, Link, chain_of, clock
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
-    from rla_client.database.curve_frame import CurveFrame
-    from rla_client.database.lake.reading import Lake
+    from rla_client.database.lake.store import Lake
+
+    Columns = dict[str, NDArray[np.float64]]
 
 MAGIC = b"RLACOL2\n"
 SIGNATURE_BYTES = 56
 MAX_CACHE_BYTES = 2 << 30
+_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
 LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
 READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
+Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,89 +62,6 @@ class Reader:
     cache: CurveCache
     links: Mapping[tuple[str, str], str]
     lake: Callable[[], Lake | None] | None = None
-
-
-def long_frame(
-    reader: Reader,
-    pairs: Sequence[tuple[str, str]],
-    metrics: Sequence[str],
-    x: str,
-    bound: float | tuple[float, float] | None,
-) -> CurveFrame:
-    """See `Database.curves`."""
-    with extra("read", "a DataFrame of curves"):
-        import numpy as np
-        import pandas as pd
-
-    tables, full = _tables(reader, pairs, [x, *metrics])
-    pieces = [
-        _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
-        for run, table in zip(pairs, tables, strict=True)
-        for name in metrics
-        if full[x] in table and full[name] in table
-    ]
-    lengths = [len(piece.xs) for piece in pieces]
-
-    def codes(places: Sequence[int]) -> NDArray[np.int64]:
-        return np.repeat(np.array(places, dtype=np.int64), lengths)
-
-    def category(names: Sequence[str], of_piece: Sequence[str]) -> pd.Categorical:
-        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
-
-    empty = [np.empty(0)]
-    from rla_client.database.curve_frame import ROOT, CurveFrame, X
-
-    frame: CurveFrame = CurveFrame(
-        {
-            "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
-            "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
-            "metric": category(metrics, [piece.metric for piece in pieces]),
-            "x": np.concatenate([piece.xs for piece in pieces] or empty),
-            "value": np.concatenate([piece.ys for piece in pieces] or empty),
-        }
-    )
-    frame.attrs |= {FULL_NAMES: full, ROOT: str(reader.data_root), X: full[x]}
-    return frame
-
-
-class _Piece(NamedTuple):
-    """One metric of one run; arrays of shape (points,)."""
-
-    run: tuple[str, str]
-    metric: str
-    xs: Any
-    ys: Any
-
-
-def _tables(
-    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Columns of each run, and which column each name means.
-
-    Raises:
-        UnknownNameError: none of the runs has a column, though they have others.
-    """
-    names = list(dict.fromkeys(names))
-    tables = _warned(read_tables(reader, pairs, names))
-    full = {name: name for name in names}
-    if all(any(name in table for table in tables) for name in names):
-        return tables, full
-    known = _known_columns(reader.data_root, pairs)
-    if known:
-        full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = _warned(read_tables(reader, pairs, list(dict.fromkeys(full.values()))))
-    return tables, full
-
-
-def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """All columns of some runs, the newest run's first."""
-    known: dict[str, None] = {}
-    for table, index in reversed(pairs):
-        with suppress(DatabaseError, OSError):
-            chain = chain_of(data_root, table, index)
-            known |= dict.fromkeys(chain_names(chain, f"{data_root}/{LOG}/{table}"))
-    return list(known)
 
 
 def read_tables(
@@ -166,7 +86,7 @@ def read_tables(
             if pair not in reader.links:
                 return columns(table, index, names)
             chain = chain_of(reader.data_root, table, index)
-            return chain_columns(chain, lambda one, wanted: columns(table, one, wanted), names, TIME_STEP)
+            return chain_columns(chain, lambda one, wanted: columns(table, one, wanted), names)
         except FileNotFoundError:
             return {}
         except (DatabaseError, OSError) as error:
@@ -191,31 +111,139 @@ def _from_lake(
     return {} if lake is None else lake.columns(single, names, now_ns)
 
 
-def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[dict[str, Any]]:
-    """The columns of each run, none where its table is broken, which is told."""
-    tables: list[dict[str, Any]] = []
-    for table in found:
-        if isinstance(table, Exception):
-            warn_broken(table)
-        tables.append({} if isinstance(table, Exception) else table)
-    return tables
-
-
 def warn_broken(error: Exception) -> None:
     """Say which file could not be read, once per place."""
     warnings.warn(str(error), stacklevel=3)
 
 
-def _finite(
-    xs: NDArray[np.float64], ys: NDArray[np.float64], bound: float | tuple[float, float] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    import numpy as np
+def chain_columns(
+    chain: Sequence[Link], read: Callable[[str, Sequence[str]], Columns], names: Sequence[str]
+) -> Columns:
+    """Columns of a chain's rows as of one run's.
 
-    keep = ~(np.isnan(xs) | np.isnan(ys))
-    if bound is not None:
-        low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)
-        keep &= (xs >= low) & (xs <= high)
-    return (xs, ys) if keep.all() else (xs[keep], ys[keep])
+    Args:
+        chain: see `chain_of`.
+        read: columns of one item, by index and names; names that it has not are left out.
+        names: columns.
+
+    Returns:
+        Name → values, shape (rows,), NaN where an item has no such column.
+
+    Raises:
+        What `read` raises; items of a chain without a table have no rows.
+    """
+    with extra("read", "reading a run that continues another"):
+        import numpy as np
+
+    parts = []
+    for link in chain:
+        try:
+            part = read(link.index, list(dict.fromkeys([*names, TIME_STEP])))
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+            continue
+        parts.append(_cut(part, link))
+    lengths = [max((len(column) for column in part.values()), default=0) for part in parts]
+    found = {}
+    for name in names:
+        if any(name in part for part in parts):
+            columns = [
+                part[name] if name in part else np.full(length, np.nan)
+                for part, length in zip(parts, lengths, strict=True)
+            ]
+            found[name] = np.concatenate(columns)
+    return found
+
+
+def _cut(part: Columns, link: Link) -> Columns:
+    if link.rows is not None:
+        return {name: column[: link.rows] for name, column in part.items()}
+    if link.time_step is not None and TIME_STEP in part:
+        keep = part[TIME_STEP] <= link.time_step
+        return {name: column[keep] for name, column in part.items()}
+    return part
+
+
+def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
+    """Columns of a chain's tables, those of the last item first.
+
+    Raises:
+        BrokenFileError: one is not a table.
+        OSError: that of the last item cannot be opened.
+    """
+    names: list[str] = []
+    for link in reversed(chain):
+        try:
+            names += read_tail(f"{table_folder}/{link.index}/{PROGRESS_FILE}").columns
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+    return list(dict.fromkeys(names))
+
+
+def chart_points(
+    data_root: Path, table: str, index: str, choose: Sequence[str]
+) -> tuple[dict[str, Points], bool]:
+    """Points (x, y) of some columns of a run, from the beginning of its chain; x is the time-step.
+
+    Args:
+        data_root: the database.
+        table: task table.
+        index: the run, or the last item of a chain that is wanted.
+        choose: columns.
+
+    Returns:
+        Points by column, those that were recorded as NaN or infinite too, without columns that
+        there are not; and whether tables were sampled. Without a time-step x is the row.
+
+    Raises:
+        BrokenFileError: an item's table is none.
+        OSError: it cannot be opened; items of a chain without a table have no points.
+    """
+    chain = chain_of(data_root, table, index)
+    found: dict[str, Points] = {}
+    sampled = False
+    before = 0
+    for link in chain:
+        try:
+            sample = sample_rows(
+                f"{data_root}/{LOG}/{table}/{link.index}/{PROGRESS_FILE}", [TIME_STEP, *choose]
+            )
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+            continue
+        sampled = sampled or not sample.whole
+        keep = _counting(sample, link)
+        steps = sample.columns.get(TIME_STEP)
+        for name in choose:
+            cells = sample.columns.get(name)
+            if cells is None:
+                continue
+            points = found.setdefault(name, [])
+            for row in keep:
+                x, y = steps[row] if steps is not None else float(before + row), cells[row]
+                if x is not None and y is not None:
+                    points.append((x, y))
+        before += len(keep)
+    return found, sampled
+
+
+def chart_names(data_root: Path, table: str, index: str) -> list[str]:
+    """Columns of a run's table, of a chain those of all its items."""
+    return chain_names(chain_of(data_root, table, index), f"{data_root}/{LOG}/{table}")
+
+
+def _counting(sample: Sample, link: Link) -> list[int]:
+    """The rows of an item that count in its chain."""
+    rows = list(range(sample.rows))
+    steps = sample.columns.get(TIME_STEP)
+    if link.rows is not None and sample.whole:
+        return rows[: link.rows]
+    if link.time_step is not None and steps is not None:
+        return [row for row in rows if (step := steps[row]) is not None and step <= link.time_step]
+    return rows
 
 
 class CurveCache:
@@ -238,9 +266,7 @@ class CurveCache:
         found = {name: self._load(path, name, signature) for name in names} if settled else {}
         have = {name: column for name, column in found.items() if column is not None}
         if settled and len(have) == len(names):
-            return {
-                name: column for name, column in have.items() if column.size != 1 or not _is_absent(column)
-            }
+            return {name: column for name, column in have.items() if column.size != 1 or column[0] != _ABSENT}
         fresh = read_columns(path, names)
         if settled and csv_signature(path, now_ns)[0] == signature:
             for name in names:
@@ -288,13 +314,6 @@ class CurveCache:
             with suppress(OSError):
                 os.unlink(name)
             excess -= size
-
-
-_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
-
-
-def _is_absent(column: NDArray[np.float64]) -> bool:
-    return bool(column[0] == _ABSENT)
 
 
 def csv_signature(path: str, now_ns: int) -> tuple[bytes, bool]:

@@ -1,4 +1,4 @@
-"""Runs whose run.json says little: what this machine knows of them beyond it.
+"""What runs now: on this machine, by what it knows beyond run.json, and on the machines of a fleet.
 
 The agent writes run.json at each change of state and every 60 s. A file that says `running` and
 is older than that is asked about in two places: the agent of this user, on its control socket,
@@ -10,7 +10,9 @@ tells: a run that has no run.json is `waiting`, one that is said to run, with no
 `silent`. Both are words for the reader; nothing is written, the next agent finds out what happened.
 
 Looked at only for such runs, so that nobody pays for it otherwise; on machines without an agent
-there is neither socket nor spool, and nothing is imported.
+there is neither socket nor spool.
+
+The master of a fleet has a status file of each machine in `.rla-fleet/` of its data root.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import held_folder, open_plain
 from rla_client.contract.layout import LOG
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE, stream_opening
-from rla_client.database.records import SILENT, UNKNOWN, WAITING, Record, read_json
-
-if TYPE_CHECKING:
-    from rla_client.contract.paths import Places
+from rla_client.contract.parsing import parse_json
+from rla_client.contract.paths import Places, find_places
+from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.database.records import SILENT, UNKNOWN, WAITING, Record, clock, read_json
 
 ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for
 TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
 MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
+FLEET_FOLDER = ".rla-fleet"
+MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
+MAX_MACHINES = 500
+MAX_RUNS = 200  # of one machine
 
 
 def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
@@ -68,7 +75,7 @@ def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str
         mine = streams.get(f"{record.table}/{record.index}")
         if mine is not None and record.state is None:
             found[record.table, record.index] = WAITING
-        elif mine is not None and not any(map(_alive, mine)):
+        elif mine is not None and not any(map(writer_alive, mine)):
             found[record.table, record.index] = SILENT
     return found
 
@@ -76,13 +83,12 @@ def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str
 def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those (table, index) that a living process writes while no agent serves, run.json or not."""
     streams = _unserved_streams(data_root)
-    return {run for run in runs if any(map(_alive, streams.get("/".join(run), ())))}
+    return {run for run in runs if any(map(writer_alive, streams.get("/".join(run), ())))}
 
 
 def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
     from rla_client.contract.agent_process import agent_alive
-    from rla_client.contract.paths import find_places
 
     places = find_places()
     asked, until = set(runs), time.monotonic() + TAKE_IN_S
@@ -94,16 +100,8 @@ def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tu
         time.sleep(0.05)
 
 
-def _alive(stream: Path) -> bool:
-    from rla_client.contract.segments import writer_alive
-
-    return bool(writer_alive(stream))
-
-
 def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
     """`<table>/<index>` → its streams in this machine's spool; empty while an agent serves."""
-    from rla_client.contract.paths import find_places
-
     places = find_places()
     if not places.spool.is_dir():
         return {}
@@ -114,8 +112,6 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
 
 def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
     """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
-    from rla_client.contract.segments import stream_names
-
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
     for name in stream_names(places.spool)[-most:]:
@@ -127,8 +123,6 @@ def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[P
 
 def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:
     """(table, index) → state, for those of some runs that the agent or the spool of this machine knows."""
-    from rla_client.contract.paths import find_places
-
     places = find_places()
     told = _ask_agent(places) if places.lock.exists() else None
     found = {}
@@ -154,8 +148,6 @@ def _ask_agent(places: Places) -> dict[str, str] | None:
 
 
 def _writer_lives(folder: str, spool: Path) -> bool:
-    from rla_client.contract.segments import writer_alive
-
     with suppress(BrokenFileError):
         streams = (read_json(f"{folder}/{RUN_FILE}") or {}).get("streams")
         if isinstance(streams, list):
@@ -168,3 +160,32 @@ def log_folder(stream: Path) -> str | None:
     """Log folder of the run of a stream, without links; None where that cannot be read."""
     opening = stream_opening(stream)
     return None if opening is None else os.path.realpath(opening.log_folder)
+
+
+def fleet_files(root: Path) -> list[dict[str, Any]]:
+    """The machines, see `described`; `age_s` counts from their files, and broken files are left out."""
+    found = []
+    try:
+        with held_folder(root, FLEET_FOLDER) as folder:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+            for name in names[:MAX_MACHINES]:
+                with suppress(OSError, ValueError, BrokenFileError), open_plain(folder / name) as file:
+                    status = parse_json(file.read(MAX_STATUS_BYTES))
+                    age_s = max(0.0, clock() - os.fstat(file.fileno()).st_mtime)
+                    if isinstance(status, dict):
+                        found.append(described({**status, "age_s": age_s}))
+    except OSError:
+        return []  # it is not a master
+    return found
+
+
+def described(status: dict[str, Any]) -> dict[str, Any]:
+    """`host`, `version`, `age_s`, `backlog` and `runs` of a machine's status, whatever is wrong with it."""
+    runs, age_s = status.get("runs"), status.get("age_s")
+    return {
+        "host": str(status.get("host"))[:200],
+        "version": str(status.get("version"))[:50],
+        "age_s": age_s if isinstance(age_s, int | float) else 0.0,
+        "backlog": status.get("backlog"),
+        "runs": [run for run in runs if isinstance(run, dict)][:MAX_RUNS] if isinstance(runs, list) else [],
+    }

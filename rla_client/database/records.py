@@ -9,15 +9,30 @@ How long a run took (`ran_s`) is the time in which a process of it ran: to its e
 known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a
 resumed run ran before counts, the time until somebody resumed it does not. Without run.json
 (the original's), and for runs resumed before run.json told of it, it is the last row less the start.
+
+The *likely metric* of a run, the one that people most likely want to see, is the first column of
+progress.csv, other than times, that holds numbers and whose name has one of `LIKELY_WORDS`, the earlier
+word before the later; without such a name the first column with numbers. Names of a spread (`return_std`,
+`max_return`) come after the others. Of several runs it is the one that most of them have; where that is a
+tie, the newest run's.
+
+A run that was continued on another machine is a *chain* of items. run.json of each later one has a `parent`
+with `chain` set: `{"run": index, "table", "time_step", "rows", "chain": true}`; `rows` and `time_step` say
+how much of the parent counts (what it recorded after its last checkpoint was done again). A fork has a parent
+too, but no `chain`: it holds a copy of the rows. A chain is shown as one run, by its newest item; the earlier
+ones are left out of lists, and its curves begin with theirs. A parent that is not in this database is left
+out.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,9 +41,8 @@ from typing import Any
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, read_small
 from rla_client.contract.layout import DATE_LENGTH, LOG, TIME_STEP, TIMESTAMP, RunIndex, make_info
-from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
+from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, run_file, seconds
 from rla_client.contract.parsing import MAX_VALUES, parse_json
-from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import read_tail
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
@@ -45,6 +59,30 @@ TOLD = (  # fields of run.json that a record has no place of its own for
 )  # fmt: skip
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
+MAX_LINKS = 1000  # of one chain; more is a circle
+FIELDS = (
+    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
+    "problems", "likely", "likely_value",
+)  # fmt: skip
+ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
+    "step": "time_step",
+    "time-step": "time_step",
+    "took": "duration",
+    "duration_s": "duration",
+    "began": "time",
+    "opened": "time",
+    "last": "last_row",
+    "items": "kinds",
+    "metric": "likely",
+    "value": "likely_value",
+    **{name: name for name in TOLD},
+}
+CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
+_TIMES = ("time", "_runtime")  # begin the names of further such columns; the latter is wandb's
+LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")
+_SHORT_WORD = 3  # letters; such a word counts only alone: `window` is no win
+_SPREAD = frozenset({"std", "stddev", "var", "min", "max", "len", "length"})
+_PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +172,62 @@ class Record:
         return self.shown_state(now) in LIVE_STATES
 
 
-def likely_of(records: Sequence[Record]) -> str | None:
-    """The likely metric of several runs, oldest first; None where none has rows with numbers."""
-    counts = Counter(record.likely for record in reversed(records) if record.likely)
-    return counts.most_common(1)[0][0] if counts else None  # of equals the first counted, the newest
+class RowView(Mapping[str, Any]):
+    """A record by field, hyper-parameter and metric names, then aliases, for filters and sorting."""
+
+    __slots__ = ("_now", "_record")
+
+    def __init__(self, record: Record, now: float) -> None:
+        self._record = record
+        self._now = now
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        record = self._record
+        field = self.field(name)
+        if field in _FIELD_OF:
+            return _FIELD_OF[field](record, self._now)
+        if field is not None:
+            return record.told.get(field)
+        try:
+            return record.hyper.dotted(name)
+        except KeyError:
+            return record.metrics[name]
+
+    def field(self, name: str) -> str | None:
+        """The field that a name means of this run; None for a hyper-parameter or a metric."""
+        if name in _FIELD_OF:
+            return name
+        if name not in ALIASES or name in self._record.metrics:
+            return None
+        try:
+            self._record.hyper.dotted(name)
+        except KeyError:
+            return ALIASES[name]
+        return None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
-def short_name(index: str) -> str:
-    """The date part of an index."""
-    return index[:DATE_LENGTH]
-
-
-def shown_name(table: str, index: str) -> str:
-    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
-    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
+_FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
+    "index": lambda record, _: record.index,
+    "run": lambda record, _: record.date,
+    "table": lambda record, _: record.table,
+    "time": lambda record, _: record.opened,
+    "host": lambda record, _: record.host,
+    "state": lambda record, now: record.shown_state(now),
+    "time_step": lambda record, _: record.time_step,
+    "duration": lambda record, _: record.duration_s,
+    "tags": lambda record, _: list(record.tags),
+    "note": lambda record, _: record.note,
+    "kinds": lambda record, _: list(record.kinds),
+    "likely": lambda record, _: record.likely or None,
+    "likely_value": lambda record, _: record.likely_value,
+    "problems": lambda record, _: list(record.problems),
+}
 
 
 def read_json(
@@ -173,8 +253,6 @@ def read_json(
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
     """Read everything that a row shows of one run; see the module's text on problems."""
-    from rla_client.database.metrics import likely_metric, numeric
-
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []
     run = _guarded(f"{folder}/{RUN_FILE}", problems)
@@ -218,15 +296,16 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         tracked_json=_unlike_split(index, hyper),
         told_json=to_json(_told(run)),
         likely=likely or "",
-        likely_text=_float_text(metrics[likely]) if likely else "",
+        likely_text=repr(to_float(metrics[likely])) if likely else "",
     )
 
 
-def _float_text(value: float) -> str:
+def to_float(value: float) -> float:
+    """A number as a float; one beyond all floats is infinite."""
     try:
-        return repr(float(value))
+        return float(value)
     except OverflowError:
-        return "inf" if value > 0 else "-inf"
+        return math.inf if value > 0 else -math.inf
 
 
 def _told(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,6 +357,94 @@ def _chain_duration(
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One item of a chain.
+
+    Attributes:
+        index: of the item.
+        rows: how many of its first rows count; None: see `time_step`.
+        time_step: only rows up to it count; None: all.
+    """
+
+    index: str
+    rows: int | None = None
+    time_step: float | None = None
+
+
+def link_of(run: Mapping[str, Any], table: str) -> Link | None:
+    """The run that the one of this run.json continues, None without one."""
+    parent = run.get("parent")
+    if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
+        return None
+    index, rows, step = str(parent.get("run")), parent.get("rows"), parent.get("time_step")
+    if RunIndex.parse(index) is None or ".." in index.split("/"):
+        return None
+    return Link(
+        index,
+        rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
+        float(step) if isinstance(step, int | float) else None,
+    )
+
+
+def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
+    """The items of a run, the first begun first; the last is the run itself."""
+    chain = [Link(index)]
+    seen = {index}
+    while len(chain) < MAX_LINKS:
+        link = link_of(run_file(data_root, table, chain[0].index), table)
+        if link is None or link.index in seen or not Path(data_root, LOG, table, link.index).is_dir():
+            break
+        seen.add(link.index)
+        chain.insert(0, link)
+    return chain
+
+
+def likely_of(records: Sequence[Record]) -> str | None:
+    """The likely metric of several runs, oldest first; None where none has rows with numbers."""
+    counts = Counter(record.likely for record in reversed(records) if record.likely)
+    return counts.most_common(1)[0][0] if counts else None  # of equals the first counted, the newest
+
+
+def likely_metric(names: Iterable[str]) -> str | None:
+    """The one of some columns with numbers that people most likely want to see; see the module's text."""
+    best: tuple[tuple[int, bool], str] | None = None
+    for name in names:
+        if name in CLOCKS or name.startswith(_TIMES):
+            continue
+        pieces = [piece.lower() for piece in _PIECES.findall(name)]
+        rank = (_word_place(pieces), not _SPREAD.isdisjoint(pieces))
+        if best is None or rank < best[0]:
+            best = rank, name
+    return best[1] if best else None
+
+
+def _word_place(pieces: Sequence[str]) -> int:
+    for place, word in enumerate(LIKELY_WORDS):
+        if word in pieces or (len(word) > _SHORT_WORD and any(word in piece for piece in pieces)):
+            return place
+    return len(LIKELY_WORDS)
+
+
+def numeric(last_values: Mapping[str, object]) -> list[str]:
+    """The columns whose last value is a number."""
+    return [
+        name
+        for name, value in last_values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def short_name(index: str) -> str:
+    """The date part of an index."""
+    return index[:DATE_LENGTH]
+
+
+def shown_name(table: str, index: str) -> str:
+    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
+    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
+
+
 def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
     """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
 
@@ -325,14 +492,14 @@ def _parse(text: str) -> HyperParams:
     return _kept(text) if len(text) <= MAX_CACHED_CHARS else _parsed(text)
 
 
-@lru_cache(maxsize=1 << 15)  # 15,000 runs, each looked at several times by a filter and a table
-def _kept(text: str) -> HyperParams:
-    return _parsed(text)
-
-
 def _parsed(text: str) -> HyperParams:
     found = json.loads(text, object_hook=HyperParams)
     return found if isinstance(found, HyperParams) else HyperParams()
+
+
+_kept = lru_cache(maxsize=1 << 15)(
+    _parsed
+)  # 15,000 runs, each looked at several times by a filter and a table
 
 
 def clock() -> float:

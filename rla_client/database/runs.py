@@ -20,11 +20,12 @@ from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OT
 from rla_client.contract.textformat import duration_text
 from rla_client.contract.user_messages import full_name
 from rla_client.database.catalogue import Catalogue, state_folder
-from rla_client.database.choosing import LAST, Since, match_runs, not_one, parse_since
+from rla_client.database.choosing import LAST, Since, fitting, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
-from rla_client.database.records import PROGRESS_FILE, Record, clock, likely_of
+from rla_client.database.records import PROGRESS_FILE, Link, Record, chain_of, clock, likely_of
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
+from rla_client.database.where import Where
 from rla_client.run.hyper_params import wrap
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 
     from rla_client.database.curve_frame import CurveFrame
     from rla_client.database.curves import CurveCache, Reader
-    from rla_client.database.lake.reading import Lake
     from rla_client.database.lake.sql import Clock
-    from rla_client.database.where import Where
+    from rla_client.database.lake.store import Lake
     from rla_client.run.hyper_params import HyperParams
 
 ROWS = 20
@@ -80,7 +80,7 @@ class Database:
 
     def lake(self) -> Lake | None:
         """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
-        from rla_client.database.lake.reading import Lake, available
+        from rla_client.database.lake.store import Lake, available
 
         return Lake(self.data_root) if available(self.data_root) else None
 
@@ -110,7 +110,7 @@ class Database:
             NoSuchTableError: unknown table.
             ArgumentError: the filter or the date is not understood.
         """
-        test = _filter(where) if where else None
+        test = Where(where) if where else None
         start = parse_since(since, clock())
         if table is not None:
             check_table(self.data_root, table)
@@ -122,8 +122,6 @@ class Database:
             else:
                 catalogue.refresh(now_ns, self.progress)
                 if test is not None:
-                    from rla_client.database.choosing import fitting
-
                     return fitting(
                         self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
                     )
@@ -270,7 +268,8 @@ class Database:
         Raises:
             UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
-        from rla_client.database.curves import long_frame
+        with extra("read", "a DataFrame of curves"):
+            from rla_client.database.curve_frame import long_frame
 
         pairs = self._pairs(self.records(limit=SHOWN_RUNS) if runs is None else runs)
         if metrics is None:
@@ -365,7 +364,6 @@ class Database:
         return run.table, run.index
 
     def _repr_html_(self) -> str:
-
         return database_html(self.data_root, self.records(limit=ROWS))
 
 
@@ -415,8 +413,8 @@ class Run:
         with extra("read", "Run.scalars"):
             import pandas as pd
 
-        from rla_client.database.chains import Link, chain_columns, chain_names, chain_of
         from rla_client.database.csv_table import read_columns
+        from rla_client.database.curves import chain_columns, chain_names
 
         table = f"{self.database.data_root}/{LOG}/{self.table}"
         chain = [Link(self.index)]
@@ -429,12 +427,11 @@ class Run:
             chain,
             lambda index, wanted: read_columns(f"{table}/{index}/{PROGRESS_FILE}", wanted),
             list(full.values()),
-            TIME_STEP,
         )
-        frame: pd.DataFrame = pd.DataFrame(
+        found: pd.DataFrame = pd.DataFrame(
             {name: columns[full[name]] for name in full if full[name] in columns}
         )
-        return frame
+        return found
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -476,14 +473,7 @@ class Run:
         return code_differences(self.folder(CODE), other.folder(CODE))[0]
 
     def _repr_html_(self) -> str:
-
         return run_html(self.record)
-
-
-def _filter(text: str) -> Where:
-    from rla_client.database.where import Where
-
-    return Where(text)
 
 
 def _cell(value: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
@@ -25,8 +25,7 @@ from rla_client.contract.layout import (
     TIME_STEP,
     check_table_name,
 )
-from rla_client.database.changes import changing, live_runs, move_to_trash
-from rla_client.database.copies import copy_items
+from rla_client.database.changes import changing, copy_items, live_runs, move_to_trash
 from rla_client.database.csv_table import read_tail
 from rla_client.database.live import waiting_in_spool
 from rla_client.database.records import PROGRESS_FILE, clock
@@ -93,18 +92,17 @@ class BasicLogTool:
             print(f"left out, rows of it wait for an agent (rla-agent start): {table}/{index}")  # noqa: T201
         return [item for item in idle if (item.table, item.index) not in waiting]
 
-    def _copy_all(self, items: list[Item], prefix: str) -> int:
-        """Copy items, run by run, to tables named by a pattern with `{kind}` and `{table}`."""
+    def _copy_all(self, verb: str, told: str, target: Callable[[Item], str], *, skip_ask: bool) -> int:
+        """Copy what the glob matches, run by run, where `target` says; see `copy_items`."""
+        items = self._matched(self.regex)
+        self._show(items, told)
+        if not items or not _agreed(f"{verb} these files? (y/n) ", skip_ask):
+            return 0
         with changing(self.proj_root, clock()):
             idle = self._idle(items)
             for index in dict.fromkeys(item.index for item in idle):
                 of_run = [item for item in idle if item.index == index]
-                copy_items(
-                    self.proj_root,
-                    of_run,
-                    lambda item: prefix.format(kind=item.kind, table=item.table),
-                    clock(),
-                )
+                copy_items(self.proj_root, of_run, target, clock())
         return len(idle)
 
 
@@ -169,11 +167,12 @@ class ArchiveLogTool(BasicLogTool):
 
     def archive_log(self, skip_ask: bool = False) -> int:
         """Copy what the glob matches; what is already archived stays; returns the number of entries."""
-        items = self._matched(self.regex)
-        self._show(items, "archive")
-        if not items or not _agreed("archive these files? (y/n) ", skip_ask):
-            return 0
-        return self._copy_all(items, f"{self.archive_table_name}/{{kind}}/{{table}}")
+        return self._copy_all(
+            "archive",
+            "archive",
+            lambda item: f"{self.archive_table_name}/{item.kind}/{item.table}",
+            skip_ask=skip_ask,
+        )
 
 
 class MigrateLogTool(BasicLogTool):
@@ -192,13 +191,9 @@ class MigrateLogTool(BasicLogTool):
 
     def migrate_log(self, skip_ask: bool = False) -> int:
         """Copy what the glob matches; what is already there stays; returns the number of entries."""
-        items = self._matched(self.regex)
-        self._show(items, f"copy to {self.target_task_table_name}:")
-        if not items or not _agreed("migrate these files? (y/n) ", skip_ask):
-            return 0
-        return self._copy_all(
-            items, "{kind}/" + self.target_task_table_name.replace("{", "{{").replace("}", "}}")
-        )
+        table = self.target_task_table_name
+        told = f"copy to {table}:"
+        return self._copy_all("migrate", told, lambda item: f"{item.kind}/{table}", skip_ask=skip_ask)
 
 
 class ViewLogTool(BasicLogTool):

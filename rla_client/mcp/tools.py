@@ -22,17 +22,23 @@ from rla_client.contract.opening import run_file
 from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import duration_text
 from rla_client.database.choosing import full_metrics, full_names
-from rla_client.database.compare import code_differences, differing_keys, run_differences
-from rla_client.database.groups import group_name, group_runs, judge, less_is_better, told
-from rla_client.database.log_end import last_lines, log_path
-from rla_client.database.metrics import mean_and_interval
-from rla_client.database.records import clock, likely_of
-from rla_client.database.rows import RowView
-from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+from rla_client.database.compare import (
+    code_differences,
+    differing_keys,
+    group_name,
+    group_runs,
+    judge,
+    less_is_better,
+    mean_and_interval,
+    run_differences,
+    told,
+)
+from rla_client.database.records import RowView, clock, likely_of
+from rla_client.database.side_files import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.text import clean, lines_text, plain
 
 if TYPE_CHECKING:
-    from rla_client.database.groups import Group
+    from rla_client.database.compare import Group
     from rla_client.database.records import Record
     from rla_client.database.runs import Database
 

@@ -13,8 +13,8 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.opening import LIVE_STATES, run_file
 from rla_client.contract.user_messages import full_name
+from rla_client.database.compare import mean_and_interval
 from rla_client.database.csv_table import recorded_nan
-from rla_client.database.metrics import mean_and_interval
 from rla_client.database.records import read_record
 from rla_client.database.runs import Database, Run
 from rla_client.launcher.settle import settle

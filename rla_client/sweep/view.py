@@ -8,7 +8,7 @@ from typing import Any
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.user_messages import full_name, listed
-from rla_client.database.groups import Choice, Group, judge
+from rla_client.database.compare import Choice, Group, judge
 from rla_client.database.text import clean, plain, table_text
 from rla_client.sweep import results
 from rla_client.sweep.journal import Journal

@@ -20,7 +20,7 @@ from textual.worker import get_current_worker
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import duration_text
-from rla_client.database.points import Points
+from rla_client.database.curves import Points
 from rla_client.database.records import Record, clock
 from rla_client.database.text import clean, cut
 from rla_client.top.braille import draw

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.database.csv_table import sample_rows
-from rla_client.database.fleet import fleet_files
-from rla_client.database.log_end import last_lines
-from rla_client.database.metrics import numeric
-from rla_client.database.points import Points, chart_points
-from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.curves import Points, chart_points
+from rla_client.database.live import fleet_files
+from rla_client.database.records import PROGRESS_FILE, Record, clock, numeric
+from rla_client.database.side_files import last_lines
 from rla_client.database.text import lines_text
 
 MAX_SHOWN = 1000  # runs in the list, the newest; a filter looks at all

@@ -34,8 +34,7 @@ from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.choosing import full_names
 from rla_client.database.csv_table import recorded_nan
 from rla_client.database.curves import Reader, read_tables
-from rla_client.database.records import PROGRESS_FILE, clock
-from rla_client.database.rows import RowView
+from rla_client.database.records import PROGRESS_FILE, RowView, clock
 from rla_client.plot.frames import group_curves, sorted_curve
 from rla_client.plot.frames import smooth as smoothed
 from rla_client.plot.statistics import curve_band

@@ -24,8 +24,7 @@ from starlette.responses import Response
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.choosing import full_names
 from rla_client.database.compare import differing_keys
-from rla_client.database.records import clock
-from rla_client.database.rows import RowView
+from rla_client.database.records import RowView, clock
 from rla_client.web.curves import encode
 from rla_client.web.site import Entry, Site, sent
 

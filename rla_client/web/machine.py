@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from rla_client.database.fleet import described, fleet_files
+from rla_client.database.live import described, fleet_files
 from rla_client.web.site import Site, sent
 
 FRESH_S = 2.0  # an answer is given again for so long

@@ -27,9 +27,8 @@ from urllib.parse import parse_qs, urlencode
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
-from rla_client.database.metrics import CLOCKS
-from rla_client.database.rows import FIELDS
-from rla_client.database.views import read_views
+from rla_client.database.records import CLOCKS, FIELDS
+from rla_client.database.side_files import read_views
 from rla_client.web import detail, media, table
 from rla_client.web.bundle import STATIC, bundle
 from rla_client.web.curves import curves, table_path

@@ -14,9 +14,7 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.choosing import full_names, spell
 from rla_client.database.compare import differing_keys
-from rla_client.database.metrics import numeric
-from rla_client.database.records import Record, clock
-from rla_client.database.rows import ALIASES, FIELDS, RowView
+from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
 from rla_client.database.where import Where
 from rla_client.web.curves import extremes
 from rla_client.web.site import Entry, Site, sent

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -19,17 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, MissingExtraError
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    run_name,
-    run_state,
-    table_of,
-)
-from rla_client.database.records import UNKNOWN
+from rla_client.database.imports import source
 
 if TYPE_CHECKING:
     import aim
@@ -39,7 +28,7 @@ _SYSTEM = "__system_params"
 _MACHINE = "__system__"  # begins the names of samples of the machine
 
 
-def find(path: Path) -> Iterator[Look]:
+def find(path: Path) -> Iterator[source.Look]:
     """The runs of a repository: the folder that holds `.aim`, or that itself."""
     folder = path if path.name == REPOSITORY else path / REPOSITORY
     if not (folder / "meta" / "chunks").is_dir():
@@ -54,9 +43,8 @@ def find(path: Path) -> Iterator[Look]:
         raise ArgumentError(message)
     with tempfile.TemporaryDirectory(prefix="rla-import-") as made:
         copy = Path(made, REPOSITORY)
-        for file, name in files_below(folder):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy / name, follow_symlinks=False)
+        for file, name in source.files_below(folder):
+            source.copy(file, copy / name)
         (copy / "locks").mkdir(exist_ok=True)
         repository = aim.Repo(made)
         with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
@@ -65,33 +53,33 @@ def find(path: Path) -> Iterator[Look]:
             yield f"run {name} of {folder}", partial(_look, aim, repository, name)
 
 
-def _look(aim: ModuleType, repository: object, name: str) -> Found:
+def _look(aim: ModuleType, repository: object, name: str) -> source.Found:
     run = aim.Run(name, repo=repository, read_only=True)
-    shown = run_name(run.name if str(run.name) != f"Run: {name}" else "", name)
-    return Found(shown, float(run.creation_time or 0.0), partial(_read, run, name), str(run.experiment or ""))
+    shown = source.run_name(run.name if str(run.name) != f"Run: {name}" else "", name)
+    return source.Found(
+        shown, float(run.creation_time or 0.0), partial(_read, run, name), str(run.experiment or "")
+    )
 
 
-def _read(run: aim.Run, name: str) -> Source:
+def _read(run: aim.Run, name: str) -> source.Source:
     params = dict(run.meta_run_attrs_tree.collect())
     system = params.pop(_SYSTEM, {})
     metrics = (metric for metric in run.metrics() if not str(metric.name).startswith(_MACHINE))
     points = [point for metric in metrics for point in _points(metric)]
     ended = run.end_time
-    own = run_state(
-        "aim", name, "finished" if ended else UNKNOWN, opened=float(run.creation_time or 0.0),
-        closed=float(ended) if ended else None,
-    )  # fmt: skip
-    return Source(
-        *table_of(points),
+    state, closed = ("finished", float(ended)) if ended else (None, None)
+    opened = float(run.creation_time or 0.0)
+    return source.Source(
+        *source.table_of(points),
         params,
-        state=own,
+        state=source.run_state("aim", name, state, opened=opened, closed=closed),
         environment=system if isinstance(system, dict) else {},
         tags=[str(tag) for tag in run.tags],
         note=str(run.description or ""),
     )
 
 
-def _points(metric: Any) -> Iterator[Point]:  # noqa: ANN401
+def _points(metric: Any) -> Iterator[source.Point]:  # noqa: ANN401
     context = metric.context.to_dict()
     above = [str(value) if key == "subset" else f"{key}={value}" for key, value in context.items()]
     name = "/".join([*above, str(metric.name)])

@@ -13,21 +13,17 @@ What was still running when it was copied has the state `unknown`.
 Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
 `time-step` is the step of the event, or the source's own step column.
 
-Reading TensorBoard event files: scalars by tag, with step, wall time and value.
-
-A file is a series of records `length u64 | masked crc u32 | data | masked crc u32`; the data are
-Event messages. Reading stops at the first torn record, as TensorBoard does. Scalars are simple
-values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
-hyper-parameters; other summaries are passed over.
+Event files are read up to the first torn record, as TensorBoard does. Scalars are simple values, or tensors
+of one number as newer writers make them. Text summaries and what `add_hparams` wrote are hyper-parameters;
+other summaries are passed over.
 """
 
 from __future__ import annotations
 
-import io
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -38,14 +34,14 @@ from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import split_rows
-from rla_client.database.imports.source import Found, Look, Source, table_of
+from rla_client.database.imports.source import Found, Look, Point, Source, table_of
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
-from rla_client.run.readers import MAX_RECORD_BYTES
+from rla_client.run.readers import read_events
 
 if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary
 
-_HEAD = struct.Struct("<QI")
+_COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
 MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
@@ -99,16 +95,16 @@ def is_rerun(path: Path, folder: Path) -> bool:
 def _read_tensorboard(path: Path) -> tuple[float, Source]:
     files, params, began = event_files(path), dict[str, Any](), float("inf")
 
-    def scalars() -> Iterator[tuple[str, int, float, float]]:
+    def scalars() -> Iterator[Point]:
         nonlocal began
-        for number, point in enumerate(chain.from_iterable(map(read_points, files))):
+        for number, (tag, step, when, value) in enumerate(chain.from_iterable(map(read_points, files))):
             if number == MAX_POINTS:
                 raise BrokenFileError(os.fspath(path), f"more than {MAX_POINTS} points: import parts of it")
-            began = min(began, point.wall_time)
-            if isinstance(point.value, float):
-                yield point.tag, point.step, point.wall_time, point.value
+            began = min(began, when)
+            if isinstance(value, float):
+                yield tag, step, when, value
             else:
-                params.update(point.value if isinstance(point.value, dict) else {point.tag: point.value})
+                params.update(value if isinstance(value, dict) else {tag: value})
 
     columns, rows = table_of(scalars())
     if set(columns) == {TIME_STEP, TIMESTAMP}:
@@ -130,10 +126,8 @@ def _read_garage(path: Path) -> tuple[float, Source]:
     began = state.get("opened")
     if not isinstance(began, int | float) or not 0 <= began < MAX_TIME:
         began = min(entry.stat().st_mtime for entry in path.iterdir())
-    text = path / "debug.log"
     events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
-    log = text if text.is_file() else None
-    return began, Source(*_with_steps(columns, rows), params, events, log, state, environment)
+    return began, Source(*_with_steps(columns, rows), params, events, path / "debug.log", state, environment)
 
 
 def _state(path: Path) -> dict[str, Any]:
@@ -155,11 +149,8 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         size = written_bytes(file)
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
-        data = io.BytesIO(file.read(size).replace(b"\0", b"?"))
-    lines = list(io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline=""))
-    while lines and lines[0].startswith("#"):
-        lines.pop(0)
-    rows = [row for row in split_rows("".join(lines)) if row]
+        text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
+    rows = [row for row in split_rows(_COMMENTS.sub("", text)) if row]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
     return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
@@ -169,20 +160,9 @@ def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], l
     """The table with a column `time-step`: a copy of the source's step column, else the row's number."""
     if TIME_STEP in columns:
         return columns, rows
-    known = next((name for name in STEP_COLUMNS if name in columns), None)
-    place = columns.index(known) if known is not None else -1
-    steps = [row[place] if known is not None else str(number) for number, row in enumerate(rows)]
+    place = next((columns.index(name) for name in STEP_COLUMNS if name in columns), None)
+    steps = [str(number) if place is None else row[place] for number, row in enumerate(rows)]
     return [*columns, TIME_STEP], [[*row, step] for row, step in zip(rows, steps, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one tag: a number, text, or hyper-parameters."""
-
-    tag: str
-    step: int
-    wall_time: float
-    value: float | str | dict[str, Any]
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -191,7 +171,7 @@ def event_files(folder: Path) -> list[Path]:
 
 
 def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
-    """All scalar and text points of one file, up to the first torn record.
+    """All scalar and text points of one file, up to the first torn record; hyper-parameters as a dict.
 
     Raises:
         BrokenFileError: it is a pipe, a device or a folder.
@@ -201,26 +181,15 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event
 
-    with open_plain(path, links=True) as file:
-        while True:
-            head = file.read(_HEAD.size)
-            if len(head) < _HEAD.size:
-                return
-            length = _HEAD.unpack(head)[0]
-            if length > MAX_RECORD_BYTES:
-                return
-            data = file.read(length + 4)
-            if len(data) < length + 4:
-                return
-            event = Event()
-            try:
-                event.ParseFromString(data[:length])
-                points = [(value.tag, _value(value)) for value in event.summary.value]
-            except DecodeError:
-                return
-            for tag, found in points:
-                if found is not None:
-                    yield Point(tag, int(event.step), float(event.wall_time), found)
+    for data in read_events(path):
+        try:
+            event = Event.FromString(data)
+            points = [(value.tag, _value(value)) for value in event.summary.value]
+        except DecodeError:
+            return
+        for tag, found in points:
+            if found is not None:
+                yield tag, int(event.step), float(event.wall_time), found
 
 
 def _value(value: Summary.Value) -> float | str | dict[str, Any] | None:

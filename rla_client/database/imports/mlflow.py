@@ -22,20 +22,7 @@ from typing import Any
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import component_problem
-from rla_client.database.imports import sqlite
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    guarded,
-    run_name,
-    run_state,
-    table_of,
-    typed,
-)
-from rla_client.database.records import UNKNOWN
+from rla_client.database.imports import source
 from rla_client.run.hyper_params import parse_yaml
 
 DATABASE = "mlflow.db"
@@ -48,20 +35,20 @@ STATES = {
 _OWN = "mlflow."  # begins the names of MLflow's own tags
 
 
-def find(path: Path) -> Iterator[Look]:
+def find(path: Path) -> Iterator[source.Look]:
     """The runs of a database, or of a folder with `mlflow.db` or `mlruns`, or which is such."""
     database = path if path.is_file() else path / DATABASE
     if database.is_file():
-        yield from guarded(os.fspath(database), _find_stored(database))
+        yield from source.guarded(os.fspath(database), _find_stored(database))
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     titles: dict[Path, str] = {}
     for meta in sorted(folder.glob("*/*/meta.yaml")) if folder.is_dir() else ():
         about = meta.parent.parent
         if about.name not in _NO_EXPERIMENTS:
-            yield from guarded(os.fspath(meta.parent), _find_filed(meta.parent, titles))
+            yield from source.guarded(os.fspath(meta.parent), _find_filed(meta.parent, titles))
 
 
-def _find_filed(folder: Path, titles: dict[Path, str]) -> Iterator[Look]:
+def _find_filed(folder: Path, titles: dict[Path, str]) -> Iterator[source.Look]:
     """The run of a folder, unless it is deleted."""
     run = _yaml(folder / "meta.yaml")
     if run.get("lifecycle_stage") == "deleted":
@@ -90,9 +77,9 @@ def _yaml(path: Path) -> dict[str, Any]:
     return found
 
 
-def _found(run: Mapping[str, Any], table: str, read: partial[Source]) -> Found:
-    shown = run_name(run.get("run_name") or run.get("name"), run["run_uuid"])
-    return Found(shown, _ms(run.get("start_time")) or 0.0, read, table)
+def _found(run: Mapping[str, Any], table: str, read: partial[source.Source]) -> source.Found:
+    shown = source.run_name(run.get("run_name") or run.get("name"), run["run_uuid"])
+    return source.Found(shown, _ms(run.get("start_time")) or 0.0, read, table)
 
 
 def _ms(value: Any) -> float | None:  # noqa: ANN401 - foreign data
@@ -101,31 +88,30 @@ def _ms(value: Any) -> float | None:  # noqa: ANN401 - foreign data
 
 def _source(
     run: Mapping[str, Any],
-    points: Iterator[Point],
+    points: Iterator[source.Point],
     params: dict[str, str],
     tags: dict[str, str],
     files: Path | None,
-) -> Source:
-    state = STATES.get(str(run.get("status")), UNKNOWN)
-    own = run_state(
-        "mlflow", str(run["run_uuid"]), state,
+) -> source.Source:
+    own = source.run_state(
+        "mlflow", str(run["run_uuid"]), STATES.get(str(run.get("status"))),
         opened=_ms(run.get("start_time")), closed=_ms(run.get("end_time")), user=run.get("user_id") or None,
     )  # fmt: skip
-    return Source(
-        *table_of(points),
-        {name: typed(str(value)) for name, value in params.items()},
+    return source.Source(
+        *source.table_of(points),
+        {name: source.typed(str(value)) for name, value in params.items()},
         state=own,
         environment={"tags": tags} if tags else {},
         tags=[f"{name}={value}" for name, value in tags.items() if not name.startswith(_OWN)],
         note=str(tags.get("mlflow.note.content") or ""),
-        files=files_below(files) if files is not None else (),
+        files=source.files_below(files) if files is not None else (),
     )
 
 
-def _read(folder: Path, run: Mapping[str, Any]) -> Source:
-    params = {name: _text(path) for path, name in files_below(folder / "params")}
-    tags = {name: _text(path) for path, name in files_below(folder / "tags")}
-    points = (point for path, name in files_below(folder / "metrics") for point in _points(path, name))
+def _read(folder: Path, run: Mapping[str, Any]) -> source.Source:
+    params = {name: _text(path) for path, name in source.files_below(folder / "params")}
+    tags = {name: _text(path) for path, name in source.files_below(folder / "tags")}
+    points = (point for path, name in source.files_below(folder / "metrics") for point in _points(path, name))
     return _source(run, points, params, tags, folder / "artifacts")
 
 
@@ -133,7 +119,7 @@ def _text(path: Path) -> str:
     return read_small(path).decode("utf-8", "replace")
 
 
-def _points(path: Path, name: str) -> Iterator[Point]:
+def _points(path: Path, name: str) -> Iterator[source.Point]:
     """The lines of a metric; a last one that was torn while MLflow wrote it is left out."""
     with open_plain(path) as file:
         for line in file:
@@ -143,19 +129,21 @@ def _points(path: Path, name: str) -> Iterator[Point]:
                 yield name, step, float(words[0]) / 1000, float(words[1])
 
 
-def _find_stored(path: Path) -> Iterator[Look]:
-    with sqlite.reading(path) as store:
-        titles = {row["experiment_id"]: str(row["name"]) for row in sqlite.rows(store, "experiments")}
-        for run in list(sqlite.rows(store, "runs", "lifecycle_stage", "active", "start_time, run_uuid")):
+def _find_stored(path: Path) -> Iterator[source.Look]:
+    with source.sqlite_store(path) as store:
+        titles = {row["experiment_id"]: str(row["name"]) for row in source.sqlite_rows(store, "experiments")}
+        for run in list(
+            source.sqlite_rows(store, "runs", "lifecycle_stage", "active", "start_time, run_uuid")
+        ):
             where = f"run {run['run_uuid']} of {path}"
             read = partial(_read_stored, store, path.parent, run)
             yield where, partial(_found, run, titles.get(run["experiment_id"], ""), read)
 
 
-def _read_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]) -> Source:
+def _read_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]) -> source.Source:
     name = run["run_uuid"]
     params, tags = (
-        {str(row["key"]): str(row["value"]) for row in sqlite.rows(store, table, "run_uuid", name)}
+        {str(row["key"]): str(row["value"]) for row in source.sqlite_rows(store, table, "run_uuid", name)}
         for table in ("params", "tags")
     )
     points = (
@@ -163,7 +151,7 @@ def _read_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]
             str(row["key"]), int(row["step"]), float(row["timestamp"]) / 1000,
             float("nan") if row["is_nan"] else float(row["value"]),
         )
-        for row in sqlite.rows(store, "metrics", "run_uuid", name, "key, step, timestamp, rowid")
+        for row in source.sqlite_rows(store, "metrics", "run_uuid", name, "key, step, timestamp, rowid")
     )  # fmt: skip
     parts = (str(run["experiment_id"]), str(name))
     places = [Path(beside, above, *parts, "artifacts") for above in (FOLDER, "mlartifacts")]

@@ -18,28 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.layout import component_problem
-from rla_client.database.imports.source import (
-    File,
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    guarded,
-    parquet_rows,
-    run_name,
-    run_state,
-    table_of,
-)
-from rla_client.database.records import UNKNOWN
+from rla_client.database.imports import source
 
 WHOLE_ID = 16  # characters; a longer one is told apart by its hash
 PART = re.compile(r"(.+)_part_(\d+)\.parquet")
-_SERIES = {
-    "float_series": "float_value",
-    "string_series": "string_value",
-    "histogram_series": "histogram_value",
-}
+_SERIES = {f"{kind}_series": f"{kind}_value" for kind in ("float", "string", "histogram")}
 _FILES = frozenset({"file", "file_series", "file_set", "artifact"})
 _OWN = "sys/"
 _NAMES = ["sys/name", "sys/creation_time"]  # by which a run is found
@@ -47,7 +30,7 @@ _ENDED = frozenset({"Inactive", "idle"})  # of Neptune 2; Neptune 3 does not say
 Row = Mapping[str, Any]
 
 
-def find(path: Path) -> Iterator[Look]:
+def find(path: Path) -> Iterator[source.Look]:
     """The runs of all projects below a folder, or of one file."""
     parts: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     for one in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
@@ -58,10 +41,10 @@ def find(path: Path) -> Iterator[Look]:
         files = [one for _, one in sorted(numbered)]
         if min(number for number, _ in numbered) == 0 or path.is_file():
             where = os.fspath(files[0])
-            yield from guarded(where, [(where, partial(_look, name, files))])
+            yield from source.guarded(where, [(where, partial(_look, name, files))])
 
 
-def _look(name: str, parts: Sequence[Path]) -> Found:
+def _look(name: str, parts: Sequence[Path]) -> source.Found:
     rows = [row for part in parts for row in _rows(part, filters=[("attribute_path", "in", _NAMES)])]
     values = {row["attribute_path"]: value for row in rows if (value := _single(row)) is not None}
     first = rows[0] if rows else next(_rows(parts[0], columns=["run_id", "project_id"]), {})
@@ -70,16 +53,16 @@ def _look(name: str, parts: Sequence[Path]) -> Found:
     title = values.get("sys/name")
     began = _seconds(values.get("sys/creation_time")) or 0.0
     ident = run if len(run) <= WHOLE_ID else f"{run[:7]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
-    shown = run_name(title if title != run else run if ident != run else None, ident)
-    return Found(shown, began, partial(_read, run, parts), project.rpartition("/")[2])
+    shown = source.run_name(title if title != run else run if ident != run else None, ident)
+    return source.Found(shown, began, partial(_read, run, parts), project.rpartition("/")[2])
 
 
 def _rows(path: Path, **chosen: Any) -> Iterator[Row]:  # noqa: ANN401 - of pyarrow
-    return parquet_rows(path, "rla import neptune", **chosen)
+    return source.parquet_rows(path, "rla import neptune", **chosen)
 
 
-def _read(run: str, parts: Sequence[Path]) -> Source:
-    points: list[Point] = []
+def _read(run: str, parts: Sequence[Path]) -> source.Source:
+    points: list[source.Point] = []
     values: dict[str, Any] = {}
     named: list[str] = []
     for row in (row for part in parts for row in _rows(part)):
@@ -91,11 +74,11 @@ def _read(run: str, parts: Sequence[Path]) -> Source:
             named.append(str((row["file_value"] or {}).get("path") or ""))
         elif (value := _single(row)) is not None:  # the exporter writes what other runs have, too, as null
             values[name] = value
-    own = {name: value for name, value in values.items() if name.startswith(_OWN)}
+    own = {name: values.pop(name) for name in list(values) if name.startswith(_OWN)}
     tags = [*(own.get("sys/tags") or ()), *(own.get("sys/group_tags") or ())]
-    return Source(
-        *table_of(points),
-        {name: value for name, value in values.items() if name not in own},
+    return source.Source(
+        *source.table_of(points),
+        values,
         state=_state(run, own),
         environment={name: str(value) for name, value in own.items()},
         tags=tags,
@@ -105,20 +88,20 @@ def _read(run: str, parts: Sequence[Path]) -> Source:
 
 
 def _state(run: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    state = UNKNOWN
+    state = None
     if own.get("sys/failed") is True:
         state = "failed"
     elif own.get("sys/failed") is False and own.get("sys/state") in _ENDED:
         state = "finished"
-    return run_state(
+    return source.run_state(
         "neptune", run, state,
         opened=_seconds(own.get("sys/creation_time")),
-        closed=_seconds(own.get("sys/modification_time")) if state != UNKNOWN else None,
+        closed=_seconds(own.get("sys/modification_time")) if state else None,
         user=own.get("sys/owner"), host=own.get("sys/hostname"),
     )  # fmt: skip
 
 
-def _files(project: Path, named: Mapping[str, Any]) -> Iterator[File]:
+def _files(project: Path, named: Mapping[str, Any]) -> Iterator[source.File]:
     """Where the files lie, whose paths are below the folder of all files or that of their project.
 
     A path may be that of a folder. What a link leads to is left out.
@@ -130,7 +113,7 @@ def _files(project: Path, named: Mapping[str, Any]) -> Iterator[File]:
         below = path.removeprefix(f"{project.name}/")
         for one in (above / project.name / below, above / path):
             if one.exists() and one.resolve() == one:
-                some = [(one, "")] if one.is_file() else files_below(one)
+                some = [(one, "")] if one.is_file() else source.files_below(one)
                 yield from ((file, f"{below}/{name}".rstrip("/")) for file, name in some)
                 break
 

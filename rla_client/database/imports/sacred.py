@@ -14,26 +14,17 @@ from typing import Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import read_small
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    read_object,
-    run_state,
-    seconds_of,
-    table_of,
-)
-from rla_client.database.records import UNKNOWN, read_json
+from rla_client.database.imports import source
+from rla_client.database.records import read_json
 
 STATES = {"COMPLETED": "finished", "FAILED": "failed", "TIMEOUT": "failed", "INTERRUPTED": "interrupted"}
 MAX_METRICS_BYTES = 1 << 30
 MAX_METRICS_VALUES = 50_000_000
+_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
 _OWN = ("run.json", "config.json", "metrics.json", "cout.txt", "info.json")
 
 
-def find(folder: Path) -> Iterator[Look]:
+def find(folder: Path) -> Iterator[source.Look]:
     """Each folder below with run.json and config.json."""
     for path in sorted(folder.rglob("run.json")):
         if (path.parent / "config.json").exists():
@@ -44,48 +35,42 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _look(folder: Path) -> Found:
+def _look(folder: Path) -> source.Found:
     run = read_json(folder / "run.json") or {}
-    began = seconds_of(run.get("start_time") or run.get("queue_time"))
+    began = source.seconds_of(run.get("start_time") or run.get("queue_time"))
     title = str(_object(run.get("experiment")).get("name") or "")
-    return Found(folder.name, began or 0.0, partial(_read, folder, run), title)
+    return source.Found(folder.name, began or 0.0, partial(_read, folder, run), title)
 
 
-def _read(folder: Path, run: Mapping[str, Any]) -> Source:
+def _read(folder: Path, run: Mapping[str, Any]) -> source.Source:
     config = read_json(folder / "config.json") or {}
     meta, host = _object(run.get("meta")), _object(run.get("host"))
-    state = STATES.get(str(run.get("status")), UNKNOWN)
     trace = run.get("fail_trace")
     reason = str(trace[-1]).strip()[:500] if isinstance(trace, list) and trace else None
-    about = {
-        name: run[name]
-        for name in ("command", "experiment", "host", "meta", "resources", "result")
-        if name in run
-    }
-    log = folder / "cout.txt"
-    own = run_state(
-        "sacred", folder.name, state, opened=seconds_of(run.get("start_time")),
-        closed=seconds_of(run.get("stop_time")), reason=reason, host=host.get("hostname"),
+    state = source.run_state(
+        "sacred", folder.name, STATES.get(str(run.get("status"))),
+        opened=source.seconds_of(run.get("start_time")), closed=source.seconds_of(run.get("stop_time")),
+        reason=reason, host=host.get("hostname"),
     )  # fmt: skip
-    return Source(
-        *table_of(_points(folder / "metrics.json")),
+    return source.Source(
+        *source.table_of(_points(folder / "metrics.json")),
         config,
-        text=log if log.is_file() else None,
-        state=own,
-        environment=about,
+        text=folder / "cout.txt",
+        state=state,
+        environment={name: run[name] for name in _ABOUT if name in run},
         note=str(meta.get("comment") or ""),
-        files=files_below(folder, but=_OWN),
+        files=source.files_below(folder, but=_OWN),
     )
 
 
-def _points(path: Path) -> Iterator[Point]:
+def _points(path: Path) -> Iterator[source.Point]:
     try:
         data = read_small(path, MAX_METRICS_BYTES)
     except FileNotFoundError:
         return
-    for name, series in read_object(path, data, MAX_METRICS_VALUES).items():
+    for name, series in source.read_object(path, data, MAX_METRICS_VALUES).items():
         lists = [series.get(key) for key in ("steps", "timestamps", "values")]
         if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
             raise BrokenFileError(os.fspath(path), f"{name!r} has not as many steps as values")
         for step, when, value in zip(*lists, strict=True):
-            yield name, int(step), seconds_of(when) or 0.0, value
+            yield name, int(step), source.seconds_of(when) or 0.0, value

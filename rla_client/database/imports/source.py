@@ -6,7 +6,9 @@ it; run.json keeps tool and id under `imported`.
 
 What is read may come from anybody. Names become a table, an index or a file only through `table_name`,
 `layout.make_info` and `files_below`; values become cells; nothing is unpickled, and no path that a foreign
-record names is opened. Files are copied from the run's own folder, links left out.
+record names is opened. Files are copied from the run's own folder, links left out. An SQLite file and its
+folder are not written to: a database with a journal beside it is copied first. Only real tables of it are
+read, since a view or a virtual table is a program of whoever made the file.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ import re
 import shutil
 import sqlite3
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rla_client.code.secrets import Secrets
 from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
@@ -43,14 +48,17 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import RUN_FILE
 from rla_client.contract.parsing import MAX_VALUES, parse_json, write_rows
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW
-from rla_client.database.notes import FORMAT, MAX_TAG_CHARACTERS
 from rla_client.database.records import MAX_TIME, NOTE_FILE, PROGRESS_FILE, UNKNOWN
+from rla_client.database.side_files import MAX_TAG_CHARACTERS, NOTE_FORMAT
 
 ENVIRONMENT_FILE = "environment.json"
 DEFAULT_TABLE = "imported"
 MAX_TABLE_BYTES = 100
 PARQUET_ROWS = 10_000
+MAX_CELL_BYTES = 64 << 20  # of SQLite: a record of one step, a configuration
 MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
+_SQLITE = b"SQLite format 3\0"
+_SQLITE_LENGTH = 0  # SQLITE_LIMIT_LENGTH
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Point = tuple[str, float, float, Any]  # name, step, Unix seconds, value
 File = tuple[Path, str]  # where it lies; its path below the item
@@ -65,7 +73,7 @@ class Source:
         rows: cells as text, may be read once.
         params: hyper-parameters.
         events: event files to copy, links left out.
-        text: text log to copy, unless it is a link.
+        text: text log to copy, where there is one that is no link.
         state: content of the item's run.json; empty makes none.
         environment: content of the item's environment.json; empty makes none.
         tags: as the tool has them.
@@ -156,13 +164,13 @@ def write(folder: Path, source: Source) -> tuple[str, ...]:
     tags = [tag for tag in map(plain_tag, source.tags) if tag]
     if tags or source.note:
         note = secrets.text(source.note)
-        _write_json(log / NOTE_FILE, {"format": FORMAT, "tags": list(dict.fromkeys(tags)), "note": note})
-    if source.text is not None and not source.text.is_symlink():
-        _copy(source.text, log / "log.txt")
+        _write_json(log / NOTE_FILE, {"format": NOTE_FORMAT, "tags": list(dict.fromkeys(tags)), "note": note})
+    if source.text is not None and source.text.is_file() and not source.text.is_symlink():
+        copy(source.text, log / "log.txt")
     for path in (event for event in source.events if not event.is_symlink()):
-        _copy(path, log / "tb" / "events" / path.name)
+        copy(path, log / "tb" / "events" / path.name)
     for path, name in source.files:
-        _copy(path, folder / OTHER_RESULTS / name)
+        copy(path, folder / OTHER_RESULTS / name)
     return (HYPARAMETER, *((OTHER_RESULTS,) if source.files else ()), LOG)
 
 
@@ -171,10 +179,15 @@ def _write_json(path: Path, content: Mapping[Any, Any], *, sort: bool = False) -
     path.write_text(text, encoding="utf-8", errors="replace")
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path, *, links: bool = False) -> None:
+    """Copy a plain file with its time; the one that a link leads to where `links` are followed.
+
+    Raises:
+        BrokenFileError: it is none, or cannot be opened.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        old = open_plain(source)
+        old = open_plain(source, links=links)
     except OSError as error:
         raise BrokenFileError(os.fspath(source), error.strerror or str(error)) from error
     with old, target.open("wb") as new:
@@ -250,19 +263,19 @@ def typed(text: str) -> object:
     return text
 
 
-def run_state(tool: str, name: str, state: str, **told: object) -> dict[str, Any]:
+def run_state(tool: str, name: str, state: str | None = None, **told: object) -> dict[str, Any]:
     """Content of run.json.
 
     Args:
         tool: where the run comes from.
         name: its id there.
-        state: of the agent's states; `unknown` where the tool does not say how it ended.
+        state: of the agent's states; None where the tool does not say how it ended.
         **told: further fields: opened, closed, reason, exit_code, user, host. None is left out.
     """
     told = {key: value for key, value in told.items() if value is not None}
-    if state == UNKNOWN:
+    if state is None:
         told.setdefault("reason", f"{tool} does not say how it ended")
-    return {"format": 1, "state": state, **told, "imported": {"from": tool, "id": name}}
+    return {"format": 1, "state": state or UNKNOWN, **told, "imported": {"from": tool, "id": name}}
 
 
 def table_name(text: str) -> str:
@@ -344,3 +357,61 @@ def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any
                 yield from batch.to_pylist()
         except pa.ArrowException as error:
             raise BrokenFileError(os.fspath(path), str(error)) from error
+
+
+@contextmanager
+def sqlite_store(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database at `path`; rows come as dicts.
+
+    Raises:
+        BrokenFileError: it is none.
+        OSError: it cannot be opened.
+    """
+    with open_plain(path, links=True) as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            raise BrokenFileError(os.fspath(path), "it is not an SQLite database")
+    with ExitStack() as held:
+        source, mode = path.absolute(), "mode=ro&immutable=1"
+        journals = [Path(f"{source}-{kind}") for kind in ("wal", "journal")]
+        if any(journal.exists() for journal in journals):
+            copies = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="rla-import-")))
+            for one in (source, *filter(Path.exists, journals)):
+                copy(one, copies / one.name, links=True)
+            source, mode = copies / source.name, "mode=rw"
+        connection = sqlite3.connect(f"file:{quote(os.fspath(source))}?{mode}", uri=True)
+        held.callback(connection.close)
+        if hasattr(connection, "setlimit"):
+            connection.setlimit(_SQLITE_LENGTH, MAX_CELL_BYTES)
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        connection.row_factory = lambda cursor, row: {
+            name[0]: value for name, value in zip(cursor.description, row, strict=True)
+        }
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+        except sqlite3.Error as error:
+            raise BrokenFileError(os.fspath(path), str(error)) from error
+        yield connection
+
+
+def sqlite_rows(
+    connection: sqlite3.Connection, table: str, where: str = "", value: object = None, order: str = "rowid"
+) -> Iterator[dict[str, Any]]:
+    """All columns of a table's rows.
+
+    Args:
+        connection: from `sqlite_store`.
+        table: a name of ours.
+        where: a column of ours that has `value`; empty: every row.
+        value: see above.
+        order: columns of ours.
+
+    Raises:
+        ValueError: there is no such table, or it is a view or a virtual table.
+        sqlite3.Error: the file is broken.
+    """
+    told = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    if told is None or told["type"] != "table" or "VIRTUAL" in str(told["sql"]).upper().split()[:2]:
+        message = f"it has no table {table}"
+        raise ValueError(message)
+    condition, values = (f'WHERE "{where}" = ?', (value,)) if where else ("", ())
+    yield from connection.execute(f'SELECT * FROM "{table}" {condition} ORDER BY {order}', values)  # noqa: S608

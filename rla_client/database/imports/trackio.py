@@ -16,23 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.layout import component_problem
-from rla_client.database.imports import sqlite
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    flat,
-    guarded,
-    parquet_rows,
-    read_object,
-    run_name,
-    run_state,
-    seconds_of,
-    table_of,
-)
-from rla_client.database.records import UNKNOWN
+from rla_client.database.imports import source
 
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _STRUCTURE = frozenset(["id", "run_id", "timestamp", "run_name", "step", "log_id", "space_id", "created_at"])
@@ -40,40 +24,37 @@ _SIDECARS = (
     "_system", "_configs", "_traces", "_artifacts", "_artifact_versions", "_artifact_aliases",
     "_run_artifact_links", "_external_run_artifact_links",
 )  # fmt: skip
+_NEEDS = "rla import trackio of Parquet files"
 Row = Mapping[str, Any]
 
 
-def find(path: Path) -> Iterator[Look]:
+def find(path: Path) -> Iterator[source.Look]:
     """The runs of each project below a folder, or of one file."""
     for one in [path] if path.is_file() else sorted([*path.glob("*.db"), *path.glob("*.parquet")]):
         if one.suffix == ".db":
-            yield from guarded(os.fspath(one), _find_stored(one))
+            yield from source.guarded(os.fspath(one), _find_stored(one))
         elif not one.stem.endswith(_SIDECARS) and not one.with_suffix(".db").exists():
-            yield from guarded(os.fspath(one), _find_exported(one))
+            yield from source.guarded(os.fspath(one), _find_exported(one))
 
 
-def _find_stored(path: Path) -> Iterator[Look]:
-    with sqlite.reading(path) as store:
-        configs = list(sqlite.rows(store, "configs"))
+def _find_stored(path: Path) -> Iterator[source.Look]:
+    with source.sqlite_store(path) as store:
+        configs = list(source.sqlite_rows(store, "configs"))
         named = store.execute("SELECT DISTINCT run_id, run_name FROM metrics ORDER BY run_id").fetchall()
         for run in _merged(configs, named):
-            rows = partial(sqlite.rows, store, "metrics", "run_id", run["run_id"], "step, id")
+            rows = partial(source.sqlite_rows, store, "metrics", "run_id", run["run_id"], "step, id")
             yield _shown(path, run), partial(_look, path, run, rows)
 
 
-def _find_exported(path: Path) -> Iterator[Look]:
+def _find_exported(path: Path) -> Iterator[source.Look]:
     beside = path.with_name(f"{path.stem}_configs.parquet")
     configs = beside if beside.exists() else path.parent / "aux" / "configs.parquet"
     rows: dict[Any, list[Row]] = {}
-    for row in _parquet(path):
+    for row in source.parquet_rows(path, _NEEDS):
         rows.setdefault(row.get("run_id") or row["run_name"], []).append(row)
     named = [{"run_id": key, "run_name": some[0].get("run_name")} for key, some in rows.items()]
-    for run in _merged(_parquet(configs) if configs.exists() else [], named):
+    for run in _merged(source.parquet_rows(configs, _NEEDS) if configs.exists() else [], named):
         yield _shown(path, run), partial(_look, path, run, partial(iter, rows.get(run["run_id"], [])))
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    return parquet_rows(path, "rla import trackio of Parquet files")
 
 
 def _merged(configs: Iterable[Row], named: Iterable[Row]) -> list[Row]:
@@ -89,7 +70,7 @@ def _shown(path: Path, run: Row) -> str:
 def _values(path: Path, row: Row, name: str) -> dict[str, Any]:
     """What a row has as JSON, or in columns of its own."""
     if name in row:
-        found = read_object(path, row[name])
+        found = source.read_object(path, row[name])
     else:
         found = {key: value for key, value in row.items() if key not in _STRUCTURE and value is not None}
     return {
@@ -97,31 +78,31 @@ def _values(path: Path, row: Row, name: str) -> dict[str, Any]:
     }
 
 
-def _look(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> Found:
+def _look(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> source.Found:
     config = _values(path, run, "config")
-    began = seconds_of(config.get("_Created") or run.get("created_at"))
+    began = source.seconds_of(config.get("_Created") or run.get("created_at"))
     if began is None:
-        began = min((seconds_of(row["timestamp"]) or 0.0 for row in rows()), default=0.0)
-    name = run_name(run.get("run_name"), run["run_id"])
+        began = min((source.seconds_of(row["timestamp"]) or 0.0 for row in rows()), default=0.0)
+    name = source.run_name(run.get("run_name"), run["run_id"])
     project = path.stem if path.stem != "metrics" else path.absolute().parent.name
-    return Found(name, began, partial(_read, path, run, rows, (began, config)), project)
+    return source.Found(name, began, partial(_read, path, run, rows, (began, config)), project)
 
 
 def _read(
     path: Path, run: Row, rows: Callable[[], Iterable[Row]], told: tuple[float, dict[str, Any]]
-) -> Source:
+) -> source.Source:
     began, config = told
-    points: list[Point] = []
+    points: list[source.Point] = []
     for row in rows():
-        when, step = seconds_of(row["timestamp"]) or began, int(row["step"])
-        points += [(name, step, when, value) for name, value in flat(_values(path, row, "metrics"))]
-    own = {name: value for name, value in config.items() if name.startswith("_")}
+        when, step = source.seconds_of(row["timestamp"]) or began, int(row["step"])
+        points += [(name, step, when, value) for name, value in source.flat(_values(path, row, "metrics"))]
+    own = {name: config.pop(name) for name in list(config) if name.startswith("_")}
     parts = (path.stem, str(run.get("run_name")))
     media = Path(path.parent, "media", *parts)
-    return Source(
-        *table_of(points),
-        {name: value for name, value in config.items() if name not in own},
-        state=run_state("trackio", str(run["run_id"]), UNKNOWN, opened=began, user=own.get("_Username")),
+    return source.Source(
+        *source.table_of(points),
+        config,
+        state=source.run_state("trackio", str(run["run_id"]), opened=began, user=own.get("_Username")),
         environment=own,
-        files=files_below(media) if not any(map(component_problem, parts)) else (),
+        files=source.files_below(media) if not any(map(component_problem, parts)) else (),
     )

@@ -15,7 +15,7 @@ import os
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,18 +23,7 @@ from typing import Any, BinaryIO
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain
 from rla_client.contract.parsing import parse_json
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    flat,
-    run_name,
-    run_state,
-    table_of,
-)
-from rla_client.database.records import UNKNOWN
+from rla_client.database.imports import source
 
 _HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK = 32 << 10
@@ -50,76 +39,65 @@ _KEPT_ELSEWHERE = ("output.log", "config.yaml", "requirements.txt", "wandb-summa
 Message = Mapping[int, list[Any]]  # field number to its values: bytes, or numbers
 
 
-def find(folder: Path) -> Iterator[Look]:
+def find(folder: Path) -> Iterator[source.Look]:
     """Each run below a folder, which may also be one .wandb file."""
     for path in [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb")):
         if path.is_file() and "latest-run" not in path.parts:
             yield os.fspath(path), partial(_look, path)
 
 
-def _look(path: Path) -> Found:
+def _look(path: Path) -> source.Found:
     for record in records(path):
         if _RUN in record:
             run = message(record[_RUN][0])
             name, title = _text(run, _RUN_ID), _text(run, _TITLE)
             began = message(run[_START][0]) if _START in run else {}
             when = began.get(1, [0])[0] + began.get(2, [0])[0] / 1e9
-            return Found(run_name(title, name), when, partial(_read, path, when), _text(run, _PROJECT))
+            return source.Found(
+                source.run_name(title, name), when, partial(_read, path, when), _text(run, _PROJECT)
+            )
     raise BrokenFileError(os.fspath(path), "it holds no run")
 
 
-def _read(path: Path, began: float) -> Source:
+def _read(path: Path, began: float) -> source.Source:
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
-    points: list[Point] = []
+    points: list[source.Point] = []
     run: Message = {}
     code: int | None = None
     for record in records(path):
         if _RUN in record:
             run = message(record[_RUN][0])
-            for inner in run.get(_RUN_CONFIG, []):
-                _update(config, inner)
-        for inner in record.get(_CONFIG, []):
-            _update(config, inner)
-        for inner in record.get(_SUMMARY, []):
-            _update(summary, inner)
+            _update(config, run.get(_RUN_CONFIG, []))
+        _update(config, record.get(_CONFIG, []))
+        _update(summary, record.get(_SUMMARY, []))
         for inner in record.get(_HISTORY, []):
             points += _row(message(inner))
         for inner in record.get(_EXIT, []):
             code = _signed(message(inner).get(1, [0])[0])
     config.pop("_wandb", None)
     summary.pop("_wandb", None)
-    logged = {name for name, *_ in points}
+    logged = {"_step", "_timestamp", *(name for name, *_ in points)}
     last = max((step for _, step, _, _ in points), default=0)
     when = max((when for _, _, when, _ in points), default=began)
-    extra = ((name, value) for name, value in flat(summary) if name not in {*logged, "_step", "_timestamp"})
-    points += [(name, last, when, value) for name, value in extra]
-    name = _text(run, _RUN_ID)
-    state = UNKNOWN if code is None else "failed" if code else "finished"
+    points += [(name, last, when, value) for name, value in source.flat(summary) if name not in logged]
+    state = None if code is None else "failed" if code else "finished"
+    told = {"opened": began, "closed": when if points else None, "exit_code": code, "host": _text(run, _HOST)}
     files = path.parent / "files"
     about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
-    log = files / "output.log"
-    return Source(
-        *table_of(points),
+    return source.Source(
+        *source.table_of(points),
         config,
-        text=log if log.is_file() else None,
-        state=run_state(
-            "wandb",
-            name,
-            state,
-            opened=began,
-            closed=when if points else None,
-            exit_code=code,
-            host=_text(run, _HOST),
-        ),
+        text=files / "output.log",
+        state=source.run_state("wandb", _text(run, _RUN_ID), state, **told),
         environment={key: value for key, value in about.items() if value},
-        tags=[tag.decode("utf-8", "replace") for tag in run.get(_TAGS, [])],
+        tags=list(map(_utf8, run.get(_TAGS, []))),
         note=_text(run, _NOTES),
-        files=files_below(files, but=_KEPT_ELSEWHERE),
+        files=source.files_below(files, but=_KEPT_ELSEWHERE),
     )
 
 
-def _row(history: Message) -> list[Point]:
+def _row(history: Message) -> list[source.Point]:
     values: dict[str, Any] = {}
     for item in history.get(1, []):
         _set(values, message(item))
@@ -127,20 +105,20 @@ def _row(history: Message) -> list[Point]:
     if step is None:
         step = message(history[2][0]).get(1, [0])[0] if 2 in history else 0  # noqa: PLR2004 - HistoryStep
     when = float(values.pop("_timestamp", 0.0))
-    return [(name, int(step), when, value) for name, value in flat(values)]
+    return [(name, int(step), when, value) for name, value in source.flat(values)]
 
 
-def _update(target: dict[str, Any], data: bytes) -> None:
-    """A ConfigRecord or SummaryRecord: `update` and `remove`."""
-    change = message(data)
-    for item in change.get(1, []):
-        _set(target, message(item))
-    for item in change.get(2, []):
-        target.pop(_text(message(item), 1), None)
+def _update(target: dict[str, Any], records: Sequence[bytes]) -> None:
+    """ConfigRecords or SummaryRecords: `update` and `remove`."""
+    for change in map(message, records):
+        for item in change.get(1, []):
+            _set(target, message(item))
+        for item in change.get(2, []):
+            target.pop(_text(message(item), 1), None)
 
 
 def _set(target: dict[str, Any], item: Message) -> None:
-    names = [part.decode("utf-8", "replace") for part in item.get(2, item.get(1, []))]
+    names = list(map(_utf8, item.get(2, item.get(1, []))))
     if not names:
         return
     *above, name = names
@@ -152,26 +130,27 @@ def _set(target: dict[str, Any], item: Message) -> None:
 
 def _item_value(item: Message) -> object:
     """Of value_json, or of the typed fields: boolean, integer, number, text, json."""
-    for number in (16, 8):
-        if number in item:
-            text = item[number][0]
-            return parse_json(text) if text[:1] in _LARGE or len(text) > _SHORT else json.loads(text)
-    if 4 in item:  # noqa: PLR2004
-        return bool(item[4][0])
-    if 5 in item:  # noqa: PLR2004
-        return _signed(item[5][0])
-    if 6 in item:  # noqa: PLR2004
-        return item[6][0]
-    return item[7][0].decode("utf-8", "replace") if 7 in item else None  # noqa: PLR2004
+    texts = item.get(16, item.get(8))
+    if texts is not None:
+        text = texts[0]
+        return parse_json(text) if text[:1] in _LARGE or len(text) > _SHORT else json.loads(text)
+    return next((read(item[number][0]) for number, read in _TYPED.items() if number in item), None)
 
 
 def _text(found: Message, number: int) -> str:
     value = found.get(number, [b""])[-1]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+    return _utf8(value) if isinstance(value, bytes) else ""
+
+
+def _utf8(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+_TYPED: Mapping[int, Callable[[Any], object]] = {4: bool, 5: _signed, 6: lambda number: number, 7: _utf8}
 
 
 def records(path: Path) -> Iterator[Message]:

@@ -42,12 +42,20 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.opening import RUN_FILE
 from rla_client.database.catalogue import COLUMNS, catalogue_row
-from rla_client.database.lake.build import QUIET_S, Ended, Progress, Report, Work, fill
-from rla_client.database.lake.reading import Lake, PartRuns
+from rla_client.database.lake.build import (
+    QUIET_S,
+    Ended,
+    Findings,
+    Progress,
+    Report,
+    Work,
+    bad_parts,
+    fill,
+    wrong_runs,
+)
 from rla_client.database.lake.sql import Session, views_in
-from rla_client.database.lake.store import LAKE, MANIFEST, NAMES, TABLES, Builder, Part
+from rla_client.database.lake.store import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns
 from rla_client.database.lake.tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
-from rla_client.database.lake.verify import Findings, wrong_runs
 from rla_client.database.records import NOTE_FILE, PROGRESS_FILE
 
 if TYPE_CHECKING:
@@ -351,11 +359,9 @@ class BucketBuilder(Builder):
     def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> tuple[int, int]:
         """Write a file of a new part."""
         made = super().write(part, name, write)
-        self._lake.put(f"{LAKE}/{part}/{name}.parquet", self._here(part, name).read_bytes())
+        key = f"{LAKE}/{part}/{name}.parquet"
+        self._lake.put(key, (self._lake.root / key).read_bytes())
         return made
-
-    def _here(self, part: str, name: str) -> Path:
-        return self._lake.root / LAKE / part / f"{name}.parquet"
 
     def fetch(self, part: Part, name: str) -> None:
         """Have a file of an old part here."""
@@ -439,24 +445,22 @@ def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None
     runs, _ = lake.runs(now)
     lake.add_others(runs)
     local = Lake(lake.root)
-    parts = list(local.parts)
-    bad: set[str] = set()
-    for done, one in enumerate(parts):
-        if progress is not None:
-            progress(done, len(parts))
-        lake.fetch_all((one.part, name) for name in NAMES)
-        try:
-            wrong = wrong_runs(lake.root, one, partial(_reread, lake, runs, one), found)
-        except (BrokenFileError, OSError) as error:
-            local.leave_out(one.part, error)
-            continue
-        finally:
-            shutil.rmtree(lake.root / LAKE / one.part.name)
-        if wrong:
-            found.wrong += [f"{one.part.table}/{index}" for index in wrong]
-            bad.add(one.part.name)
-    found.broken = [(part.name, why) for part, why in local.broken]
-    bad |= {name for name, _ in found.broken}
+
+    def fetched() -> Iterator[PartRuns]:
+        parts = list(local.parts)
+        for done, one in enumerate(parts):
+            if progress is not None:
+                progress(done, len(parts))
+            lake.fetch_all((one.part, name) for name in NAMES)
+            try:
+                yield one
+            finally:
+                shutil.rmtree(lake.root / LAKE / one.part.name)
+
+    def check(one: PartRuns) -> list[str]:
+        return wrong_runs(lake.root, one, partial(_reread, lake, runs, one), found)
+
+    bad = bad_parts(local, fetched(), check, found)
     if bad:
         builder = BucketBuilder(lake)
         builder.publish([part for part in builder.parts if part.name not in bad])

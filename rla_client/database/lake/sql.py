@@ -23,23 +23,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
-from rla_client.contract.layout import LOG, TIME_STEP
+from rla_client.contract.layout import LOG
 from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.user_messages import hint as spelling_hint
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
-from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import read_columns
-from rla_client.database.lake.reading import Lake, RunName, available, read_schema
-from rla_client.database.lake.store import plain_path
+from rla_client.database.curves import chain_columns, chain_names
+from rla_client.database.lake.store import Lake, RunName, available, check_file, plain_path
 from rla_client.database.lake.tables import RunData, make_tables, read_files, read_rows, read_system
 from rla_client.database.live import with_live_states
-from rla_client.database.records import LIVE_S, PROGRESS_FILE
+from rla_client.database.records import LIVE_S, PROGRESS_FILE, chain_of
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from rla_client.database.lake.tables import Columns
+    from rla_client.database.lake.tables import Content
 
 MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
@@ -196,7 +195,7 @@ class Session:
         for one in list(lake.parts):
             try:
                 for name in self._used:
-                    read_schema(self._root, one.part, name)
+                    check_file(self._root, one.part, name)
             except (BrokenFileError, OSError) as error:
                 lake.leave_out(one.part, error)
         return {name: [plain_path(self._root, one.part, name) for one in lake.parts] for name in self._used}
@@ -228,7 +227,7 @@ class Session:
             found.append(data)
         return found
 
-    def _rows(self, table: str, index: str) -> tuple[Columns, dict[str, list[str | None]]] | None:
+    def _rows(self, table: str, index: str) -> Content | None:
         """A run's rows, of a chain those of all its items (without texts); None where they are broken."""
         base = f"{self._root}/{LOG}/{table}"
         try:
@@ -239,7 +238,6 @@ class Session:
                 chain,
                 lambda one, names: read_columns(f"{base}/{one}/{PROGRESS_FILE}", names),
                 chain_names(chain, base),
-                TIME_STEP,
             )
         except (BrokenFileError, OSError):
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.catalogue import COLUMNS
 from rla_client.database.csv_table import read_all, recorded_nan
 from rla_client.database.query import files_below
-from rla_client.database.records import PROGRESS_FILE
+from rla_client.database.records import PROGRESS_FILE, to_float
 from rla_client.database.tree import run_items
 from rla_client.run.hyper_params import HyperParams
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    Columns = dict[str, NDArray[np.float64]]
+    Content = tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]  # as `read_all` gives it
 
 SYSTEM_FILE = "system.csv"
 MAX_RUNS = 2048  # of a part
@@ -52,8 +52,8 @@ class RunData:
 
     row: tuple[Any, ...]
     signature: str
-    rows: tuple[Columns, dict[str, list[str | None]]] | None = None
-    system: tuple[Columns, dict[str, list[str | None]]] | None = None
+    rows: Content | None = None
+    system: Content | None = None
     files: list[tuple[str, str, int, float]] = field(default_factory=list)
 
     @property
@@ -67,7 +67,7 @@ class RunData:
         return f"{self.row[0]}/{self.row[1]}"
 
 
-def read_rows(data_root: Path, table: str, index: str) -> tuple[Columns, dict[str, list[str | None]]] | None:
+def read_rows(data_root: Path, table: str, index: str) -> Content | None:
     """All of a run's progress.csv; None without one.
 
     Raises:
@@ -79,9 +79,7 @@ def read_rows(data_root: Path, table: str, index: str) -> tuple[Columns, dict[st
         return None
 
 
-def read_system(
-    data_root: Path, table: str, index: str
-) -> tuple[Columns, dict[str, list[str | None]]] | None:
+def read_system(data_root: Path, table: str, index: str) -> Content | None:
     """All of a run's system.csv; None where there is none that can be read."""
     path = f"{data_root}/{LOG}/{table}/{index}/{SYSTEM_FILE}"
     try:
@@ -111,63 +109,63 @@ def schemas() -> dict[str, pa.Schema]:
     """File name → what it holds."""
     import pyarrow as pa
 
-    text, number, place = pa.string(), pa.float64(), pa.int32()
+    text, number = pa.string(), pa.float64()
     curves = [
-        ("place", place), ("run", text), ("metric", text), ("step", pa.list_(number)),
-        ("value", pa.list_(number)), ("text", pa.list_(text)),
-    ]  # fmt: skip
-    row = [(name, number if name in _NUMBERS else text) for name in COLUMNS]
-    return {
-        "runs": pa.schema([("place", place), ("run", text), ("signature", text), *row]),
-        "params": pa.schema(
-            [("place", place), ("run", text), ("name", text), ("value", text), ("number", number)]
-        ),
-        "last": pa.schema(
-            [("place", place), ("run", text), ("metric", text), ("value", number), ("text", text)]
-        ),
-        "rows": pa.schema(curves),
-        "system": pa.schema(curves),
-        "files": pa.schema(
-            [("place", place), ("run", text), ("kind", text), ("path", text), ("bytes", pa.int64()),
-             ("changed", number)]
-        ),
-    }  # fmt: skip
+        ("metric", text),
+        ("step", pa.list_(number)),
+        ("value", pa.list_(number)),
+        ("text", pa.list_(text)),
+    ]
+    fields = {
+        "runs": [("signature", text), *((name, number if name in _NUMBERS else text) for name in COLUMNS)],
+        "params": [("name", text), ("value", text), ("number", number)],
+        "last": [("metric", text), ("value", number), ("text", text)],
+        "rows": curves,
+        "system": curves,
+        "files": [("kind", text), ("path", text), ("bytes", pa.int64()), ("changed", number)],
+    }
+    return {name: pa.schema([("place", pa.int32()), ("run", text), *found]) for name, found in fields.items()}
 
 
-def runs_table(runs: Sequence[RunData]) -> pa.Table:
-    """See `schemas`."""
-    return _table("runs", [(place, one.run, one.signature, *one.row) for place, one in enumerate(runs)])
+def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
+    """Tables of some runs by the names of files; see `schemas`."""
+    return {name: _table(name, runs) if name in _ROWS else _curves_table(name, runs) for name in names}
 
 
-def params_table(runs: Sequence[RunData]) -> pa.Table:
-    """See `schemas`."""
-    at = COLUMNS.index("hyper")
-    rows = []
-    for place, one in enumerate(runs):
-        for name, value in json.loads(one.row[at] or "{}", object_hook=HyperParams).flat().items():
-            rows.append((place, one.run, name, _spelled(value), _float(value)))
-    return _table("params", rows)
+def _table(name: str, runs: Sequence[RunData]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = [(place, one.run, *row) for place, one in enumerate(runs) for row in _ROWS[name](one)]
+    schema = schemas()[name]
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    make = {pa.string(): _safe, pa.float64(): _float}
+    arrays = [
+        pa.array(map(make.get(field.type, _as_is), column), field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.table(arrays, schema=schema)
 
 
-def last_table(runs: Sequence[RunData]) -> pa.Table:
-    """See `schemas`."""
-    at = COLUMNS.index("metrics")
-    rows = []
-    for place, one in enumerate(runs):
-        for name, value in json.loads(one.row[at] or "{}").items():
-            rows.append((place, one.run, name, _float(value), value if isinstance(value, str) else None))
-    return _table("last", rows)
+def _params(one: RunData) -> Iterator[tuple[Any, ...]]:
+    hyper = json.loads(one.row[COLUMNS.index("hyper")] or "{}", object_hook=HyperParams)
+    for name, value in hyper.flat().items():
+        yield name, _spelled(value), _float(value)
 
 
-def files_table(runs: Sequence[RunData]) -> pa.Table:
-    """See `schemas`."""
-    return _table(
-        "files", [(place, one.run, *found) for place, one in enumerate(runs) for found in one.files]
-    )
+def _last(one: RunData) -> Iterator[tuple[Any, ...]]:
+    for name, value in json.loads(one.row[COLUMNS.index("metrics")] or "{}").items():
+        yield name, _float(value), value if isinstance(value, str) else None
 
 
-def curves_table(runs: Sequence[RunData], name: str) -> pa.Table:
-    """`rows` or `system`; see `schemas`."""
+_ROWS: dict[str, Callable[[RunData], Iterable[tuple[Any, ...]]]] = {  # behind place and run
+    "runs": lambda one: [(one.signature, *one.row)],
+    "params": _params,
+    "last": _last,
+    "files": lambda one: one.files,
+}
+
+
+def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
@@ -218,19 +216,6 @@ def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:
     )
 
 
-def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    import pyarrow as pa
-
-    schema = schemas()[name]
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    make = {pa.string(): _safe, pa.float64(): _float}
-    arrays = [
-        pa.array(map(make.get(field.type, _as_is), column), field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pa.table(arrays, schema=schema)
-
-
 def _as_is(value: object) -> object:
     return value
 
@@ -243,26 +228,13 @@ def _safe(value: object) -> object:
 
 
 def _float(value: object) -> float | None:
-    if not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+    return to_float(value) if isinstance(value, int | float) else None
 
 
 def _spelled(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)
-
-
-TABLES = {"runs": runs_table, "params": params_table, "last": last_table, "files": files_table}
-
-
-def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
-    """Tables of some runs by the names of files."""
-    return {name: TABLES[name](runs) if name in TABLES else curves_table(runs, name) for name in names}
 
 
 def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:

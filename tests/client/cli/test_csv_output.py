@@ -16,7 +16,7 @@ import pytest
 
 from rla_client.contract.parsing import rows_text
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults, repair
+from rla_client.database.upkeep import find_faults, repair
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"

@@ -15,8 +15,7 @@ from support.written_runs import MakeRun
 from rla_client import database
 from rla_client.contract.errors import UnknownNameError
 from rla_client.database.choosing import _NOTHING, value_in
-from rla_client.database.records import to_json
-from rla_client.database.rows import RowView
+from rla_client.database.records import RowView, to_json
 from rla_client.database.where import Where
 from rla_client.run.hyper_params import HyperParams, wrap
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rla_client.database.groups import COUNTS, Choice, Group, group_name, judge, less_is_better, told
+from rla_client.database.compare import COUNTS, Choice, Group, group_name, judge, less_is_better, told
 
 
 def group(value: object, numbers: list[float], first_seed: int = 0) -> Group:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rla_client.database import open as open_database
-from rla_client.database.metrics import likely_metric, mean_and_interval
-from rla_client.database.records import Record, likely_of
+from rla_client.database.compare import mean_and_interval
+from rla_client.database.records import Record, likely_metric, likely_of
 
 Rla = Callable[..., Any]
 MakeRun = Callable[..., str]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.database.changes import changing, move_to_trash, restore, run_of, trash_entries, trashed
+from rla_client.database.changes import changing, move_to_trash, trash_entries
 from rla_client.database.tree import run_items
+from rla_client.database.upkeep import restore, run_of, trashed
 
 
 def test_the_run_of_a_path() -> None:

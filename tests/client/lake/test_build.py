@@ -27,12 +27,10 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.database.catalogue import Catalogue
 from rla_client.database.csv_table import read_columns
 from rla_client.database.lake import build as building_module
-from rla_client.database.lake.build import FEW, Ended, build, plan
-from rla_client.database.lake.reading import Lake, PartRuns
-from rla_client.database.lake.store import LAKE, Part, building, read_parts
+from rla_client.database.lake.build import FEW, Ended, build, plan, status, verify
+from rla_client.database.lake.store import LAKE, Lake, Part, PartRuns, building, read_parts
 from rla_client.database.lake.tables import MAX_RUNS
-from rla_client.database.lake.verify import status, verify
-from rla_client.database.notes import change_note
+from rla_client.database.side_files import change_note
 
 CELLS = {
     "numbers": "a,time-step\n0.1,1\n-0.0,2\n1e308,3\n9007199254740993,4\n",

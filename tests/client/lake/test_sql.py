@@ -19,7 +19,7 @@ from rla_client.contract.errors import ArgumentError, DatabaseError, UnknownName
 from rla_client.database.lake import sql
 from rla_client.database.lake.build import build
 from rla_client.database.lake.store import read_parts
-from rla_client.database.notes import change_note
+from rla_client.database.side_files import change_note
 
 pytest.importorskip("duckdb")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -1,0 +1,519 @@
+"""The upkeep of a database: what its trash holds, what it takes on disk, and what is broken in its files.
+
+`changes` moves paths and knows no runs: here a trash entry is shown by its runs, and a run comes back from
+the newest entry that fits, as it may lie in several (one kind removed after another).
+
+`find_faults` finds faults, `repair` repairs them. Each kind has one check and, where that loses nothing, one
+way to repair it; what is taken away goes to the trash:
+
+    torn-row      progress.csv ends in the middle of a row       cut off, the torn bytes to the trash
+    torn-json     run.json or note.json unreadable               to the trash
+    torn-params   parameter.* of one item unreadable             replaced by the copy in another item
+    torn-archive  archive_tester entry unreadable                to the trash
+    short-rows    rows of progress.csv too short or too long     short: filled up, the old to the trash
+    empty-item    a log folder without anything in it            to the trash
+    temp-file     left by a crash, older than a day              to the trash
+    stale-state   running, but nobody wrote it for a day         state becomes `killed`
+    step-differs  last time-step of run.json not that of the CSV   run.json corrected
+    orphan        items of a run that has no log                 to the trash, but only when named
+    stray         something in a day folder that is not an item  to the trash, but only when named
+    no-params     a run that has hyper-parameters in no file     none
+
+Runs that are being written are passed over. Repairing needs the lock of `changes`. Killed in between, the
+fault is there still, or the repair is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.contract.checkpoints import PRUNABLE, pruned_below
+from rla_client.contract.errors import AmbiguousRunError, BrokenFileError, DatabaseError
+from rla_client.contract.files import TEMP_PREFIX, held_folder, open_plain, read_small, write_atomic
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    DEFAULT_LOG_TYPES,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    TIME_STEP,
+)
+from rla_client.contract.opening import LIVE_STATES, RUN_FILE
+from rla_client.contract.parsing import rows_text
+from rla_client.database.changes import (
+    HIDDEN,
+    Move,
+    TrashEntry,
+    live_runs,
+    move_to_trash,
+    restore_trash,
+    trash_entries,
+)
+from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
+from rla_client.database.csv_table import parse_header, read_tail
+from rla_client.database.lake.store import read_parts
+from rla_client.database.records import NOTE_FILE, PROGRESS_FILE, read_json, short_name
+from rla_client.database.tree import (
+    Item,
+    archive_stem,
+    archived_root,
+    day_items,
+    find_days,
+    find_items,
+    find_tables,
+    item_bytes,
+    list_names,
+    run_items,
+)
+from rla_client.run.hyper_params import printed_args, read_archive, read_parameter_file, tracked
+
+Row = tuple[str, str, int, int, int]  # table, kind, items, bytes, bytes on the master alone
+_ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")
+RunName = tuple[str, str]  # (table, index)
+PARAMETER_FILES = (f"{HYPARAM_FILE_NAME}.json", f"{HYPARAM_FILE_NAME}.yaml")
+OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
+MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
+ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """One entry, as it is listed.
+
+    Attributes:
+        entry: from `changes.trash_entries`.
+        runs: the runs that it holds something of.
+    """
+
+    entry: TrashEntry
+    runs: tuple[RunName, ...]
+
+    @property
+    def title(self) -> str:
+        """Date of its run, `+2` behind it where there are more; else the name of what it holds."""
+        if not self.runs:
+            return os.path.basename(self.entry.moves[0][0]) if self.entry.moves else "-"
+        more = f" +{len(self.runs) - 1}" if len(self.runs) > 1 else ""
+        return short_name(self.runs[0][1]) + more
+
+    @property
+    def what(self) -> str:
+        """The file, where it is a part of an item; else how many items."""
+        if len(self.entry.moves) == 1:
+            match = _ITEM.fullmatch(self.entry.moves[0][0])
+            if match is None or match["rest"]:
+                return os.path.basename(self.entry.moves[0][0])
+        kinds = dict.fromkeys(old.partition("/")[0] for old, _ in self.entry.moves)
+        return f"{len(self.entry.moves)} path(s)" if len(kinds) > 1 else " ".join(kinds)
+
+
+def trashed(data_root: Path) -> list[Trashed]:
+    """All entries with their runs, oldest first."""
+    found = []
+    for entry in trash_entries(data_root):
+        runs = dict.fromkeys(run for old, _ in entry.moves if (run := run_of(old)) is not None)
+        found.append(Trashed(entry, tuple(sorted(runs))))
+    return found
+
+
+def run_of(path: str) -> RunName | None:
+    """The run that a path relative to the data root belongs to; None for what is not an item."""
+    match = _ITEM.fullmatch(path)
+    if match is None:
+        return None
+    name = match["name"]
+    if match["kind"] == ARCHIVE_TESTER:
+        name = archive_stem(name) or name
+    return match["table"], f"{match['day']}/{name}"
+
+
+def restore(data_root: Path, reference: str) -> int:
+    """Bring back an entry, or one run; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        reference: name of an entry, or a run's index or a part of it that fits no other in the trash.
+
+    Returns:
+        How many paths came back.
+
+    Raises:
+        AmbiguousRunError: several runs fit.
+        DatabaseError: none does, or something stands in the place of an item; nothing was moved.
+    """
+    entries = trashed(data_root)
+    if any(reference == one.entry.name for one in entries):
+        return restore_trash(data_root, reference)
+    names = sorted({run for one in entries for run in one.runs}, key=lambda run: run[1])
+    found = match_runs(names, reference)
+    if not found:
+        message = f"the trash has no entry and no run {reference!r}; `rla trash` lists them"
+        raise DatabaseError(message)
+    if len(found) > 1:
+        raise AmbiguousRunError(_several(found, reference))
+    holding = [one for one in entries if found[0] in one.runs][-1]
+    return restore_trash(data_root, holding.entry.name, _moves_of(holding.entry.moves, found[0]))
+
+
+def _several(found: Sequence[RunName], reference: str) -> str:
+    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    return f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
+
+
+def _moves_of(moves: Sequence[Move], run: RunName) -> list[Move]:
+    return [move for move in moves if run_of(move[0]) == run]
+
+
+def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
+    """Rows (table, kind, items, bytes, bytes on the master alone).
+
+    Args:
+        data_root: the database.
+        runs: (table, index) of the only runs to count; None counts all, with the archive as tables
+            `arc:<table>`, the trash and the lake as one row each.
+    """
+    rows = _tables(data_root, "", runs)
+    if runs is not None:
+        return rows
+    if archived_root(data_root).is_dir():
+        rows += _tables(archived_root(data_root), "arc:")
+    if (data_root / HIDDEN).is_dir():
+        entries = trash_entries(data_root)
+        if entries:
+            rows.append(
+                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
+            )
+    parts = read_parts(data_root)
+    if parts:
+        rows.append(("(lake)", "", len(parts), sum(sum(part.sizes.values()) for part in parts), 0))
+    return rows
+
+
+def _tables(data_root: Path, prefix: str, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
+    rows = []
+    for table in find_tables(data_root):
+        for kind in DEFAULT_LOG_TYPES:
+            items: list[Item] = find_items(data_root, kind, table)
+            if runs is not None:
+                items = [item for item in items if (item.table, item.index) in runs]
+            if items:
+                size = sum(item_bytes(item)[0] for item in items)
+                pruned = sum(pruned_below(item.paths[0])[0] for item in items) if kind in PRUNABLE else 0
+                rows.append((prefix + table, kind, len(items), size, pruned))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One finding.
+
+    Attributes:
+        kind: see the module's table.
+        where: path relative to the data root.
+        text: what is wrong.
+        table: task table.
+        index: the run, empty for a stray file.
+        repairable: whether `repair` can do something.
+    """
+
+    kind: str
+    where: str
+    text: str
+    table: str
+    index: str = ""
+    repairable: bool = False
+
+
+def find_faults(data_root: Path, now: float, table: str | None = None) -> list[Fault]:
+    """All faults of a database, or of one table."""
+    found: list[Fault] = []
+    for name in [table] if table is not None else find_tables(data_root):
+        indices: dict[str, set[str]] = {}
+        for kind in DEFAULT_LOG_TYPES:
+            for day in find_days(data_root, kind, name):
+                found += _strays(data_root, kind, name, day, now)
+                for item in day_items(data_root, kind, name, day):
+                    indices.setdefault(item.index, set()).add(kind)
+        for index, kinds in sorted(indices.items()):
+            found += _Run(data_root, name, index, kinds, now).faults()
+    return found
+
+
+def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Iterator[Fault]:
+    folder = data_root / kind / table / day
+    known = {os.path.basename(path) for item in day_items(data_root, kind, table, day) for path in item.paths}
+    for name in os.listdir(folder):
+        where = f"{kind}/{table}/{day}/{name}"
+        if name.startswith(TEMP_PREFIX):
+            if _is_old(folder / name, now):
+                yield Fault("temp-file", where, "left by a crash", table, repairable=True)
+        elif name not in known and not name.startswith("."):
+            is_none = kind == ARCHIVE_TESTER and archive_stem(name) is None
+            hint = "no archive_tester entry" if is_none else "no run"
+            yield Fault("stray", where, hint, table, repairable=True)
+
+
+def _is_old(path: str | os.PathLike[str], now: float) -> bool:
+    """Whether nobody will finish a file; one that is gone by now has been finished."""
+    try:
+        return now - os.lstat(path).st_mtime > OLD_S
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that is looked at, with the kinds of its items."""
+
+    data_root: Path
+    table: str
+    index: str
+    kinds: set[str]
+    now: float
+
+    def fault(
+        self, kind: str, path: str | os.PathLike[str], text: object, *, repairable: bool = True
+    ) -> Fault:
+        """A fault of a file or folder of the run; of an error the text behind the path."""
+        told = str(text).split(": ", 1)[-1] if isinstance(text, Exception) else str(text)
+        where = os.path.relpath(path, self.data_root)
+        return Fault(kind, where, told, self.table, self.index, repairable)
+
+    def faults(self) -> Iterator[Fault]:
+        """All of them."""
+        items = run_items(self.data_root, self.table, self.index)
+        if live_runs(self.data_root, items[:1], self.now):
+            return
+        if LOG not in self.kinds:
+            place = self.data_root / min(self.kinds) / self.table / self.index
+            yield self.fault("orphan", place, f"no log; only {', '.join(sorted(self.kinds))}")
+        for item in items:
+            if item.kind == LOG and not os.listdir(item.paths[0]):
+                yield self.fault("empty-item", item.paths[0], "nothing in it")
+                return
+        for item in items:
+            yield from (
+                self._of_archive(item) if item.kind == ARCHIVE_TESTER else self._of_folder(item.paths[0])
+            )
+        if LOG in self.kinds:
+            yield from self._of_log(self.data_root / LOG / self.table / self.index)
+
+    def _of_archive(self, item: Item) -> Iterator[Fault]:
+        try:
+            if read_archive(item.paths) is None:
+                yield self.fault("torn-archive", item.paths[0], "an array file without its JSON")
+        except DatabaseError as error:
+            yield self.fault("torn-archive", item.paths[0], error)
+        except OSError as error:
+            yield self.fault("torn-archive", item.paths[0], str(error))
+
+    def _of_folder(self, folder: str) -> Iterator[Fault]:
+        names = list_names(folder)
+        for here, _, files in os.walk(folder):
+            for name in files:
+                path = os.path.join(here, name)
+                if name.startswith(TEMP_PREFIX) and _is_old(path, self.now):
+                    yield self.fault("temp-file", path, "left by a crash")
+        if any(name.startswith("parameter.") for name in names):
+            try:
+                read_parameter_file(folder)
+            except (DatabaseError, OSError) as error:
+                whole = good_parameters(self.data_root, self.table, self.index) is not None
+                yield self.fault("torn-params", folder, error, repairable=whole)
+
+    def _of_log(self, folder: Path) -> Iterator[Fault]:
+        about: dict[str, object] = {}
+        for name in (RUN_FILE, NOTE_FILE):
+            try:
+                content = read_json(folder / name)
+            except (DatabaseError, OSError) as error:
+                yield self.fault("torn-json", folder / name, error)
+                continue
+            if name == RUN_FILE:
+                about = content or {}
+        updated = about.get("updated")
+        silent_s = self.now - updated if isinstance(updated, int | float) else 0.0
+        if about.get("state") in LIVE_STATES and silent_s > OLD_S:
+            yield self.fault("stale-state", folder / RUN_FILE, "running, but silent for a day")
+        if os.path.lexists(folder / PROGRESS_FILE):
+            yield from self._of_csv(folder / PROGRESS_FILE, about)
+        places = [self.data_root / kind / self.table / self.index for kind in (HYPARAMETER, LOG)]
+        if ARCHIVE_TESTER in self.kinds or tracked(self.index) or printed_args(f"{folder}/backup.txt"):
+            return
+        if not any((place / name).exists() for place in places for name in PARAMETER_FILES):
+            yield self.fault("no-params", folder, "no hyper-parameters anywhere", repairable=False)
+
+    def _of_csv(self, path: Path, about: dict[str, object]) -> Iterator[Fault]:
+        try:
+            tail = read_tail(path)
+        except (DatabaseError, OSError) as error:
+            yield self.fault("short-rows", path, error, repairable=False)
+            return
+        if tail.torn_bytes:
+            yield self.fault("torn-row", path, f"{tail.torn_bytes} bytes of an unfinished row")
+        if path.stat().st_size <= MAX_CHECKED_BYTES:
+            try:
+                short, long = uneven_rows(path)
+            except (BrokenFileError, OSError) as error:
+                yield self.fault("short-rows", path, error, repairable=False)
+                return
+            if short or long:
+                text = f"{short} row(s) with too few cells, {long} with too many"
+                yield self.fault("short-rows", path, text, repairable=not long)
+        step, noted = tail.last.get(TIME_STEP), about.get("time_step")
+        finished = about.get("state") not in (None, *LIVE_STATES)
+        if finished and isinstance(step, int | float) and isinstance(noted, int | float) and step != noted:
+            text = f"run.json says time-step {noted}, the table {step}"
+            yield self.fault("step-differs", path.with_name(RUN_FILE), text)
+
+
+def uneven_rows(path: Path) -> tuple[int, int]:
+    """How many whole rows of a table have too few and too many cells."""
+    width, rows = whole_rows(path)
+    lengths = [len(row) for row in rows]
+    return sum(length < width for length in lengths), sum(length > width for length in lengths)
+
+
+def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
+    """Columns of a table, and the cells of its rows without the header and an unfinished last one.
+
+    Raises:
+        BrokenFileError: it is not a table.
+    """
+    import csv
+
+    from rla_client.contract.parsing import split_rows
+
+    with open_plain(path) as file:
+        header = file.readline()
+        if not header.endswith(b"\n"):
+            return 0, []
+        width = len(parse_header(path, header))
+        body = file.read()
+    text = body[: body.rfind(b"\n") + 1].decode("utf-8", "replace").replace("\0", "?")
+    try:
+        return width, [row for row in split_rows(text) if row]
+    except csv.Error as error:
+        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+
+
+def good_parameters(data_root: Path, table: str, index: str) -> Path | None:
+    """A readable parameter file of a run, in whatever item it lies."""
+    for item in run_items(data_root, table, index):
+        with suppress(DatabaseError, OSError):
+            if item.kind != ARCHIVE_TESTER and read_parameter_file(item.paths[0]) is not None:
+                files = (Path(item.paths[0], name) for name in PARAMETER_FILES)
+                return next(filter(Path.exists, files))
+    return None
+
+
+def repair(data_root: Path, fault: Fault, now: float) -> None:
+    """Repair one fault; the caller holds `changing`.
+
+    Raises:
+        KeyError: it is of a kind that cannot be repaired.
+        OSError: the file could not be changed.
+    """
+    _REPAIRS[fault.kind](data_root, fault, now)
+
+
+def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
+    kind = fault.where.split("/", 1)[0]
+    gone = tuple(paths) or (str(data_root / fault.where),)
+    move_to_trash(data_root, [Item(kind, fault.table, fault.index, gone)], now)
+
+
+def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        _keep_aside(data_root, fault, now, data[whole:])
+        with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
+    """The file of a fault, in the very folder that the data root has now; no link leads there."""
+    folder, name = os.path.split(fault.where)
+    with held_folder(data_root, folder) as here:
+        yield here / name
+
+
+def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
+    """Put bytes that a repair takes out of a file into the trash, beside its name."""
+    name = f"{fault.where}.torn"
+    with _held_file(data_root, fault) as path:
+        write_atomic(path.with_name(os.path.basename(name)), data)
+    _to_trash(data_root, fault, now, [str(data_root / name)])
+
+
+def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        width, rows = whole_rows(path)
+        text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
+        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        _keep_aside(data_root, fault, now, data)
+        write_atomic(path, header + text.encode() + torn)
+
+
+def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
+    folder = data_root / fault.where
+    good = good_parameters(data_root, fault.table, fault.index)
+    if good is None:
+        message = f"{fault.where}: the other copy of the hyper-parameters is gone"
+        raise DatabaseError(message)
+    content = read_small(good)
+    old = [str(folder / name) for name in PARAMETER_FILES if os.path.lexists(folder / name)]
+    _to_trash(data_root, fault, now, old)
+    with held_folder(data_root, fault.where) as here:
+        write_atomic(here / good.name, content)
+
+
+def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    items = run_items(data_root, fault.table, fault.index)
+    move_to_trash(data_root, [item for item in items if item.kind == ARCHIVE_TESTER], now)
+
+
+def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    move_to_trash(data_root, run_items(data_root, fault.table, fault.index), now)
+
+
+def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
+    with _held_file(data_root, fault) as path:
+        content = (read_json(path) or {}) | changes
+        write_atomic(path, json.dumps(content, indent=1).encode())
+
+
+def _end_state(data_root: Path, fault: Fault, _: float) -> None:
+    _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
+
+
+def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
+    tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
+    _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
+
+
+_REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
+    "torn-row": _cut_row,
+    "torn-json": _to_trash,
+    "torn-params": _copy_parameters,
+    "torn-archive": _archive_to_trash,
+    "short-rows": _fill_rows,
+    "empty-item": _to_trash,
+    "temp-file": _to_trash,
+    "orphan": _run_to_trash,
+    "stray": _to_trash,
+    "stale-state": _end_state,
+    "step-differs": _correct_step,
+}
