@@ -11,7 +11,7 @@ import pandas as pd
 from rla_client.contract.extras import extra
 
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
-_SHOWER = "rla_client.web.notebook"  # above this layer: it is looked up when somebody asks to see
+_SHOWER = "rla_client.web.report"  # above this layer: it is looked up when somebody asks to see
 
 
 class CurveFrame(pd.DataFrame):

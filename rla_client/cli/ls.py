@@ -1,4 +1,4 @@
-"""`rla ls`, `show`: looking at runs."""
+"""`rla ls`: the runs of a database as a table, one line a run or a group of runs."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ import math
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rla_client.cli.completion import complete_parameters, complete_sort, complete_table
 from rla_client.cli.options import (
     LOOK,
+    MOMENT,
     Archived,
     AsCsv,
     AsJson,
     Columns,
     DataRoot,
     Metrics,
-    RunArgument,
     Selection,
-    TableOption,
+    add_command,
+    complete_parameters,
+    complete_sort,
+    complete_table,
     open_database,
     print_rows,
     say,
     say_aside,
     takes_runs,
 )
-from rla_client.contract.command_line import examples
-from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.textformat import duration_text
+from rla_client.database.records import MOMENTS, clock, likely_of
+from rla_client.database.text import clean, plain
 from rla_client.database.tree import NoRunsYetError
 
 if TYPE_CHECKING:
@@ -39,35 +41,22 @@ if TYPE_CHECKING:
 
     from rla_client.database.groups import Group
     from rla_client.database.records import Record
-    from rla_client.database.runs import Run
 
 TERMINAL_LIMIT = 20  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
-_MOMENT = "%Y-%m-%d %H:%M:%S"
-_STATE_TEXTS = {
-    "waiting": "waits for an agent; rla-agent start --detach",
-    "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
-}
+WAITING = frozenset({"waiting", "silent"})  # states of a run that no agent serves
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        "ls",
-        rich_help_panel=LOOK,
-        epilog=examples("rla ls cartpole --where 'lr == 0.001'", "rla ls --group lr -m return"),
-    )(ls)
-    app.command(rich_help_panel=LOOK, epilog=examples("rla show", "rla show seed=3 -m loss"))(show)
-    app.command(rich_help_panel=LOOK, epilog=examples("rla metrics", "rla metrics --table cartpole"))(metrics)
+    """Add the command."""
+    add_command(app, ls, LOOK, "rla ls cartpole --where 'lr == 0.001'", "rla ls --group lr -m return")
 
 
 @takes_runs(argument=False)
 def ls(
     tables: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TABLE", help="Only this task table.", show_default=False, autocompletion=complete_table
-        ),
+        typer.Argument(metavar="TABLE", help="Only this task table.", autocompletion=complete_table),
     ] = None,
     *,
     chosen: Selection,
@@ -85,15 +74,11 @@ def ls(
             "--group",
             "-g",
             help="One line per value of these parameters: runs, states, mean of the metric ± 95 % interval.",
-            show_default=False,
             autocompletion=complete_parameters,
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-n", min=0, help="How many, the newest ones; 0 for all.", show_default=False
-        ),
+        int | None, typer.Option("--limit", "-n", min=0, help="How many, the newest ones; 0 for all.")
     ] = None,
     archived: Archived = False,
     data_root: DataRoot = None,
@@ -102,7 +87,6 @@ def ls(
 ) -> None:
     """List runs, newest last: state, time-step, last value of a metric, tracked hyper-parameters."""
     from rla_client.database.choosing import full_metrics
-    from rla_client.database.records import clock
 
     chosen = replace(chosen, table=_one_table(tables, chosen.table))
     machine = as_json or as_csv
@@ -150,7 +134,7 @@ def ls(
             if sort == "time"
             else f"{hidden} more; all: rla ls --limit 0"
         )
-    unserved = sum(record.state in _STATE_TEXTS for record in records)
+    unserved = sum(record.state in WAITING for record in records)
     if unserved and not machine:
         say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
     broken = sum(bool(record.problems) for record in records)
@@ -159,11 +143,8 @@ def ls(
 
 
 def _one_table(argument: str | None, option: str | None) -> str | None:
-    from rla_client.contract.errors import ArgumentError
-
     if argument is not None and option is not None and argument != option:
-        message = f"one table at a time, not {argument!r} and --table {option!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"one table at a time, not {argument!r} and --table {option!r}")
     return argument if argument is not None else option
 
 
@@ -199,11 +180,10 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
 
 
 def _check_group(columns: str | None, sort: str) -> None:
-    from rla_client.contract.errors import ArgumentError
-
     if columns is not None or sort != "time":
-        message = "--group has columns and an order of its own\nhint: leave out --columns and --sort"
-        raise ArgumentError(message)
+        raise ArgumentError(
+            "--group has columns and an order of its own\nhint: leave out --columns and --sort"
+        )
 
 
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
@@ -211,7 +191,6 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
     from rla_client.database.choosing import full_metrics, full_names
     from rla_client.database.groups import group_runs
     from rla_client.database.metrics import mean_and_interval
-    from rla_client.database.records import clock, likely_of
 
     if not records and not any(form):
         say("no runs match")
@@ -248,8 +227,6 @@ def _about_seeds(groups: list[Group], by: list[str], metric: str) -> list[str]:
 
 
 def _mean_text(mean: float | None, interval: float | None, group: Group) -> str | None:
-    from rla_client.database.text import clean
-
     if mean is None:
         return None
     text = clean(mean) if interval is None else f"{clean(mean)} ± {interval:.2g}"
@@ -262,7 +239,6 @@ def _listing(
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
     from rla_client.database.rows import RowView
-    from rla_client.database.text import plain
 
     if asked is not None:
         asked += metrics
@@ -305,246 +281,19 @@ def _metric_columns(
     likely = sorted({record.likely for record in records} - {""})
     if len(likely) > 1:
         return ["metric"], lambda record: [
-            f"{record.likely}={_number_text(record.likely_value)}" if record.likely else None
+            f"{record.likely}={clean(record.likely_value)}" if record.likely else None
         ]
     if not likely:
         return [], lambda _: []
     return likely, lambda record: [float(record.likely_text)] if record.likely_text else [None]
 
 
-def _number_text(value: object) -> str:
-    from rla_client.database.text import clean
-
-    return clean(value)
-
-
 def _shown(value: Any, field: str | None) -> object:  # noqa: ANN401
     """A value as people write it: dates, durations, lists of names (tags, kinds), whole numbers as ints."""
-    from rla_client.database.records import MOMENTS
-    from rla_client.database.text import plain
-
     if field == "duration":
         return duration_text(value)
     if field in MOMENTS and value is not None:
-        return time.strftime(_MOMENT, time.localtime(value))
+        return time.strftime(MOMENT, time.localtime(value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " ".join(value) or None
     return plain(value)
-
-
-def show(
-    run: RunArgument = "@last",
-    metric: Metrics = None,
-    table: TableOption = None,
-    archived: Archived = False,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show everything about one run, with a small chart of --metric (default: the return, reward, …)."""
-    found = open_database(data_root, archived=archived).find(run, table)
-    metric = _full_metrics(found, metric or [])
-    if as_json:
-        from rla_client.database.text import json_text
-
-        say(json_text(_facts(found)))
-        return
-    _print_run(found, metric)
-
-
-@takes_runs()
-def metrics(
-    *,
-    chosen: Selection,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """List the metrics of runs (default: the newest): number of values, last value, range."""
-    from rla_client.contract.errors import ArgumentError
-    from rla_client.database.groups import summaries
-    from rla_client.database.records import shown_name
-
-    database = open_database(data_root)
-    records = chosen.records(database) if chosen.given else [database.find("@last").record]
-    if not records:
-        message = "no run matches"
-        raise ArgumentError(message)
-    found = summaries(database, records)
-    machine = as_json or as_csv
-    who = shown_name(records[0].table, records[0].index) if len(records) == 1 else f"{len(records)} runs"
-    if not machine:
-        say_aside(f"{who}:" if found else f"{who}: no metric yet")
-    several = machine or len(records) > 1
-    names = ["metric", *(["runs"] if several else []), "rows", "last", "min", "max"]
-    rows = [
-        [name, *([one.runs] if several else []), one.rows, one.last, one.low, one.high]
-        for name, one in found.items()
-    ]
-    if rows or machine:
-        print_rows(names, rows, as_json=as_json, as_csv=as_csv)
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    from rla_client.database.run_history import resumed_with, traceback_end
-    from rla_client.database.tree import item_bytes
-
-    record = run.record
-    return {
-        "table": run.table,
-        "index": run.index,
-        "state": run.state,
-        "opened": record.opened,
-        "host": record.host,
-        "time_step": record.time_step,
-        "duration_s": record.duration_s,
-        "tags": list(record.tags),
-        "note": record.note,
-        "hyper_param": record.hyper,
-        "resumed_with": resumed_with(run.folder(LOG)),
-        "traceback": traceback_end(run.folder(LOG), run.state),
-        "metrics": record.metrics,
-        "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
-        "checkpoints": [path.name for path in run.checkpoints],
-        "checkpoints_on_master": _pruned_checkpoints(run),
-        "worker_tables": _worker_tables(run),
-        "figures": [path.name for path in run.figures],
-        "run_file": _run_file(run),
-        "problems": list(record.problems),
-    }
-
-
-def _pruned_checkpoints(run: Run) -> list[str]:
-    from rla_client.contract.retention import pruned_files
-
-    return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
-
-
-def _worker_tables(run: Run) -> list[str]:
-    """`progress.<label>.csv` of a run, without what was set aside."""
-    names = (path.name for path in Path(run.folder(LOG)).glob("progress.*.csv"))
-    return sorted(name for name in names if not name.startswith("progress.old-"))
-
-
-def _run_file(run: Run) -> dict[str, Any]:
-    from rla_client.contract.run_file import run_file
-
-    return run_file(run.database.data_root, run.table, run.index)
-
-
-def _print_run(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.metrics import CLOCKS
-    from rla_client.database.records import clock, shown_name
-    from rla_client.database.run_history import changes_text, resumed_with
-    from rla_client.database.text import bytes_text, clean, cut, pairs_text, plain, width
-    from rla_client.database.tree import item_bytes
-
-    record = run.record
-    say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
-    say(pairs_text(_about(run, clock()), whole=True))
-    for title, pairs in (
-        ("hyper-parameters", record.hyper.flat()),
-        ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),
-        ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
-    ):
-        if pairs:
-            say(f"{title}\n{pairs_text(pairs)}")
-    items = {}
-    for item in run.items:
-        size, count = item_bytes(item)
-        if count:
-            items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
-    say(f"items\n{pairs_text(items)}")
-    for title, names in (
-        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
-        ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
-        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
-    ):
-        if names:
-            say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
-    _print_charts(run, metrics)
-    _print_traceback(run)
-    for problem in record.problems:
-        say_aside(f"problem: {problem}")
-
-
-def _about(run: Run, now: float) -> dict[str, object]:
-    from rla_client.database.text import plain
-
-    record, about = run.record, _run_file(run)
-    facts: dict[str, object] = {"state": _state_text(run, about, now)}
-    facts["began"] = time.strftime(_MOMENT, time.localtime(record.opened))
-    facts["took"] = duration_text(record.duration_s)
-    facts["time-step"] = plain(record.time_step)
-    facts["host"] = record.host
-    parent = about.get("parent")
-    if isinstance(parent, dict):
-        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
-    if record.tags:
-        facts["tags"] = " ".join(record.tags)
-    if record.note:
-        facts["note"] = record.note
-    return facts
-
-
-def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
-    state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
-    if state == "unknown" and run.record.updated is not None:
-        state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
-    detail = [str(about["reason"])] if about.get("reason") else []
-    for key in ("exit_code", "signal"):
-        text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
-        if text and text not in detail:
-            detail.append(text)
-    return state + (f" ({', '.join(detail)})" if detail else "")
-
-
-def _print_traceback(run: Run) -> None:
-    from rla_client.database.run_history import traceback_end
-    from rla_client.database.text import lines_text
-
-    traceback = traceback_end(run.folder(LOG), run.state)
-    if traceback:
-        say(lines_text(traceback))
-
-
-def _metric_names(run: Run) -> list[str]:
-    """Columns of the run's table, of a chain those of all its items."""
-    from rla_client.database.points import chart_names
-
-    names = list(run.record.metrics)
-    if run.record.parent:
-        names += chart_names(run.database.data_root, run.table, run.index)
-    return list(dict.fromkeys(names))
-
-
-def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
-    """Metrics as the run spells them; looked up before the page, which would hide the error.
-
-    Raises:
-        UnknownNameError: the run has no such metric.
-    """
-    from rla_client.contract.spelling import full_name
-
-    names = _metric_names(run) if metrics else []
-    lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
-    return [full_name(name, names, lacking.format(name)) for name in metrics]
-
-
-def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.cli.chart import chart_text
-    from rla_client.contract.errors import DatabaseError
-    from rla_client.database.metrics import likely_metric
-    from rla_client.database.points import chart_points
-
-    place = (run.database.data_root, run.table, run.index)
-    try:
-        likely = run.record.likely or likely_metric(_metric_names(run))
-        chosen = metrics or ([likely] if likely else [])
-        if not chosen:
-            return
-        points, sampled = chart_points(*place, chosen)
-    except (DatabaseError, OSError) as error:
-        say_aside(str(error))
-        return
-    for name in chosen:
-        say(chart_text(name, points.get(name, []), sampled=sampled))
