@@ -26,11 +26,9 @@ from typing import Annotated
 
 import typer
 
-from rla_client.cli.options import names_wanted
 from rla_client.contract.command_line import examples, run_app, tell_error
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable
-from rla_client.database.text import lines_text
 
 COMMAND_MODULES = {
     "rla_client.cli.ls": ("ls",),
@@ -110,9 +108,7 @@ def main() -> None:
         sys.stdout.write(f"{found}\n" if found else "")
         return
     escape_unprintable(sys.stdout, sys.stderr)
-    warnings.formatwarning = lambda message, *_: (
-        f"warning: {lines_text(str(message))}\n"
-    )  # without a line of code
+    warnings.formatwarning = lambda message, *_: f"warning: {_lines(message)}\n"  # without a line of code
     if len(sys.argv) == 1:
         sys.stdout.write(FIRST_DAY)
         return
@@ -129,9 +125,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except (RlaError, OSError, UnicodeEncodeError) as error:
-        tell_error(
-            lines_text(_words(error))
-        )  # names in it may come from others: nothing that a terminal obeys
+        tell_error(_lines(_words(error)))
         code = EXIT_FAULT
     try:
         sys.stdout.flush()
@@ -154,6 +148,13 @@ def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
     return str(error)
 
 
+def _lines(message: object) -> str:
+    """A message without what a terminal obeys: names in it may come from others."""
+    from rla_client.database.text import lines_text
+
+    return lines_text(str(message))
+
+
 def _close_quietly() -> None:
     """Keep the interpreter from complaining about the closed pipe at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -165,6 +166,8 @@ def _completions() -> str:
     Bash takes `seed=1` and `--group=lr` for three words and replaces the last one alone. Zsh is told
     to offer files where typer finds nothing, though a name was wanted.
     """
+    from rla_client.cli.options import names_wanted
+
     behind = _join_words(os.environ)
     out = io.StringIO()
     signal.signal(signal.SIGPROF, _too_long)

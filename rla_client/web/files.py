@@ -20,7 +20,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -150,10 +150,8 @@ def item_file(site: Site, entry: Entry, kind: str, path: str) -> Iterator[Binary
         yield file
 
 
-@contextmanager
-def _asked_file(site: Site, asked: dict[str, Any]) -> Iterator[BinaryIO]:
-    with item_file(site, asked_run(site, asked), str(asked.get("kind")), str(asked.get("path"))) as file:
-        yield file
+def _asked_file(site: Site, asked: dict[str, Any]) -> AbstractContextManager[BinaryIO]:
+    return item_file(site, asked_run(site, asked), str(asked.get("kind")), str(asked.get("path")))
 
 
 def list_files(site: Site, entry: Entry, kind: str) -> Listing:
