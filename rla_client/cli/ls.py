@@ -121,24 +121,25 @@ def ls(
     if early is not None and every == early:
         every = database.count(chosen.table, chosen.since)
     records = records[-limit:] if limit else records
-    hidden = max(every - len(records), 0)
     names, rows = _listing(records, wanted, metric, now, everything=machine)
     if not rows and not machine:
         place = f"table {chosen.table}" if chosen.table else str(database.data_root)
         say("no runs match" if filtered or chosen.since else f"no runs yet in {place}")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
-    if hidden:
-        say_aside(
-            f"the {len(records)} newest of {every}; all: rla ls --limit 0"
-            if sort == "time"
-            else f"{hidden} more; all: rla ls --limit 0"
-        )
+    if len(records) < every:
+        newest, more = f"the {len(records)} newest of {every}", f"{every - len(records)} more"
+        say_aside(f"{newest if sort == 'time' else more}; all: rla ls --limit 0")
+    if not machine:
+        _say_trouble(records)
+
+
+def _say_trouble(records: list[Record]) -> None:
     unserved = sum(record.state in WAITING for record in records)
-    if unserved and not machine:
+    if unserved:
         say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
     broken = sum(bool(record.problems) for record in records)
-    if broken and not machine:
+    if broken:
         say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
 
 
