@@ -6,42 +6,39 @@ imports of typer only: tables, charts and most commands need neither pandas nor 
 `rla show` answers within 0.3 s.
 
 Errors that are the user's to fix are `error: …` on stderr, with a line `hint: …` where one helps,
-and exit code 1; wrong options are
-typer's, exit code 2. A reader that closes the pipe ends the command quietly.
+and exit code 1; wrong options are typer's, exit code 2. A reader that closes the pipe ends the command
+quietly. The shell's Tab key is answered within `TIME_S` or not at all, whatever goes wrong.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import os
+import signal
 import sys
 import warnings
+from collections.abc import MutableMapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from rla_client.cli.completion import ASKED, answer
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable
 from rla_client.contract.user_messages import examples, run_app, tell_error
 
 COMMAND_MODULES = {
-    "rla_client.cli.view": ("ls", "show", "metrics"),
-    "rla_client.cli.compare": ("diff", "compare"),
-    "rla_client.cli.tail": ("tail",),
-    "rla_client.cli.change": ("tag", "note", "rm", "archive", "migrate"),
-    "rla_client.cli.upkeep": ("du", "fsck", "trash"),
+    "rla_client.cli.ls": ("ls",),
+    "rla_client.cli.show": ("show", "metrics", "diff", "compare", "tail"),
+    "rla_client.cli.upkeep": ("tag", "note", "rm", "archive", "migrate", "du", "fsck", "trash"),
     "rla_client.cli.output": ("plot", "export", "tb", "import"),
     "rla_client.cli.lake": ("lake", "sql"),
-    "rla_client.cli.init": ("init",),
-    "rla_client.cli.project": ("push", "pull", "verify"),
-    "rla_client.cli.web": ("web", "report"),
-    "rla_client.cli.mcp": ("mcp",),
-    "rla_client.cli.top": ("top",),
-    "rla_client.cli.sweep": ("sweep",),
-    "rla_client.cli.launch": ("resume", "restore-code", "rerun"),
+    "rla_client.cli.project": ("init", "push", "pull", "verify"),
+    "rla_client.cli.live": ("web", "report", "mcp", "top"),
+    "rla_client.cli.launch": ("sweep", "resume", "restore-code", "rerun"),
 }
 FIRST_DAY = """\
 rla lists, compares, plots and manages the runs of an RLA database. To begin with:
@@ -55,6 +52,8 @@ rla lists, compares, plots and manages the runs of an RLA database. To begin wit
 All commands: rla --help. One of them, with examples: rla COMMAND --help.
 """
 LONG_LIVED = ("mcp", "sweep", "top", "web")
+TIME_S = 1.0  # of processor time, so that a busy machine does not make a small database silent
+ASKED = "_RLA_COMPLETE"  # set by the shell's function, as typer names it
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
@@ -99,14 +98,13 @@ def _group(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    # Makes typer ask for a command's name also where only one was registered.
-    pass
+    pass  # a group with a callback asks for a command's name also where only one was registered
 
 
 def main() -> None:
     """Run one command; the entry point of `rla`."""
     if os.environ.get(ASKED, "").startswith("complete_"):
-        found = answer(lambda: make_app()(standalone_mode=True))
+        found = _completions()
         sys.stdout.write(f"{found}\n" if found else "")
         return
     escape_unprintable(sys.stdout, sys.stderr)
@@ -160,6 +158,55 @@ def _lines(message: object) -> str:
 def _close_quietly() -> None:
     """Keep the interpreter from complaining about the closed pipe at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _completions() -> str:
+    """What to print for the shell's Tab key: the answer of typer, adapted for bash and zsh.
+
+    Bash takes `seed=1` and `--group=lr` for three words and replaces the last one alone. Zsh is told
+    to offer files where typer finds nothing, though a name was wanted.
+    """
+    from rla_client.cli.options import names_wanted
+
+    behind = _join_words(os.environ)
+    out = io.StringIO()
+    signal.signal(signal.SIGPROF, _too_long)
+    with redirect_stdout(out), redirect_stderr(io.StringIO()), suppress(Exception, SystemExit):
+        signal.setitimer(signal.ITIMER_PROF, TIME_S)
+        make_app()(standalone_mode=True)
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+    lines = out.getvalue().splitlines()
+    if names_wanted and lines == ["_files"]:
+        return ""
+    return "\n".join(line.removeprefix(behind) for line in lines)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError
+
+
+def _join_words(environment: MutableMapping[str, str]) -> str:
+    """Put words together that bash broke at `=` and `:`; returns what stands before the last break."""
+    if environment.get(ASKED) != "complete_bash":
+        return ""
+    words = environment.get("COMP_WORDS", "").split("\n")
+    place = environment.get("COMP_CWORD", "")
+    if not place.isdecimal() or len(words) < 2:  # noqa: PLR2004 - one line: nothing was broken
+        return ""
+    joined: list[str] = []
+    for word in words[: int(place) + 1]:
+        glued = joined and (word in {"=", ":"} or joined[-1].endswith(("=", ":")))
+        if glued and len(joined) > 1:
+            joined[-1] += word
+        else:
+            joined.append(word)
+    option, sign, value = joined[-1].partition("=")
+    if sign and option.startswith("--"):
+        joined[-1:] = [option, value]
+    environment["COMP_WORDS"] = "\n".join(word or "''" for word in joined)
+    environment["COMP_CWORD"] = str(len(joined) - 1)
+    last = joined[-1]
+    return last[: max(last.rfind("="), last.rfind(":")) + 1]
 
 
 if __name__ == "__main__":

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rla_client.cli.options import (
+    MOMENT,
     TAKE,
     AsCsv,
     AsJson,
     DataRoot,
     Yes,
+    add_command,
     agree,
     open_database,
     print_done,
@@ -24,7 +28,11 @@ from rla_client.cli.options import (
     say_aside,
 )
 from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.files import read_small, replacing
+from rla_client.contract.parsing import rows_text
 from rla_client.contract.user_messages import examples
+from rla_client.database.records import clock as now
+from rla_client.database.text import bytes_text, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,19 +60,18 @@ def register(app: typer.Typer) -> None:
     lake_app = typer.Typer(
         help="Keep ended runs as Parquet files, for fast queries over many.", no_args_is_help=True
     )
-    lake_app.command(epilog=examples("rla lake build", "rla lake build --bucket s3://runs/cartpole"))(build)
-    lake_app.command(epilog=examples("rla lake verify", "rla lake verify --data-root data"))(verify)
-    lake_app.command(epilog=examples("rla lake status", "rla lake status --json"))(status)
-    lake_app.command(epilog=examples("rla lake drop", "rla lake drop --yes"))(drop)
+    lines = ("rla lake build", "rla lake build --bucket s3://runs/cartpole")
+    add_command(lake_app, build, None, *lines)
+    add_command(lake_app, verify, None, "rla lake verify", "rla lake verify --data-root data")
+    add_command(lake_app, status, None, "rla lake status", "rla lake status --json")
+    add_command(lake_app, drop, None, "rla lake drop", "rla lake drop --yes")
     whole = examples("rla lake build", "rla lake status")
     app.add_typer(lake_app, name="lake", rich_help_panel=TAKE, epilog=whole)
-    app.command(
-        rich_help_panel=TAKE,
-        epilog=examples(
-            "rla sql 'SELECT state, count(*) FROM runs GROUP BY state'",
-            "rla sql --csv 'SELECT run, seed FROM params' > seeds.csv",
-        ),
-    )(sql)
+    lines = (
+        "rla sql 'SELECT state, count(*) FROM runs GROUP BY state'",
+        "rla sql --csv 'SELECT run, seed FROM params' > seeds.csv",
+    )
+    add_command(app, sql, TAKE, *lines)
 
 
 def _root(data_root: Path | None) -> Path:
@@ -79,8 +86,6 @@ def _need_pyarrow() -> None:
     Raises:
         DatabaseError: pyarrow is not installed.
     """
-    from importlib.util import find_spec
-
     if find_spec("pyarrow") is None:
         raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")
 
@@ -94,19 +99,16 @@ def build(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Add the runs that ended since the last build; safe to run from cron, as often as you like."""
-    from dataclasses import asdict
-
     from rla_client.database.lake.build import build as build_lake
-    from rla_client.database.records import clock
 
     if bucket:
         from rla_client.database.lake.bucket import build_bucket, opened
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
-            done = build_bucket(lake, clock(), _progress)
+            done = build_bucket(lake, now(), _progress)
     else:
-        done = build_lake(_root(data_root), clock(), _progress)
+        done = build_lake(_root(data_root), now(), _progress)
     if done is None:
         print_done({"runs": None}, "another process builds this lake; nothing was done", as_json=as_json)
         return
@@ -122,19 +124,16 @@ def verify(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Compare every run of the lake with its files; runs that differ are removed from the lake."""
-    from dataclasses import asdict
-
     from rla_client.database.lake.build import verify as verify_lake
-    from rla_client.database.records import clock
 
     if bucket:
         from rla_client.database.lake.bucket import opened, verify_bucket
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
-            found = verify_bucket(lake, clock(), _progress)
+            found = verify_bucket(lake, now(), _progress)
     else:
-        found = verify_lake(_root(data_root), clock(), _progress)
+        found = verify_lake(_root(data_root), now(), _progress)
     lines = [f"damaged: {name}: {why}" for name, why in found.broken[:MAX_SHOWN]]
     lines += [f"differs: {run}" for run in found.wrong[:MAX_SHOWN]]
     lines.append(
@@ -153,17 +152,13 @@ def verify(
 
 def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Show what is in the lake and what is not yet."""
-    from dataclasses import asdict
-
     from rla_client.database.lake.build import status as lake_status
-    from rla_client.database.records import clock
-    from rla_client.database.text import bytes_text, json_text
 
-    found = lake_status(_root(data_root), clock())
+    found = lake_status(_root(data_root), now())
     if as_json:
         say(json_text(asdict(found)))
         return
-    when = "never" if found.built is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.built))
+    when = "never" if found.built is None else time.strftime(MOMENT, time.localtime(found.built))
     say(f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}")
     say(
         f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
@@ -176,8 +171,7 @@ def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) 
     from rla_client.database.lake.store import building
 
     root = open_database(data_root).data_root
-    if not agree("Delete the lake? The runs stay.", yes):
-        raise typer.Exit(1)
+    agree("Delete the lake? The runs stay.", yes)
     with building(root) as builder:
         if builder is None:
             raise DatabaseError("another process builds this lake\nhint: try again when it is done")
@@ -219,15 +213,14 @@ def sql(
 
 
 def _of_bucket(
-    held: ExitStack, bucket: str, endpoint: str, query: str, timing: Clock
+    held: ExitStack, bucket: str, endpoint: str, query: str, clock: Clock
 ) -> duckdb.DuckDBPyConnection:
     """A query's result over a bucket's lake, whose files are there until `held` ends."""
     from rla_client.database.lake.bucket import opened, query_bucket
-    from rla_client.database.records import clock
 
     _need_pyarrow()
     lake = held.enter_context(opened(bucket, endpoint))
-    result, without = query_bucket(lake, query, clock(), timing)
+    result, without = query_bucket(lake, query, now(), clock)
     if without:
         say_aside(
             f"(without {without} run(s) that the bucket's lake does not have: live, or new since its build)"
@@ -255,7 +248,9 @@ def _show(
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
     names = [column[0] for column in result.description or ()]
     if as_csv:
-        _print_csv(result, clock, names, limit)
+        sys.stdout.write(rows_text([names]))
+        for batch in _batches(result, clock, limit):
+            sys.stdout.write(rows_text(batch))
         return
     if as_json:
         _print_json(result, clock, _distinct(names), limit)
@@ -276,8 +271,6 @@ def _say_more(limit: int) -> None:
 
 
 def _query(query: str | None, file: Path | None) -> str:
-    from rla_client.contract.files import read_small
-
     if (query is None) == (file is None):
         raise ArgumentError('give one query, or -f FILE\nhint: rla sql "SELECT * FROM runs LIMIT 5"')
     data = (
@@ -290,19 +283,9 @@ def _query(query: str | None, file: Path | None) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _print_csv(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
-    from rla_client.contract.parsing import rows_text
-
-    sys.stdout.write(rows_text([names]))
-    for rows in _batches(result, clock, limit):
-        sys.stdout.write(rows_text(rows))
-
-
 def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
     """As `print_rows`, in parts: all rows at once may take more memory than there is."""
     from decimal import Decimal
-
-    from rla_client.database.text import json_text
 
     ahead = "["
     for rows in _batches(result, clock, limit):
@@ -343,8 +326,6 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     """Write all rows, batch by batch, whole or not at all; how many."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from rla_client.contract.files import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), clock.limits(result):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla_client.cli.completion import complete_metric, complete_parameters
 from rla_client.cli.options import (
     LOOK,
     TAKE,
@@ -17,16 +18,19 @@ from rla_client.cli.options import (
     DataRoot,
     Metrics,
     Selection,
+    add_command,
+    complete_metric,
+    complete_parameters,
+    held,
     open_database,
     print_done,
     say_aside,
-    say_waiting,
     takes_runs,
 )
 from rla_client.code.written_files import note_written
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.files import open_plain
-from rla_client.contract.user_messages import examples
+from rla_client.database.records import clock, likely_of
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -39,22 +43,13 @@ MARK_WITHIN = 1024  # bytes of its beginning
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(
-        rich_help_panel=LOOK,
-        epilog=examples("rla plot return --group lr", "rla plot loss -r lr=0.1 --smooth 5 -o loss.pdf"),
-    )(plot)
-    app.command(
-        rich_help_panel=TAKE,
-        epilog=examples("rla export runs.csv", "rla export curves.parquet --metric return --table cartpole"),
-    )(export)
-    app.command(rich_help_panel=LOOK, epilog=examples("rla tb", "rla tb --where 'lr == 0.1' --port 0"))(tb)
-    app.command(
-        "import",
-        rich_help_panel=TAKE,
-        epilog=examples(
-            "rla import tensorboard runs/ --table cleanrl", "rla import csv results/progress.csv"
-        ),
-    )(import_)
+    lines = ("rla plot return --group lr", "rla plot loss -r lr=0.1 --smooth 5 -o loss.pdf")
+    add_command(app, plot, LOOK, *lines)
+    lines = ("rla export runs.csv", "rla export curves.parquet --metric return --table cartpole")
+    add_command(app, export, TAKE, *lines)
+    add_command(app, tb, LOOK, "rla tb", "rla tb --where 'lr == 0.1' --port 0")
+    lines = ("rla import tensorboard runs/ --table cleanrl", "rla import csv results/progress.csv")
+    add_command(app, import_, TAKE, *lines, name="import")
 
 
 @takes_runs(argument=False)
@@ -70,8 +65,7 @@ def plot(
     *,
     chosen: Selection,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help=f"PNG, PDF or SVG file; default: {PLOT_NAME}.", show_default=False),
+        Path | None, typer.Option("--out", "-o", help=f"PNG, PDF or SVG file; default: {PLOT_NAME}.")
     ] = None,
     group: Annotated[
         str | None,
@@ -79,7 +73,6 @@ def plot(
             "--group",
             "-g",
             help="One curve per value of these hyper-parameters, separated by commas.",
-            show_default=False,
             autocompletion=complete_parameters,
         ),
     ] = None,
@@ -88,12 +81,12 @@ def plot(
     x: Annotated[
         str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
     ] = "time-step",
-    bound: Annotated[float | None, typer.Option(help="Largest x.", show_default=False)] = None,
+    bound: Annotated[float | None, typer.Option(help="Largest x.")] = None,
     width: Annotated[
         float, typer.Option(min=1.0, help="Width in inches; 3.3 is one column of a paper.")
     ] = 3.3,
     ylabel: Annotated[
-        str | None, typer.Option(help="Label of the y axis; default: the metric's name.", show_default=False)
+        str | None, typer.Option(help="Label of the y axis; default: the metric's name.")
     ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -101,8 +94,7 @@ def plot(
     """Plot metrics, averaged over the runs of each group."""
     out = _default_file() if out is None else out
     if out.suffix.lower() not in PLOT_ENDINGS:
-        message = f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}")
     database = open_database(data_root)
     with extra("plot", "rla plot"):
         import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
@@ -111,10 +103,7 @@ def plot(
     from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
     from rla_client.plot.style import paper_style
 
-    records = chosen.records(database, light=group is None)
-    if not records:
-        message = "no run matches"
-        raise ArgumentError(message)
+    records = chosen.some(database, light=group is None)
     metrics = metrics or _likely(records)
     frame = database.frame(records, whole=group is not None)
     groups = [name.strip() for name in group.split(",")] if group else None
@@ -142,8 +131,9 @@ def _default_file() -> Path:
     if out.exists():
         with open_plain(out, links=True) as file:
             if PLOT_MARK["Software"].encode() not in file.read(MARK_WITHIN):
-                message = f"{out} is there and is not from rla plot; name a file (-o {out} replaces this one)"
-                raise ArgumentError(message)
+                raise ArgumentError(
+                    f"{out} is there and is not from rla plot; name a file (-o {out} replaces this one)"
+                )
     return out
 
 
@@ -153,12 +143,9 @@ def _likely(records: list[Record]) -> list[str]:
     Raises:
         DatabaseError: the runs have none.
     """
-    from rla_client.database.records import likely_of
-
     found = likely_of(records)
     if found is None:
-        message = "none of these runs has a metric with numbers yet"
-        raise DatabaseError(message)
+        raise DatabaseError("none of these runs has a metric with numbers yet")
     say_aside(f"{found}: chosen by its name; to choose another: rla plot METRIC (rla metrics lists them)")
     return [found]
 
@@ -172,10 +159,7 @@ def export(
     chosen: Selection,
     metric: Metrics = None,
     form: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="csv, jsonl or parquet; default: by the file's suffix.", show_default=False
-        ),
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's suffix.")
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
@@ -216,28 +200,23 @@ def tb(
     as_json: AsJson = False,
 ) -> None:
     """Start TensorBoard on a selection of runs; --json only with --print."""
-    import signal
     import subprocess
-    import sys
     from importlib.util import find_spec
 
-    from rla_client.database.records import clock
     from rla_client.database.side_files import fresh_logdir, make_logdir, tensorboard_folders
 
     database = open_database(data_root)
     records = chosen.records(database)
     folders = tensorboard_folders(database.data_root, records)
     if not folders:
-        message = "none of the chosen runs has TensorBoard events"
-        raise DatabaseError(message)
+        raise DatabaseError("none of the chosen runs has TensorBoard events")
     if print_only:
         folder = fresh_logdir(clock())
         make_logdir(folders, folder, copy=False)
         print_done({"file": str(folder), "runs": len(folders)}, str(folder), as_json=as_json)
         return
     if find_spec("tensorboard") is None:
-        message = "rla tb needs tensorboard: pip install 'rla-agent[plot]'"
-        raise DatabaseError(message)
+        raise DatabaseError("rla tb needs tensorboard: pip install 'rla-agent[plot]'")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folder goes, TensorBoard ends
     with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:
         make_logdir(folders, Path(made) / "runs", copy=False)
@@ -262,7 +241,6 @@ def import_(
             "--table",
             "-t",
             help="Task table to import into; default: the project of each run, else `imported`.",
-            show_default=False,
         ),
     ] = None,
     media: Annotated[
@@ -278,12 +256,10 @@ def import_(
 
     Ended half-way, the same command continues where it stopped.
     """
-    from rla_client.database.changes import changing
     from rla_client.database.imports import import_logs
-    from rla_client.database.records import clock
 
     root = open_database(data_root, new=True).data_root
-    with changing(root, clock(), say_waiting):
+    with held(root):
         made, there, problems = import_logs(root, kind, folder, table, clock(), reruns=reruns, media=media)
     for problem in problems:
         say_aside(f"left out: {problem}")
@@ -291,12 +267,7 @@ def import_(
     where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
     told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
     told += f"; {len(there)} were there already" if there else ""
-    facts = {
-        "tables": dict(counts),
-        "runs": len(made),
-        "already_there": len(there),
-        "left_out": list(problems),
-    }
+    facts = {"tables": dict(counts), "runs": len(made), "already_there": len(there), "left_out": [*problems]}
     print_done(facts, told, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)

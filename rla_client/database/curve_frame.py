@@ -19,7 +19,7 @@ from rla_client.database.curves import FULL_NAMES, Reader, chain_names, read_tab
 from rla_client.database.records import chain_of
 
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
-_SHOWER = "rla_client.web.notebook"  # above this layer: it is looked up when somebody asks to see
+_SHOWER = "rla_client.web.report"  # above this layer: it is looked up when somebody asks to see
 
 
 class CurveFrame(pd.DataFrame):

@@ -3,12 +3,20 @@
 A server of the reader's own (starlette and uvicorn, extra `web`) over one or several data roots. It reads
 what the rest of the package reads and adds nothing to a database but tags, notes and moves to the trash.
 
-- `serve` starts it; `guard` lets nobody in without the token, `app` puts the answers together.
-- `site` knows the runs of all databases by number and which of them changed; `table` answers for the list.
-- `columns` reads columns of progress.csv and continues with files that grow; `curves` makes them as many
-  points as a panel has pixels; `live` sends what is new.
-- `detail` is one run, `media` its pictures, `machine` this machine and the fleet.
+- `serve` starts it, lets nobody in without the token and puts the answers together.
+- `site` knows the runs of all databases by number and which of them changed, and reads columns of their
+  tables, also of those that grow.
+- `table` answers for the list and for hyper-parameters against a metric; `curves` makes columns as many
+  points as a panel has pixels; `live` sends what is new, and how this machine and the fleet stand.
+- `detail` is one run, `files` its files, pictures, checkpoints.
+- `report` writes the page as one file, which needs no server.
 - `static/` is the page: ES modules as they are, and uPlot in `vendor/`.
 
 Nothing is loaded from a network, and nothing here is imported unless the page is asked for.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"

@@ -14,32 +14,35 @@ kind a bucket, with their number.
 **Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON padded to 8 bytes; then x
 as float64; then each series as float32, or float64 where that would be seen (`wide`). A series of a band
 is its centre, followed by its low and high edge. NaN stands where a series has no point.
+
+What a panel shows also leaves it: as CSV (`as_csv`), and as the `rla plot` command that draws it (`command`).
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
+import shlex
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.choosing import full_names
 from rla_client.database.csv_table import recorded_nan
-from rla_client.database.curves import Reader, read_tables
-from rla_client.database.records import PROGRESS_FILE, RowView, clock
+from rla_client.database.records import RowView, clock
 from rla_client.plot.frames import group_curves, sorted_curve
 from rla_client.plot.frames import smooth as smoothed
 from rla_client.plot.statistics import curve_band
-from rla_client.web.columns import GrowingCache
-from rla_client.web.site import SAFE_INTEGER, Entry, Site, sent
+from rla_client.web.site import SAFE_INTEGER, Entry, Site, read_entries, sent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,25 +65,9 @@ FLOAT32 = (1e-37, float(1 << 24))  # sizes that it holds with all the digits tha
 FLOAT32_ROUNDS = 2.0**-24  # of a value, at most
 SHOWN_STEPS = 4096  # of a curve's height: what float32 rounds away is less than one of them
 _HEAD = struct.Struct("<II")
-
-
-@dataclass(slots=True)
-class Curve:
-    """The points of one run.
-
-    Attributes:
-        entry: whose.
-        xs: ascending, shape (points,).
-        ys: finite, shape (points,).
-        odd: x and value of those that are not finite, shape (2, count).
-        rows: of its table; None where those of earlier items are among them.
-    """
-
-    entry: Entry
-    xs: Array
-    ys: Array
-    odd: Array
-    rows: int | None
+MAX_CSV_ROWS = 1_000_000
+DATE_LENGTH = 26  # of an index
+Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
 
 
 def curves(site: Site, asked: dict[str, Any]) -> Response:
@@ -103,8 +90,8 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     for curve in read(site, entries, x, metric):
         total += len(curve.xs)
         if total > MAX_POINTS:
-            message = f"more than {MAX_POINTS // 1_000_000} million points: choose fewer runs for {metric!r}"
-            raise ArgumentError(message)
+            most = MAX_POINTS // 1_000_000
+            raise ArgumentError(f"more than {most} million points: choose fewer runs for {metric!r}")
         found.append(curve)
     width = min(max(int(_number(asked, "width", 400)), WIDTH[0]), WIDTH[1])
     log = bool(asked.get("log"))
@@ -126,7 +113,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
         "cursors": {str(curve.entry.number): curve.rows for curve in found},
         "cost": time.perf_counter() - begun,
     }
-    return Response(encode(head, xs, series), media_type="application/octet-stream")
+    return answer(head, xs, series)
 
 
 def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
@@ -147,6 +134,11 @@ def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
     )
 
 
+def answer(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> Response:
+    """What `encode` makes, for the page."""
+    return Response(encode(head, xs, series), media_type="application/octet-stream")
+
+
 def _needs_float64(ys: Array) -> bool:
     """Whether float32 would change digits of some values, or their curve: one that varies little."""
     sizes = np.abs(ys[ys != 0])
@@ -160,8 +152,7 @@ def _needs_float64(ys: Array) -> bool:
 def _number(asked: dict[str, Any], name: str, default: float) -> float:
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
-        message = f"{name} must be a number"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{name} must be a number")
     return float(value)
 
 
@@ -179,9 +170,41 @@ def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float
         or not all(isinstance(one, int | float) and -MAX_NUMBER < one < MAX_NUMBER for one in asked)
         or not asked[0] < asked[1]
     ):
-        message = "range must be [low, high]"
-        raise ArgumentError(message)
+        raise ArgumentError("range must be [low, high]")
     return float(asked[0]), float(asked[1])
+
+
+def asked_names(names: object, what: str) -> list[str]:
+    """A list of names that is asked for.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{what} must be a list of names")
+    return names
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Curve:
+    """The points of one run.
+
+    Attributes:
+        entry: whose.
+        xs: ascending, shape (points,).
+        ys: finite, shape (points,).
+        odd: x and value of those that are not finite, shape (2, count).
+        rows: of its table; None where those of earlier items are among them.
+    """
+
+    entry: Entry
+    xs: Array
+    ys: Array
+    odd: Array
+    rows: int | None
 
 
 def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
@@ -189,10 +212,11 @@ def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[
 
     Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
     """
+    columns = {ELAPSED: [TIMESTAMP], ROW: []}.get(x, [x])
     known: dict[tuple[int, float, float], Array] = {}
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
-        tables = read_entries(site, batch, [*_columns_of(x), metric])
+        tables = read_entries(site, batch, [*columns, metric])
         for entry, table in zip(batch, tables, strict=True):
             ys = table.get(metric)
             xs = None if ys is None else x_values(table, x, len(ys))
@@ -222,10 +246,6 @@ def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
     return Curve(entry, xs, ys, odd, rows)
 
 
-def _columns_of(x: str) -> list[str]:
-    return {ELAPSED: [TIMESTAMP], ROW: []}.get(x, [x])
-
-
 def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
     """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
 
@@ -242,37 +262,17 @@ def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
     return stamps - first[0] if first.size else None
 
 
-def read_entries(site: Site, entries: Sequence[Entry], names: Sequence[str]) -> list[dict[str, Array]]:
-    """Columns of some runs, in their order; none where a table is broken, which the list of runs says."""
-    found: dict[int, dict[str, Array]] = {}
-    for place, database in enumerate(site.databases):
-        mine = [entry for entry in entries if entry.place == place]
-        links = {
-            (entry.record.table, entry.record.index): entry.record.parent
-            for entry in mine
-            if entry.record.parent
-        }
-        reader = Reader(database.data_root, cache_of(site, place), links, database.lake)
-        pairs = [(entry.record.table, entry.record.index) for entry in mine]
-        tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
-        for entry, table in zip(mine, tables, strict=True):
-            found[entry.number] = {} if isinstance(table, Exception) else table
-    return [found[entry.number] for entry in entries]
+def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
+    """Least and largest finite value of a metric in each of some runs; None where it has none."""
+    found: list[tuple[float, float] | None] = []
+    for table in read_entries(site, entries, [metric]):
+        ys = table.get(metric, np.empty(0))
+        ys = ys[np.isfinite(ys)]
+        found.append((float(ys.min()), float(ys.max())) if ys.size else None)
+    return found
 
 
-def cache_of(site: Site, place: int) -> GrowingCache:
-    """The columns of one database, as this server keeps them."""
-    database = site.databases[place]
-    cache = site.caches.get(place)
-    if cache is None:
-        cache = site.caches.setdefault(place, GrowingCache(database.state_folder))
-    return cache
-
-
-def table_path(site: Site, entry: Entry) -> str:
-    """Where the rows of a run are."""
-    root = site.databases[entry.place].data_root
-    return f"{root}/{LOG}/{entry.record.table}/{entry.record.index}/{PROGRESS_FILE}"
+# -- one series a run --------------------------------------------------------------------------------
 
 
 def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
@@ -293,9 +293,6 @@ def _cut(curve: Curve, low: float, high: float) -> Curve:
     last = int(np.searchsorted(curve.xs, high, "right")) + 1
     odd = curve.odd[:, (curve.odd[0] >= low) & (curve.odd[0] <= high)]
     return Curve(curve.entry, curve.xs[first:last], curve.ys[first:last], odd, curve.rows)
-
-
-Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
 
 
 def _single(
@@ -407,6 +404,9 @@ def _thinned(places: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.asarray(places[at])
 
 
+# -- one series a group ------------------------------------------------------------------------------
+
+
 def _grouped(
     entries: Sequence[Entry], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
@@ -461,10 +461,7 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
     Raises:
         UnknownNameError: no run asked for has one of the names. ArgumentError: too many groups.
     """
-    if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
-        message = "group must be a list of names"
-        raise ArgumentError(message)
-    now = clock()
+    by, now = asked_names(by, "group"), clock()
     full = full_names(set(by), [entry.record for entry in entries])
     found: dict[str, list[Curve]] = {}
     ranks: dict[str, tuple[Any, ...]] = {}
@@ -478,8 +475,7 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
             tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values),
         )
     if len(found) > MAX_GROUPS:
-        message = f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show")
     return {label: found[label] for label in sorted(found, key=lambda one: ranks[one])}
 
 
@@ -494,11 +490,79 @@ def _text(value: object) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < SAFE_INTEGER else f"{value:.6g}"
 
 
-def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
-    """Least and largest finite value of a metric in each of some runs; None where it has none."""
-    found: list[tuple[float, float] | None] = []
-    for table in read_entries(site, entries, [metric]):
-        ys = table.get(metric, np.empty(0))
-        ys = ys[np.isfinite(ys)]
-        found.append((float(ys.min()), float(ys.max())) if ys.size else None)
-    return found
+# -- what leaves a panel -----------------------------------------------------------------------------
+
+
+def command(site: Site, asked: dict[str, Any]) -> str:
+    """The `rla plot` command that draws what a panel shows; what it cannot say stands in a comment behind it.
+
+    Args:
+        site: the databases.
+        asked: as `curves` has it; beside that `whole`, whether the runs are all that fit `where`, and
+            `logY`.
+
+    Raises:
+        ArgumentError: something of that is not as it should be.
+    """
+    entries = site.chosen(asked.get("runs"))
+    places = list(dict.fromkeys(entry.place for entry in entries)) or [0]
+    roots = [str(site.databases[place].data_root) for place in places]
+    x, group, span = str(asked.get("x") or TIME_STEP), asked.get("group"), asked.get("range")
+    group = None if group is None else asked_names(group, "group")
+    options: list[tuple[str, object]] = [("data-root", roots[0])]
+    if not asked.get("whole"):
+        own = [entry.record.index[:DATE_LENGTH] for entry in entries if entry.place == places[0]]
+        options += [("run", date) for date in own]
+    elif asked.get("where"):
+        options.append(("where", asked["where"]))
+    if group != []:  # all runs are one
+        options.append(("group", "index" if group is None else ",".join(group)))
+    options.append(("band", "none" if group is None else asked.get("band") or "ci"))
+    if asked.get("smooth"):
+        options.append(("smooth", asked["smooth"]))
+    if x != TIME_STEP:
+        options.append(("x", x))
+    if span:
+        options.append(("bound", asked_range(span, (0.0, 0.0))[1]))
+    lost = {
+        f"the runs of {', '.join(roots[1:])}": roots[1:],
+        f"x is not a column: {x}": x in {ELAPSED, ROW},
+        "the lower end of the zoom": span,
+        "logarithmic axes": asked.get("log") or asked.get("logY"),
+    }
+    words = [f"--{name}={value}" for name, value in options]  # a name or value may begin with a dash
+    said = ", ".join(text for text, is_lost in lost.items() if is_lost)
+    line = shlex.join(["rla", "plot", *words, "--", str(asked.get("metric"))])
+    return line + (f"  # without: {said}" if said else "")
+
+
+def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
+    """All points of a panel: `table,index,metric,x,value`, each as it was recorded, by x.
+
+    Raises:
+        ArgumentError: they are more than `MAX_CSV_ROWS`.
+    """
+    metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
+    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
+    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in read(site, entries, x, metric))
+    if total > MAX_CSV_ROWS:
+        raise ArgumentError(
+            f"{total} points, more than {MAX_CSV_ROWS}; `rla export FILE.csv` writes as many as there are"
+        )
+
+    def parts() -> Iterator[bytes]:
+        yield _csv_lines([["table", "index", "metric", x, "value"]])
+        for curve in read(site, entries, x, metric):
+            record = curve.entry.record
+            xs, ys = np.append(curve.xs, curve.odd[0]), np.append(curve.ys, curve.odd[1])
+            order = np.argsort(xs, kind="stable")
+            points = zip(xs[order].tolist(), ys[order].tolist(), strict=True)
+            yield _csv_lines([record.table, record.index, metric, *map(repr, point)] for point in points)
+
+    return StreamingResponse(parts(), media_type="text/csv")
+
+
+def _csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")

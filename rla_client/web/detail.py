@@ -196,14 +196,14 @@ def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
 
 def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """What differs between two runs: parameters, environment, lines of code."""
-    first, second = asked_run(site, asked), site.find(str(asked.get("other", "")))
-    pair = (first, second)
-    abouts = [run_file(site.database(one).data_root, one.record.table, one.record.index) for one in pair]
-    sections = run_differences(first.record, second.record, *abouts)
-    folders = [site.run(one).folder(CODE) for one in pair]
-    text, without = code_differences(folders[0], folders[1], bounded=True)
+    pair = (asked_run(site, asked), site.find(str(asked.get("other", ""))))
+    runs = [site.run(one) for one in pair]
+    abouts = [run_file(one.database.data_root, one.table, one.index) for one in runs]
+    sections = run_differences(runs[0].record, runs[1].record, *abouts)
+    folders = [one.folder(CODE) for one in runs]
+    text, without = code_differences(*folders, bounded=True)
     return {
-        "other": path_of(second),
+        "other": path_of(pair[1]),
         "sections": {
             name: [[key, *map(_value, values)] for key, values in rows.items()][:MAX_PARAMETERS]
             for name, rows in sections.items()

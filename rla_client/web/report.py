@@ -1,4 +1,4 @@
-"""`rla report`: the page of runs in one file, which a browser opens without a server and without a network.
+"""The page of runs in one file, for `rla report` and notebooks: without a server and without a network.
 
 The file is the page itself (`bundle`), the answers that it would ask a server for (runs, columns, curves,
 pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote
@@ -6,6 +6,11 @@ is in the data alone.
 
 It has at most `MAX_BYTES`: curves have as many points as fit, then the last metrics are left out, and of
 pictures the last one of each name, the newest runs first, as far as there is room.
+
+**Bundle.** The page's own modules become one script: each is a function that gives what it exports, and what
+it imports is taken from those before it. This knows the few forms that the page's modules use (a test builds
+all of them), and is not a general tool. `import("./x.js")` is answered later, when all are there, so modules
+may wait for each other that way.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -29,11 +35,9 @@ from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
 from rla_client.database.records import CLOCKS, FIELDS
 from rla_client.database.side_files import read_views
-from rla_client.web import detail, media, table
-from rla_client.web.bundle import STATIC, bundle
-from rla_client.web.curves import curves, table_path
-from rla_client.web.files import SHOWN, item_file
-from rla_client.web.site import Entry, Site, live, path_of
+from rla_client.web import STATIC, detail, files, table
+from rla_client.web.curves import curves
+from rla_client.web.site import Entry, Site, live, path_of, table_stat
 
 MAX_BYTES = 2_000_000
 CURVE_BYTES = 1_300_000  # of all panels, before they are packed
@@ -42,8 +46,15 @@ MAX_PICTURE_BYTES = 150_000
 RUNS = 50
 MAX_PANELS = 100
 WIDTHS = (16, 500)  # points of a curve are twice as many
+PANEL_PX = 340
+MAX_PX = 1100  # of the frame; further panels are reached by scrolling
+REPLACED = {"api.js": "offline.js"}  # of a file
 _LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')  # by the page, from its server
 _OF_RUNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})  # not one value a run
+_IMPORT = re.compile(r'^import (?P<names>\w+|\{[^}]*\}) from "\./(?P<name>[\w./-]+)";$', re.MULTILINE)
+_LATER = re.compile(r'\bimport\("\./(?P<name>[\w./-]+)"\)')
+_EXPORT = re.compile(r"^export (?P<kind>(?:async )?function|class|const|let) (?P<name>\w+)", re.MULTILINE)
+_DEFAULT = re.compile(r"^export \{ (?P<name>\w+) as default \};?\s*\Z", re.MULTILINE)
 
 
 def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -55,10 +66,32 @@ def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) ->
     views = read_views(site.databases[0].data_root)
     if name is not None and name not in views:
         known = f"; there are {', '.join(views)}" if views else "; `rla web` stores them (Views…)"
-        message = f"there is no view {name!r}{known}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"there is no view {name!r}{known}")
     stored = parse_qs(views[name]) if name is not None else {}
     return {**stored, **{key: list(values) for key, values in asked.items() if values}}
+
+
+def write_report(
+    path: Path,
+    site: Site,
+    view: Mapping[str, Sequence[str]],
+    *,
+    limit: int = RUNS,
+    follow_s: float | None = None,
+    written: Callable[[int], None],
+) -> None:
+    """Write the file, tell its bytes; with `follow_s` whenever something is new: seconds between looks."""
+    before: object = None
+    while True:
+        now = (site.look(wait=True), [table_stat(site, entry) for entry in live(site.entries())])
+        if now != before:
+            content = make_report(site, view, limit, refresh_s=follow_s)
+            write_atomic(path, content)
+            written(len(content))
+        before = now
+        if follow_s is None:
+            return
+        time.sleep(follow_s)
 
 
 def make_report(
@@ -84,8 +117,7 @@ def make_report(
     site.look(wait=True)
     entries = _entries(site, view)[-limit:]
     if not entries:
-        message = "no run fits: a report needs one at least"
-        raise ArgumentError(message)
+        raise ArgumentError("no run fits: a report needs one at least")
     data = _data(site, entries)
     drawn = [name for name in metrics or data["metrics"] if name not in CLOCKS][:MAX_PANELS]
     data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
@@ -103,34 +135,48 @@ def make_report(
         width = max(WIDTHS[0], int(width * min(0.9 * CURVE_BYTES / max(size, 1), 0.7)))
 
 
-def write_report(
-    path: Path,
-    site: Site,
-    view: Mapping[str, Sequence[str]],
-    *,
-    limit: int = RUNS,
-    follow_s: float | None = None,
-    written: Callable[[int], None],
-) -> None:
-    """Write the file, tell its bytes; with `follow_s` whenever something is new: seconds between looks."""
-    before: object = None
-    while True:
-        now = (site.look(wait=True), [_stat(site, entry) for entry in live(site.entries())])
-        if now != before:
-            content = make_report(site, view, limit, refresh_s=follow_s)
-            write_atomic(path, content)
-            written(len(content))
-        before = now
-        if follow_s is None:
-            return
-        time.sleep(follow_s)
+# -- in a notebook -----------------------------------------------------------------------------------
 
 
-def _stat(site: Site, entry: Entry) -> object:
-    with suppress(OSError):
-        found = os.stat(table_path(site, entry))
-        return found.st_ino, found.st_size
-    return None
+def panels(
+    data_root: Path, runs: Sequence[tuple[str, str]], metrics: Sequence[str], settings: Mapping[str, str]
+) -> Panels:
+    """Panels of some runs, given as (table, index).
+
+    Raises:
+        ArgumentError: there is no run, or a setting is not as it should be.
+    """
+    paths = [f"0/{table}/{index}" for table, index in runs]
+    view = {name: [value] for name, value in settings.items() if value} | {"list": ["none"], "run": paths}
+    page = make_report(Site([data_root]), view, len(paths) + 1, metrics=metrics)
+    rows = -(-len(metrics) // 2)
+    return Panels(page.decode(), min(PANEL_PX * rows + 60, MAX_PX))
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Panels that a notebook shows.
+
+    Their frame is a sandbox: its scripts reach neither the notebook nor what the browser keeps for it.
+
+    Attributes:
+        html: the page, whole.
+        height_px: of the frame.
+    """
+
+    html: str
+    height_px: int
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {self.height_px}px; border: 0"
+        page = html.escape(self.html)
+        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{page}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<panels for a notebook, {len(self.html) / 1e6:.1f} MB of HTML>"
+
+
+# -- the data ----------------------------------------------------------------------------------------
 
 
 def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[Entry]:
@@ -183,17 +229,17 @@ def _environment(site: Site, entry: Entry) -> dict[str, Any]:
 def _media(site: Site, entry: Entry, pictures: dict[str, str]) -> dict[str, Any]:
     """Pictures of a run, the last one of each name; they are put into `pictures` by path."""
     run = path_of(entry)
-    found = media.media(site, {"run": run})
+    found = files.media(site, {"run": run})
     groups = []
     for group in found["groups"]:
         step, path = group["files"][-1]
         room = PICTURE_BYTES - sum(map(len, pictures.values()))
         if group["kind"] != "image":
             continue
-        with suppress(OSError, DatabaseError), item_file(site, entry, OTHER_RESULTS, path) as file:
+        with suppress(OSError, DatabaseError), files.item_file(site, entry, OTHER_RESULTS, path) as file:
             content = file.read(min(MAX_PICTURE_BYTES, max(room, 0)) + 1)
             if len(content) <= min(MAX_PICTURE_BYTES, room):
-                kind = SHOWN[os.path.splitext(path)[1].lower()]
+                kind = files.SHOWN[os.path.splitext(path)[1].lower()]
                 pictures[f"{run}/{path}"] = f"data:{kind};base64,{base64.b64encode(content).decode()}"
                 groups.append({**group, "count": 1, "files": [[step, path]]})
     return {**found, "groups": groups, "names": len(groups), "others": [], "other_count": 0}
@@ -210,8 +256,7 @@ def _curve(
     try:
         smooth = float(one("smooth", "0"))
     except ValueError as error:
-        message = f"smooth must be a number, not {one('smooth')!r}"
-        raise ArgumentError(message) from error
+        raise ArgumentError(f"smooth must be a number, not {one('smooth')!r}") from error
     group = [name.strip() for name in one("group").split(",") if name.strip()]
     asked = {
         "runs": [entry.number for entry in entries],
@@ -224,6 +269,9 @@ def _curve(
         "band": one("band", "ci"),
     }
     return base64.b64encode(bytes(curves(site, asked).body)).decode()
+
+
+# -- the file ----------------------------------------------------------------------------------------
 
 
 def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s: float | None) -> bytes:
@@ -247,3 +295,50 @@ def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def bundle(first: str = "main.js") -> str:
+    """The text of a classic script that does what the module `first` does; modules stand in it once each.
+
+    Raises:
+        ValueError: a module uses a form that this does not know, or modules import each other in a circle.
+    """
+    order: dict[str, str] = {}
+    _add(first, order, ())
+    later: list[str] = [first]
+    while later:
+        for found in _LATER.finditer(order[later.pop()]):
+            name = REPLACED.get(found["name"], found["name"])
+            _add(name, order, ())
+            later.append(name)
+    parts = [_wrapped(name, text) for name, text in order.items()]
+    return '"use strict";\nconst modules = {};\n' + "".join(parts)
+
+
+def _add(name: str, order: dict[str, str], above: tuple[str, ...]) -> None:
+    if name in order:
+        return
+    if name in above:
+        raise ValueError(f"modules import each other: {' → '.join([*above, name])}")
+    text = (STATIC / name).read_text()
+    for found in _IMPORT.finditer(text):
+        _add(REPLACED.get(found["name"], found["name"]), order, (*above, name))
+    order[name] = text
+
+
+def _wrapped(name: str, text: str) -> str:
+    def taken(found: re.Match[str]) -> str:
+        source = f'modules["{REPLACED.get(found["name"], found["name"])}"]'
+        names = found["names"]
+        return f"const {names.replace(' as ', ': ')} = {source}{'' if names.startswith('{') else '.default'};"
+
+    def later(found: re.Match[str]) -> str:
+        source = REPLACED.get(found["name"], found["name"])
+        return f'Promise.resolve().then(() => modules["{source}"])'
+
+    given = [f"default: {found['name']}" for found in _DEFAULT.finditer(text)]  # uPlot; it has nothing else
+    given = given or [found["name"] for found in _EXPORT.finditer(text)]
+    body = _DEFAULT.sub("", _EXPORT.sub(r"\g<kind> \g<name>", _LATER.sub(later, _IMPORT.sub(taken, text))))
+    if left := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
+        raise ValueError(f"{name}: {left.group()} is a form that the bundle does not know")
+    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(given)} }};\n}})();\n'

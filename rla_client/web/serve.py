@@ -1,37 +1,116 @@
-"""Starting `rla web`: a port, a token, a line that says where, and a browser where there is one."""
+"""The server of `rla web`: started, its answers put together, and nobody let in without the token.
+
+Each answer is a function of (site, request's body or query) in the module whose job it is; here stands which
+path leads to it. What is the user's to fix is answered with 400 and the error's words, `{"error": …}`.
+Answers run in threads, but for the stream of what is new.
+
+**Who is let in.** Whoever has the token may read all that the server's user may read of the databases, so:
+
+- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie
+  that is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the
+  ports of a host apart, and other people's servers may listen there. `/api/` takes it from the header
+  `Authorization: Bearer` or, for pictures and downloads, from the query.
+- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else
+  that resolves to us (DNS rebinding) is refused.
+- **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
+- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
+  browser runs it (`files.FOREIGN`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import ipaddress
+import json
 import logging
 import os
+import re
 import resource
 import secrets
 import socket
 import sys
 import tempfile
 import threading
+import traceback
 import warnings
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
-from rla_client.contract.errors import DatabaseError
+from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.paths import user_name
-from rla_client.web.app import make_app
-from rla_client.web.curves import read_entries
-from rla_client.web.site import Site
+from rla_client.web import STATIC, curves, detail, files, live, table
+from rla_client.web.site import Site, read_entries
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FIRST_PORT = 8787
 TRIED_PORTS = 50
 READ_AHEAD = 200  # runs
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 1  # for answers under way when it ends
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
+LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
+THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
+COOKIE = "rla-web"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
+_ALWAYS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_OLD_TOKEN = "the token is missing or wrong: open the whole address that `rla web` printed last"  # noqa: S105
+_LOCKED = (
+    "rla web: this address needs its token.\n"
+    "Open the whole address that `rla web` printed (http://…/?token=…).\n"
+)
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]*\]|[^:\[\]/?#@\s]+)(:(?P<port>\d{1,5}))?", re.IGNORECASE)
+Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+OF_A_RUN: dict[str, Answer] = {
+    "run": detail.overview,
+    "environment": detail.environment,
+    "others": detail.others,
+    "difference": detail.difference,
+    "note": detail.note,
+    "trash": detail.trash,
+    "restore": detail.restore,
+    "files": files.listing,
+    "text": files.text,
+    "search": files.search,
+    "media": files.media,
+    "checkpoints": files.checkpoints,
+    "system": files.system,
+}
 
 
 def serve(
@@ -61,12 +140,11 @@ def serve(
     token = secrets.token_urlsafe(32)
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
-    names = [host, *allowed]
     address = f"http://{_named(host)}:{bound}/?token={token}"
     for line in _where(address, host, bound):
         say(line)
     config = uvicorn.Config(
-        make_app(site, token, tuple(names)),
+        make_app(site, token, (host, *allowed)),
         log_level="error",
         access_log=False,
         server_header=False,
@@ -115,8 +193,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        message = f"--host {host}: {error.strerror or error}"
-        raise DatabaseError(message) from error
+        raise DatabaseError(f"--host {host}: {error.strerror or error}") from error
     tries = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + TRIED_PORTS), 0]
     for place, one in enumerate(tries):
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -129,8 +206,9 @@ def _listen(host: str, port: int | None) -> socket.socket:
             listener.close()
             if place == len(tries) - 1:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
-                message = f"cannot listen at {host}:{one}: {reason}\nhint: --port 0 takes any that is free"
-                raise DatabaseError(message) from error
+                raise DatabaseError(
+                    f"cannot listen at {host}:{one}: {reason}\nhint: --port 0 takes any that is free"
+                ) from error
         else:
             return listener
     raise AssertionError(tries)
@@ -188,3 +266,258 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
             if not of_terminal or isinstance(found, webbrowser.BackgroundBrowser):
                 found.open(f"file://{page.name}")
         yield
+
+
+# -- the answers -------------------------------------------------------------------------------------
+
+
+def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
+    """The page over some databases, as an ASGI application.
+
+    Args:
+        site: the databases.
+        token: that lets in.
+        hosts: see `Guard`.
+    """
+    quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
+    kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
+    limiters = {name: limiter for names, limiter in kinds for name in names}
+    machine = live.Machine()
+    posts: dict[str, Answer] = {
+        "runs": lambda site, body: table.rows(site, _whole(body, "since")),
+        "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
+        "fitting": lambda site, body: table.fitting(site, body.get("where")),
+        "differing": lambda site, body: table.differing(site, body.get("numbers")),
+        "names": lambda site, _: table.names(site),
+        "curves": curves.curves,
+        "csv": curves.as_csv,
+        "command": curves.command,
+        "live": live.stream,
+        "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+        "importance": table.importance,
+        "parallel": table.parallel,
+        "scatter": table.scatter,
+        "views": lambda site, _: detail.views(site),
+        "view": detail.view,
+        **OF_A_RUN,
+        "status": lambda site, _: machine.status(site),
+        "fleet": machine.fleet,
+    }
+    own_files = _own_files()
+    routes = [
+        Route("/", own_files),
+        Route("/static/{name:path}", own_files),
+        Route("/api/file", _sending(site, quick), methods=["GET"]),
+        *(
+            Route(f"/api/{name}", _answering(site, answer, limiters.get(name, quick)), methods=["POST"])
+            for name, answer in posts.items()
+        ),
+    ]
+    return Guard(Starlette(routes=routes), token, hosts)
+
+
+def _own_files() -> Callable[[Request], Awaitable[Response]]:
+    """The page's own files, from memory: they are asked for while the threads read databases."""
+    names = [path for path in STATIC.rglob("*") if path.is_file()]
+    bodies = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in names}
+    tags = {name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in bodies.items()}
+
+    async def endpoint(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in bodies:
+            return PlainTextResponse("not found\n", 404)
+        headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(bodies[name], media_type=TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
+
+    return endpoint
+
+
+def _answering(
+    site: Site, answer: Answer, limiter: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body() or b"{}")
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "the body is not JSON"}, 400)
+        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
+            return JSONResponse({"error": "the body is not whole"}, 413)
+        if not isinstance(body, dict):
+            return JSONResponse({"error": "the body is not a JSON object"}, 400)
+        async with limiter:
+            if await request.is_disconnected():  # as while a page zooms faster than it is answered
+                return Response(status_code=499)
+            return await run_sync(_guarded, answer, site, body)
+
+    return endpoint
+
+
+def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(_guarded, files.send, site, asked, limiter=limiter)
+
+    return endpoint
+
+
+def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
+    """An answer as a response; an error as one that says what to do."""
+    try:
+        found = answer(site, asked)
+    except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
+        text, status = _told(error)
+        return JSONResponse({"error": text}, status)
+    if isinstance(found, Response):
+        return found
+    return Response(
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
+        media_type="application/json",
+    )
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What an error says to the user, and its status."""
+    if isinstance(error, RlaError):
+        return str(error), 400
+    if isinstance(error, OverflowError | RecursionError):
+        return "a number is too large, or something is nested too deeply", 400
+    if isinstance(error, FileNotFoundError):
+        return f"not there any more: {error.filename or error}", 404
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
+    traceback.print_exception(error, file=sys.stderr)
+    return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
+
+
+def _whole(body: dict[str, Any], name: str) -> int:
+    value = body.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ArgumentError(f"{name} must be a whole number")
+    return value
+
+
+# -- who is let in -----------------------------------------------------------------------------------
+
+
+class Guard:
+    """ASGI middleware that refuses what the module's text says.
+
+    Args:
+        app: what is _guarded.
+        token: of this server.
+        hosts: names, beside this machine's, that it may be called by.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._cookie = hmac.new(self._token, COOKIE.encode(), hashlib.sha256).hexdigest()
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with a refusal."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # a WebSocket: uvicorn refuses it
+        request = Request(scope)
+        refusal, welcome = self._look(request)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.setdefault("headers", [])
+                there = {name.lower() for name, _ in headers}
+                headers += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in _ALWAYS.items()
+                    if name.lower().encode() not in there
+                ]
+                if welcome:
+                    cookie = f"{self._name(request)}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+                    headers.append((b"set-cookie", cookie.encode()))
+            await send(message)
+
+        if refusal is not None:
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, _bounded(receive), with_headers)
+
+    def _look(self, request: Request) -> tuple[Response | None, bool]:
+        """A refusal, if the request deserves one; and whether the cookie is to be given."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        refusal = None
+        if not self._known(host):
+            refusal = PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403)
+        elif origin is not None and origin != f"http://{host}":
+            refusal = PlainTextResponse("rla web: requests from other pages are refused\n", 403)
+        elif request.method not in {"GET", "HEAD", "POST"}:
+            refusal = PlainTextResponse("method not allowed\n", 405)
+        if refusal is not None:
+            return refusal, False
+        return self._without_token(request)
+
+    def _without_token(self, request: Request) -> tuple[Response | None, bool]:
+        api = request.scope["path"].startswith("/api/")
+        by_query = self._is_token(request.query_params.get("token", ""))
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        by_header = scheme.lower() == "bearer" and self._is_token(bearer)
+        if request.method == "POST":
+            json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+            said = "the body must be JSON" if by_header else _OLD_TOKEN
+            return (None if by_header and json else JSONResponse({"error": said}, 403)), False
+        if by_header or by_query or (not api and self._has_cookie(request)):
+            return None, by_query and not api
+        if api:
+            return JSONResponse({"error": _OLD_TOKEN}, 403), False
+        return PlainTextResponse(_LOCKED, 403), False
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+    def _has_cookie(self, request: Request) -> bool:
+        try:
+            jar = SimpleCookie(request.headers.get("cookie", ""))
+        except CookieError:
+            return False
+        given = jar.get(self._name(request))
+        return given is not None and hmac.compare_digest(given.value.encode(), self._cookie.encode())
+
+    @staticmethod
+    def _name(request: Request) -> str:
+        """Of the cookie, so that two pages on one host do not take it from each other."""
+        found = _HOST.fullmatch(request.headers.get("host", ""))
+        return f"{COOKIE}-{(found and found['port']) or 80}"
+
+    def _known(self, host: str) -> bool:
+        found = _HOST.fullmatch(host.lower())
+        name = found["name"].strip("[]") if found else host
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _shown(host: str) -> str:
+    return repr(host[:80])
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive` that ends a request whose body is larger than anybody needs."""
+    seen = 0
+
+    async def take() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MAX_BODY_BYTES:
+            return {"type": "http.disconnect"}
+        return message
+
+    return take

@@ -1,4 +1,4 @@
-"""The runs of all databases of a page: numbered, and kept up to date while somebody looks.
+"""The runs of all databases of a page: numbered, kept up to date while somebody looks, and read.
 
 A run gets a number when it is first seen and keeps it while the server runs; the page speaks of runs by
 number. Each change of what the list shows of a run gives it the next *version*, so that a page asks for what
@@ -7,29 +7,48 @@ changed since the version that it knows.
 A look costs what the catalogue costs (0.1 s for 10,000 runs, nothing of it while nobody looks), so looks are
 as far apart as keeps them below `SHARE` of a core, the first aside, which may have had to read all. What one
 run writes is seen faster, see `live`.
+
+**Columns.** A settled table comes from the column cache on disk. One that was written to in the last two
+seconds is not cached there and would be parsed as a whole each time; here its columns stay in memory, with
+the byte behind the last row, and each look reads on from there. It is read anew where it is another file (a
+column was added), got shorter, or has other bytes before that place (a resume cut it and went on).
 """
 
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
-from rla_client.database.records import Record, clock
+from rla_client.contract.layout import LOG
+from rla_client.database.csv_table import TablePart, read_part
+from rla_client.database.curves import CurveCache, Reader, csv_signature, read_tables
+from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.runs import Database, Run
-from rla_client.web.columns import GrowingCache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 LOOK_S = 2.0  # at least between two looks
 SHARE = 0.005  # of a core
 LONGEST_S = 30.0  # between two looks, whatever one has cost
 SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
 LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows
+MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
+FIRST_ROOM = 1024  # rows
 
 
 @dataclass(slots=True)
@@ -70,7 +89,7 @@ class Site:
         self.problems: dict[int, str] = {}
         self.read_ahead = threading.Event()  # nobody reads what the first panel will ask for
         self.read_ahead.set()
-        self.caches: dict[int, GrowingCache] = {}  # of columns, by database
+        self.caches = [GrowingCache(database.state_folder) for database in self.databases]  # of columns
         self._entries: list[Entry] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
@@ -148,8 +167,7 @@ class Site:
             ArgumentError: it is not a list of numbers.
         """
         if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
-            message = "a list of run numbers is needed"
-            raise ArgumentError(message)
+            raise ArgumentError("a list of run numbers is needed")
         known = self._entries
         return [known[one] for one in dict.fromkeys(numbers) if 0 <= one < len(known) and not known[one].gone]
 
@@ -169,8 +187,7 @@ class Site:
                 return self._entries[number]
             found = self.databases[int(place)].find(f"{table}/{index}", None).record
             return Entry(-1, int(place), found, found.shown_state(clock()), 0)
-        message = f"there is no run {path[:200]!r} here"
-        raise NoSuchRunError(message)
+        raise NoSuchRunError(f"there is no run {path[:200]!r} here")
 
     def database(self, entry: Entry) -> Database:
         """Where a run lies."""
@@ -204,3 +221,123 @@ def sent(value: object) -> Any:  # noqa: ANN401 - whatever a run has recorded
     if isinstance(value, list | tuple):
         return [sent(item) for item in value]
     return str(value)
+
+
+# -- columns of tables that grow ---------------------------------------------------------------------
+
+
+def read_entries(site: Site, entries: Sequence[Entry], names: Sequence[str]) -> list[dict[str, Array]]:
+    """Columns of some runs, in their order; none where a table is broken, which the list of runs says."""
+    found: dict[int, dict[str, Array]] = {}
+    for place, database in enumerate(site.databases):
+        mine = [entry for entry in entries if entry.place == place]
+        pairs = [(entry.record.table, entry.record.index) for entry in mine]
+        parents = zip(pairs, (entry.record.parent for entry in mine), strict=True)
+        links = {pair: parent for pair, parent in parents if parent}
+        reader = Reader(database.data_root, site.caches[place], links, database.lake)
+        tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
+        for entry, table in zip(mine, tables, strict=True):
+            found[entry.number] = {} if isinstance(table, Exception) else table
+    return [found[entry.number] for entry in entries]
+
+
+def table_path(site: Site, entry: Entry) -> str:
+    """Where the rows of a run are."""
+    root = site.databases[entry.place].data_root
+    return f"{root}/{LOG}/{entry.record.table}/{entry.record.index}/{PROGRESS_FILE}"
+
+
+def table_stat(site: Site, entry: Entry) -> tuple[int, int] | None:
+    """What tells whether a run's table got rows: inode and bytes; None where there is none."""
+    with suppress(OSError):
+        found = os.stat(table_path(site, entry))
+        return found.st_ino, found.st_size
+    return None
+
+
+class GrowingCache(CurveCache):
+    """A column cache that follows tables which grow. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._tables: OrderedDict[str, _Growing] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, Array]:
+        """As `CurveCache.columns`."""
+        if path not in self._tables and csv_signature(path, now_ns)[1]:
+            return super().columns(path, names, now_ns)
+        with self._lock:
+            table = self._tables.setdefault(path, _Growing())
+            self._tables.move_to_end(path)
+        with table.lock:
+            found = _follow(table, path, names)
+        self._drop_old()
+        return found
+
+    def _drop_old(self) -> None:
+        with self._lock:
+            total = sum(table.bytes for table in self._tables.values())
+            while total > MAX_KEPT_BYTES and len(self._tables) > 1:
+                _, table = self._tables.popitem(last=False)
+                total -= table.bytes
+
+
+def _follow(table: _Growing, path: str, names: Sequence[str]) -> dict[str, Array]:
+    known = [*table.columns, *table.absent]
+    before = table.part
+    if before is None or any(name not in table.columns and name not in table.absent for name in names):
+        known, before = list(dict.fromkeys([*known, *names])), None
+    part = read_part(path, known, before)
+    if before is not None and (part.start, part.inode) == (before.end, before.inode):
+        table.add(part)
+    else:
+        table.begin(part, known)
+    return table.give(names)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """One table.
+
+    Attributes:
+        columns: name → values, with room for more at the end.
+        rows: how many are there.
+        part: the last one that was read, without its columns.
+        absent: names that the table has not.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    columns: dict[str, Array] = field(default_factory=dict)
+    rows: int = 0
+    part: TablePart | None = None
+    absent: set[str] = field(default_factory=set)
+
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def begin(self, part: TablePart, names: Sequence[str]) -> None:
+        """Take a whole table."""
+        self.columns = {}
+        self.rows = 0
+        self.absent = {name for name in names if name not in part.columns}
+        self.add(part)
+
+    def add(self, part: TablePart) -> None:
+        """Take further rows."""
+        more = max((len(column) for column in part.columns.values()), default=0)
+        for name, column in part.columns.items():
+            old = self.columns.get(name, np.empty(0))
+            if len(old) < self.rows + more:
+                room = np.empty(max(FIRST_ROOM, (self.rows + more) * 5 // 4))
+                room[: self.rows] = old[: self.rows]
+                self.columns[name] = old = room
+            old[self.rows : self.rows + more] = column
+        self.rows += more
+        self.part = replace(part, columns={})
+
+    def give(self, names: Sequence[str]) -> dict[str, Array]:
+        """The columns that there are; not to be changed, and not changed later."""
+        return {name: self.columns[name][: self.rows] for name in names if name in self.columns}

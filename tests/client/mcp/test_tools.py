@@ -11,7 +11,7 @@ import pytest
 
 import rla_client.database
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
-from rla_client.mcp.tools import MAX_CHARS, MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
+from rla_client.mcp import MAX_CHARS, MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
 
 MakeRun = Callable[..., str]
 

@@ -21,7 +21,7 @@ import pytest
 from support.sweep_lab import NAME, Lab, make_spec
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.cli.sweep import _Shown
+from rla_client.cli.launch import _Shown
 from rla_client.sweep.journal import Journal
 
 

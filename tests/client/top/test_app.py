@@ -17,8 +17,7 @@ from textual.widgets import DataTable, OptionList, Static
 
 from rla_client.database.live import FLEET_FOLDER
 from rla_client.database.runs import Database
-from rla_client.top.app import Choose, TopApp
-from rla_client.top.source import Source
+from rla_client.top import Choose, Source, TopApp
 
 PATIENCE_S = 30.0 * TIME_FACTOR
 

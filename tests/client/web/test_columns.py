@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rla_client.database.csv_table import TablePart, read_part, recorded_nan
-from rla_client.web import columns
-from rla_client.web.columns import GrowingCache
+from rla_client.web import site
+from rla_client.web.site import GrowingCache
 
 HEAD = "return,time-step,timestamp\n"
 
@@ -51,7 +51,7 @@ def test_new_rows_alone_are_parsed(cache: GrowingCache, path: Path, monkeypatch:
         starts.append(part.start)
         return part
 
-    monkeypatch.setattr(columns, "read_part", watched)
+    monkeypatch.setattr(site, "read_part", watched)
     size = path.stat().st_size
     append(path, row(5) + "3.0,6")  # and half a row
     assert values(cache, path) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
@@ -107,7 +107,7 @@ def test_another_column_of_a_known_table(cache: GrowingCache, path: Path) -> Non
 
 
 def test_old_tables_give_way(cache: GrowingCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MAX_KEPT_BYTES", 20_000)  # two tables of FIRST_ROOM rows of one column
+    monkeypatch.setattr(site, "MAX_KEPT_BYTES", 20_000)  # two tables of FIRST_ROOM rows of one column
     for number in range(5):
         one = tmp_path / f"{number}.csv"
         one.write_text(HEAD + row(number))

@@ -17,9 +17,8 @@ from support.written_runs import write_run
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.runs import Database
 from rla_client.plot.statistics import curve_band
-from rla_client.web import curves, export
-from rla_client.web.curves import encode
-from rla_client.web.export import as_csv
+from rla_client.web import curves
+from rla_client.web.curves import as_csv, encode
 from rla_client.web.site import Site
 
 
@@ -327,14 +326,14 @@ def test_the_command_of_a_panel(root: Path, further: dict[str, Any], words: list
     index = write_run(root)
     site = Site([root])
     site.look(wait=True)
-    line = export.command(site, {"runs": [0], "metric": "--return", **further})
+    line = curves.command(site, {"runs": [0], "metric": "--return", **further})
     own = [word.format(index[:26]) for word in words]
     assert shlex.split(line, comments=True) == ["rla", "plot", f"--data-root={root}", *own, "--", "--return"]
     assert ("lower end" in line, "logarithmic" in line) == ("range" in further, "log" in further)
 
 
 def test_more_points_than_a_csv_holds_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "MAX_CSV_ROWS", 9)
+    monkeypatch.setattr(curves, "MAX_CSV_ROWS", 9)
     write_run(root)
     site = Site([root])
     site.look(wait=True)

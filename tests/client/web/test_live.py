@@ -95,7 +95,7 @@ def test_far_behind_is_asked_for_anew(root: Path, index: str, monkeypatch: pytes
 def test_ended_runs_are_not_stated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(root, state="finished", rows=3)
     page = watcher(root, 0)
-    monkeypatch.setattr("rla_client.web.curves.table_path", None)
+    monkeypatch.setattr("rla_client.web.live.table_stat", None)
     assert page.look() == []
 
 

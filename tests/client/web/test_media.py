@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_client.web.files import CHUNK_BYTES, MAX_LISTED, readable
-from rla_client.web.media import MAX_STEPS, grouped, stepped
+from rla_client.web.files import CHUNK_BYTES, MAX_LISTED, MAX_STEPS, grouped, readable, stepped
 
 if TYPE_CHECKING:
     from support.page_lab import Answer, PageServer

@@ -23,8 +23,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.database.side_files import write_view
 from rla_client.plot.frames import group_curves
 from rla_client.plot.statistics import curve_band
-from rla_client.web import bundle
-from rla_client.web.report import MAX_BYTES, make_report, view_of
+from rla_client.web import STATIC
+from rla_client.web.report import MAX_BYTES, bundle, make_report, view_of
 from rla_client.web.site import Site
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def write(rla: Rla, root: Path, out: Path, *words: str) -> Path:
 
 
 def test_every_module_of_the_page_fits_into_one_script() -> None:
-    script = bundle.bundle()
-    for path in (bundle.STATIC).glob("*.js"):
+    script = bundle()
+    for path in STATIC.glob("*.js"):
         if path.name != "api.js":
             assert f'modules["{path.name}"] = ' in script, path.name
     assert "</script" not in script.lower(), "it would end the script"
