@@ -48,9 +48,9 @@ def resume(
     data_root: DataRoot = None,
 ) -> None:
     """Continue an interrupted run: same folder, same rows, as if it had never stopped."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
 
-    raise typer.Exit(commands.resume(_log_dir(run, table, data_root), from_epoch))
+    raise typer.Exit(relaunch.resume(_log_dir(run, table, data_root), from_epoch))
 
 
 def restore_code(
@@ -61,9 +61,9 @@ def restore_code(
     as_json: AsJson = False,
 ) -> None:
     """Restore the source tree that a run was started from; every file is checked by its hash."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
 
-    manifest = commands.restore_code(_log_dir(run, table, data_root), folder)
+    manifest = relaunch.restore_code(_log_dir(run, table, data_root), folder)
     left = sorted(manifest.left_out.items())
     lines = [f"{len(manifest.files)} files in {folder}, each all hashes as recorded"]
     lines += [f"not archived: {name} ({why})" for name, why in left]
@@ -86,7 +86,7 @@ def rerun(
     as_json: AsJson = False,
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
     from rla_client.launcher.database_run import ItemPlace
     from rla_client.launcher.directories import RERUN_FOLDER, claim_folder
 
@@ -97,7 +97,7 @@ def rerun(
     base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)
     wanted = folder or base / f"{log_dir.name[:100]}-rerun"
     target = claim_folder(wanted, existing=folder is not None)
-    compared = commands.rerun(log_dir, target)
+    compared = relaunch.rerun(log_dir, target)
     first, second = compared.rows
     lines = [
         f"equal: {first} rows, time columns aside; the repeated run is in {target}"

@@ -129,37 +129,37 @@ def status(
 
     from rla_client.database.groups import told
     from rla_client.database.text import json_text
-    from rla_client.sweep import view
+    from rla_client.sweep import results
     from rla_client.sweep.driver import kept_spec
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
-    values = view.Values(journal, metric)
-    rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
-    driver, choice = journal.driver(), view.choice(journal, values, metric)
+    values = results.Values(journal, metric)
+    rows, best = results.rows(journal, values, metric, time.time()), results.best(journal, values, metric)
+    driver, choice = journal.driver(), results.choice(journal, values, metric)
     if as_json:
         facts = {
             "name": journal.name,
             "driver": driver,
-            "counts": view.shown_counts(journal),
+            "counts": results.shown_counts(journal),
             "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
             "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
         }
         say(json_text(facts))
         return
-    say(view.summary(journal, driver))
+    say(results.summary(journal, driver))
     if best:
         say(f"\nbest trials by {metric.name if metric else ''}")
-        say(view.table(best, view.MOST_BEST))
+        say(results.table(best, results.MOST_BEST))
     for line in told(choice[1], f"trial {choice[0]}") if choice else ():
         say(line)
-    missing = None if best else view.no_metric(journal, metric)
+    missing = None if best else results.no_metric(journal, metric)
     if missing:
         say(f"\n{missing}")
     say("")
-    say(view.table(rows, None if everything else MOST_ROWS))
-    for reason in view.reasons(journal):
+    say(results.table(rows, None if everything else MOST_ROWS))
+    for reason in results.reasons(journal):
         say(reason)
 
 
@@ -173,8 +173,7 @@ def stop(
 ) -> None:
     """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
     from rla_client.sweep.driver import LEAVE, STOP
-    from rla_client.sweep.journal import SweepError
-    from rla_client.sweep.state import STOPPED
+    from rla_client.sweep.journal import STOPPED, SweepError
 
     journal = _find(name, data_root)
     if journal.driver() is None:
@@ -207,8 +206,8 @@ def stop(
 def _stop_left(journal: Journal) -> int | None:
     """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
     from rla_client.sweep.driver import Driver, kept_spec, make_engine
+    from rla_client.sweep.journal import RUNNING
     from rla_client.sweep.samplers import Listed
-    from rla_client.sweep.state import RUNNING
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
     if not left:
@@ -252,8 +251,8 @@ def _drive(
 ) -> None:
     from rla_client.contract.spelling import unknown
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
-    from rla_client.sweep.state import OVER
-    from rla_client.sweep.view import no_metric, shown_counts
+    from rla_client.sweep.journal import OVER
+    from rla_client.sweep.results import no_metric, shown_counts
 
     if on not in ENGINES:
         raise unknown(on, ENGINES, f"there is no engine {on!r}")
@@ -387,7 +386,7 @@ class _Shown:
 
     def _say_changes(self, journal: Journal) -> None:
         from rla_client.database.text import clean
-        from rla_client.sweep.view import QUEUED
+        from rla_client.sweep.results import QUEUED
 
         for number, run in journal.runs.items():
             state = QUEUED if journal.is_queued(run) else run.state
@@ -402,13 +401,13 @@ class _Shown:
         import shutil
 
         from rla_client.database.text import clean
-        from rla_client.sweep import view
+        from rla_client.sweep import results
 
         if self._values is None:
-            self._values = view.Values(journal, spec.metric)
-        rows = view.rows(journal, self._values, spec.metric, time.time())
-        best = view.best(journal, self._values, spec.metric)[:1]
-        parts = [view.summary(journal, 0)]
+            self._values = results.Values(journal, spec.metric)
+        rows = results.rows(journal, self._values, spec.metric, time.time())
+        best = results.best(journal, self._values, spec.metric)[:1]
+        parts = [results.summary(journal, 0)]
         parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []
         room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)
-        return "\n".join([*parts, "", view.table(rows, room)])
+        return "\n".join([*parts, "", results.table(rows, room)])

@@ -48,11 +48,18 @@ from rla_client.launcher.deterministic import (
 from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup, taken_by
 from rla_client.launcher.samplers import Sampler
 from rla_client.launcher.samplers.workers import DefaultWorker
 from rla_client.launcher.snapshotter import Snapshotter
-from rla_client.launcher.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
+from rla_client.launcher.training_state import (
+    FORMAT_VERSION,
+    RunnerSampler,
+    SetupArgs,
+    TrainArgs,
+    TrainStats,
+    describe_setup,
+    taken_by,
+)
 
 SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it
 MAX_EVALUATED_STEPS = 1000  # of an episode that no limit ends

@@ -48,15 +48,14 @@ from rla_client.contract.jobs import encode_footer, saved_order
 from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
-from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.settle import await_written
+from rla_client.launcher.directories import await_written
+from rla_client.launcher.outputs import Save, current_outputs
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
-from rla_client.launcher.snapshot_saver import Save
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
-    from rla_client.launcher.snapshot_saver import SnapshotSaver
+    from rla_client.launcher.outputs import SnapshotSaver
 
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
 AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
@@ -150,12 +149,9 @@ class Snapshotter:
         save = Save(secrets.token_hex(8), self._last_order, names)
         footer = {"itr": itr, **(note or {}), "token": save.token, "order": save.order}
         pieces = encode(params, encode_footer(footer))
-        saver = self._saver()
+        saver = _saver_of(self.folder)
         if saver is None or self._orders.unfinished_tasks or not saver.offer(pieces, save):
             self._hand_to_thread(pieces, save, saver)
-
-    def _saver(self) -> SnapshotSaver | None:
-        return _saver_of(self.folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         target = self._free.get()
@@ -190,7 +186,7 @@ class Snapshotter:
         began = time.monotonic()
         if not self._wait_for_thread(timeout_s):
             return False
-        saver = self._saver()
+        saver = _saver_of(self.folder)
         if saver is None:
             return True
         left = AGENT_WAIT_S if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))

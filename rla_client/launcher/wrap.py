@@ -49,10 +49,13 @@ from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
 from rla_client.launcher.database_run import (
     DatabasePlan,
     ItemPlace,
+    RunName,
     find_config_of,
     find_database,
+    find_unfinished_call,
     open_item,
     reopen_item,
+    run_name,
 )
 from rla_client.launcher.directories import (
     Folders,
@@ -61,18 +64,15 @@ from rla_client.launcher.directories import (
     experiment_name,
 )
 from rla_client.launcher.launch import (
-    Relaunch,
-    count_call,
     describe_launch,
+    described,
+    differs,
     launcher_path,
-    taken,
-    top_level_calls,
-    wanted,
+    recorded_value,
     write_record,
 )
 from rla_client.launcher.outputs import Outputs, current_outputs
-from rla_client.launcher.recorded_parameters import described, differs, recorded_value
-from rla_client.launcher.run_id import RunName, find_unfinished_call, run_name
+from rla_client.launcher.relaunch import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
 from rla_client.run.disabled import DisabledRun

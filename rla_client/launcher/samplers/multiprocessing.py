@@ -26,7 +26,7 @@ from typing import Any
 
 import cloudpickle
 
-from rla_client.launcher.samplers.remote import RemoteSampler
+from rla_client.launcher.samplers.sampler import RemoteSampler
 
 EXIT_WAIT_S = 5.0
 
@@ -105,7 +105,7 @@ class _WorkerProcess:
         life_read, self._life = os.pipe()
         start = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            "from rla_client.launcher.samplers.worker_process import main; "
+            "from rla_client.launcher.samplers.sampler import main; "
             f"main({theirs.fileno()}, {life_read}, {os.getpid()})"
         )
         try:

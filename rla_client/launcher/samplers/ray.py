@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.samplers.remote import RemoteSampler
-from rla_client.launcher.samplers.worker_process import WorkerServer
+from rla_client.launcher.samplers.sampler import RemoteSampler, WorkerServer
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
