@@ -107,8 +107,7 @@ def describe(  # noqa: PLR0913 - `init`'s
         KeyError: a tracked name without dot is not among the hyper-parameters.
     """
     if isinstance(track, str):
-        message = f"track takes a list of names, e.g. track=[{track!r}]"
-        raise ArgumentError(message)
+        raise ArgumentError(f"track takes a list of names, e.g. track=[{track!r}]")
     parameters = to_parameters(config)
     if start is not None:
         data_root = None if data_root is None else start / data_root
@@ -313,8 +312,7 @@ def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:
     """
     if not isinstance(values, Mapping):
         what = type(values).__name__
-        message = f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}")
     found: list[tuple[str, Any]] = []
     for name, value in values.items():
         if type(value) not in _NO_GROUPS and isinstance(value, Mapping):
@@ -343,11 +341,10 @@ def to_parameters(config: object) -> dict[str, Any]:
     if hasattr(config, "_asdict"):
         return dict(config._asdict())
     if isinstance(config, type) or not hasattr(config, "__dict__"):
-        message = (
+        raise ArgumentError(
             "config takes the hyper-parameters as a dict, Namespace, dataclass or OmegaConf, "
             f"got {type(config).__name__}"
         )
-        raise ArgumentError(message)
     return dict(vars(config))
 
 

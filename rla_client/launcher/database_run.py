@@ -218,11 +218,10 @@ def find_unfinished_call(
     except (LaunchError, FileNotFoundError, NotAFileError):
         return None
     if launch.function != function:
-        message = (
+        raise LaunchError(
             f"the unfinished run {name.run_id!r} in {folder} was started by {launch.function}, so {function} "
             "cannot continue it: start the program as it was first, or give another RLA_RUN_ID"
         )
-        raise LaunchError(message)
     if list_checkpoints(snapshots, CHECKPOINT_NAME, pruned=True):
         return None
     return relaunch_of(launch, folder, snapshots, parameters, "last")

@@ -90,8 +90,7 @@ def default_log_dir(prefix: str, name: str) -> Path:
     for part in parts:
         problem = component_problem(part)
         if problem:
-            message = f"the experiment's folder {prefix}/{name} cannot be made: {problem}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"the experiment's folder {prefix}/{name} cannot be made: {problem}")
     return Path.cwd().joinpath(*LAUNCHER_FOLDER, *parts)
 
 
@@ -142,11 +141,10 @@ class FolderLock:
             pid = holder_pid(descriptor)
             holder = "another process" if pid is None else f"process {pid}"
             os.close(descriptor)
-            message = (
+            raise LaunchError(
                 f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
                 "the folder again"
             )
-            raise LaunchError(message)
         try:
             self._file = OwnFile(descriptor)
         except OSError:
@@ -180,16 +178,14 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
             return
         if any(writer_alive(stream) for stream in left):
             if time.monotonic() - started > DYING_S:
-                message = f"{folder} is being written by a running process; it cannot be resumed now"
-                raise LaunchError(message)
+                raise LaunchError(f"{folder} is being written by a running process; it cannot be resumed now")
         elif not agent_alive(places):
             start_for(places, map(stream_opening, left))
         if time.monotonic() > deadline:
-            message = (
+            raise AgentNotRunningError(
                 f"rows of {folder} still wait in {places.spool}; "
                 "start the agent (rla-agent start --detach) and try again"
             )
-            raise AgentNotRunningError(message)
         time.sleep(POLL_S)
 
 

@@ -21,8 +21,7 @@ import math
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from rla_client.contract.csv_lines import rows_text, split_rows, write_rows
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
 from rla_client.contract.files import write_atomic
-from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture, tabular
+from rla_client.launcher.dowel_tabular import Histogram, Prefixed, TabularInput, is_picture, tabular
 from rla_client.stream.rare_warnings import warn_rarely
 
 __all__ = [
@@ -51,11 +50,11 @@ __all__ = [
 DEFAULT_X_AXIS = "TotalEnvSteps"
 
 
-class DowelLogger:
+class DowelLogger(Prefixed):
     """Text with prefixes, rows, and outputs beside those of the experiment."""
 
     def __init__(self) -> None:
-        self._prefixes: list[str] = []
+        super().__init__()
         self._pictures: dict[str, Any] = {}
         self._outputs: list[LogOutput] = []
         self._warned: dict[str, float] = {}
@@ -108,8 +107,7 @@ class DowelLogger:
         """
         fit = all(callable(getattr(output, name, None)) for name in ("record", "dump", "close"))
         if isinstance(output, type) or not fit:
-            message = f"add_output takes an output with record, dump and close; got {output!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"add_output takes an output with record, dump and close; got {output!r}")
         self._outputs.append(output)
 
     def has_output_type(self, output_type: type) -> bool:
@@ -144,23 +142,6 @@ class DowelLogger:
         except OSError as error:
             name = type(output).__name__
             warn_rarely(self._warned, name, "output %s lost what it was given: %s", name, error)
-
-    @contextmanager
-    def prefix(self, prefix: str) -> Iterator[None]:
-        """Put `prefix` before lines of text written in the block."""
-        self.push_prefix(prefix)
-        try:
-            yield
-        finally:
-            self.pop_prefix()
-
-    def push_prefix(self, prefix: str) -> None:
-        """Put `prefix` before further lines."""
-        self._prefixes.append(prefix)
-
-    def pop_prefix(self) -> None:
-        """Take the last prefix away."""
-        self._prefixes.pop()
 
     def disable_warnings(self) -> None:
         """Nothing: dowel's word; what nobody takes is no reason for a warning here."""

@@ -11,11 +11,11 @@ imported.
 
 `variant.json` holds the parameters as plain data, in garage's encoding: a class is
 `{"$class": "module.Name"}`, a function `{"$function": …}`, a member of an enum
-`{"$enum": "module.Class.NAME"}` (of one of numbers or texts the number or text), another object its attributes
-with its class as `$typename`. Nobody can call these: when the call is made again, the launcher's own value
-stays for functions, classes and objects. Whatever is plain data in the launcher's call is replaced by what was
-recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/values.py, `key_names`); the
-launcher's own keys come back for theirs.
+`{"$enum": "module.Class.NAME"}` (of one of numbers or texts the number or text), another object its
+attributes with its class as `$typename`. Nobody can call these: when the call is made again, the launcher's
+own value stays for functions, classes and objects. Whatever is plain data in the launcher's call is replaced
+by what was recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/values.py,
+`key_names`); the launcher's own keys come back for theirs.
 """
 
 from __future__ import annotations
@@ -278,11 +278,10 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
         return Launch(**{key: value for key, value in content.items() if key in known}), dict(parameters)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
-        message = (
+        raise LaunchError(
             f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
             "code below code/ and continue with configure(run_id=…, resume='allow')"
-        )
-        raise LaunchError(message) from error
+        ) from error
 
 
 def read_variables(log_dir: Path) -> dict[str, str]:

@@ -115,8 +115,7 @@ class Outputs:
     ) -> None:
         self.log_dir = os.path.realpath(log_dir)
         if any(other.log_dir == self.log_dir for other in _open):
-            message = f"an experiment of this process is writing into {self.log_dir}"
-            raise LaunchError(message)
+            raise LaunchError(f"an experiment of this process is writing into {self.log_dir}")
         self.rows = 0
         self._opener = opener or self._open_plain
         self._text_name = text_name

@@ -86,10 +86,9 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     source = _resume_from(from_epoch)
     snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
     if launch.script is not None and not os.path.isfile(launch.script):
-        message = (
+        raise LaunchError(
             f"the launcher {launch.script} is gone; `rla restore-code` gives the tree back that it was in"
         )
-        raise LaunchError(message)
     settle(folder)  # the agent may still have the snapshot
     if source != "last":
         find_snapshot(snapshots, source if source is not None else "last")
@@ -131,8 +130,7 @@ def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Co
     environment = _environment(folder, launch.import_path(root=base / "code"))
     status = _start(command, where, environment, relaunch_of(launch, repeated, repeated, parameters, None))
     if status != 0:
-        message = f"the repeated run in {repeated} ended with status {status}"
-        raise LaunchError(message)
+        raise LaunchError(f"the repeated run in {repeated} ended with status {status}")
     settle(folder)
     settle(repeated)
     return compare_rows(folder / "progress.csv", repeated / "progress.csv")
@@ -168,8 +166,7 @@ def _resume_from(from_epoch: int | str) -> ResumeFrom:
         return "first"
     if str(from_epoch).isdecimal():
         return int(from_epoch)
-    message = f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}"
-    raise LaunchError(message)
+    raise LaunchError(f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}")
 
 
 def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
@@ -180,15 +177,13 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     """
     launch, parameters = read_launch(folder)
     if disabled():
-        message = "RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it"
-        raise LaunchError(message)
+        raise LaunchError("RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it")
     if launch.outer is not None:
         outer = os.path.normpath(folder / launch.outer)
-        message = (
+        raise LaunchError(
             f"{folder} was made by {launch.function} inside of the experiment in {outer}, and cannot be "
             "started without it; name that folder instead"
         )
-        raise LaunchError(message)
     return launch, parameters
 
 
@@ -211,11 +206,10 @@ def _start(command: list[str], folder: str, environment: Mapping[str, str], rela
         told = replace(relaunch, token=token, starter=os.getpid())
         status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
         if status == 0 and os.path.exists(token):
-            message = (
+            raise LaunchError(
                 f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
                 "without making it, so nothing was run"
             )
-            raise LaunchError(message)
     finally:
         Path(token).unlink(missing_ok=True)
     return status
@@ -300,8 +294,7 @@ def wanted() -> Relaunch | None:
         _wanted[:] = [Relaunch(**found)]
         return _wanted[0]
     except (ValueError, TypeError, AttributeError) as error:
-        message = f"{VARIABLE} is not what `rla resume` and `rla rerun` set: {error}"
-        raise LaunchError(message) from error
+        raise LaunchError(f"{VARIABLE} is not what `rla resume` and `rla rerun` set: {error}") from error
 
 
 @contextmanager

@@ -226,11 +226,10 @@ class Snapshotter:
             path = find_snapshot(folder, itr)
             problem = None if trust else file_problem(path)
             if problem is not None:
-                message = (
+                raise UntrustedCheckpointError(
                     f"{path} is not loaded: {problem}. A snapshot runs code that the file names: pass "
                     "trust=True if you trust whoever wrote it"
                 )
-                raise UntrustedCheckpointError(message)
             data = path.read_bytes()
         try:
             return decode(data)
@@ -382,22 +381,18 @@ def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Pa
     elif not isinstance(itr, bool) and str(itr).isdecimal():
         path = base / f"itr_{int(itr)}.pkl"
     else:
-        message = f"itr is a number, 'last' or 'first'; got {itr!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"itr is a number, 'last' or 'first'; got {itr!r}")
     if not path.exists():
         known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
-        message = f"no snapshot {path} (there: {known})"
-        raise FileNotFoundError(message)
+        raise FileNotFoundError(f"no snapshot {path} (there: {known})")
     if not path.is_file():
-        message = f"{path} is not a file"
-        raise NotAFileError(message)
+        raise NotAFileError(f"{path} is not a file")
     return path
 
 
 def _numbered(folder: Path) -> list[int]:
     if not folder.is_dir():
-        message = f"no folder {folder} to load snapshots from"
-        raise FileNotFoundError(message)
+        raise FileNotFoundError(f"no folder {folder} to load snapshots from")
     return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
 
 

@@ -117,8 +117,7 @@ def describe_setup(
         default = getattr(chosen, "default_workers", physical_cores)  # a sampler of the user's own has none
         n_workers = default()
     if n_workers < 1:
-        message = f"n_workers is at least 1, got {n_workers}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"n_workers is at least 1, got {n_workers}")
     seed = get_seed()
     return SetupArgs(
         sampler_cls=chosen,
@@ -151,10 +150,24 @@ class RunnerSampler:
         if self._sampler is not None:
             return self._sampler
         given = getattr(algo, "sampler", None) or getattr(algo, "_sampler", None)
+        sampler_cls: Any = setup.sampler_cls or LocalSampler
         if callable(getattr(given, "obtain_samples", None)):
             self._sampler = given
-        else:
-            self._sampler = make_sampler(setup, algo, policy, env)
+        elif hasattr(sampler_cls, "from_worker_factory"):
+            factory = WorkerFactory(
+                seed=setup.seed,
+                n_workers=setup.n_workers,
+                max_episode_length=setup.max_episode_length,
+                worker_class=setup.worker_class,
+                worker_args=setup.worker_args,
+            )
+            self._sampler = sampler_cls.from_worker_factory(
+                factory, agents=policy, envs=env, **setup.sampler_args
+            )
+        else:  # of 2020.06's kind
+            self._sampler = sampler_cls(algo, env, **setup.sampler_args)
+            if hasattr(self._sampler, "start_worker"):
+                self._sampler.start_worker()
         if self._restored:
             self._sampler.restore_env_states(self._restored)
             self._restored = []
@@ -176,24 +189,6 @@ class RunnerSampler:
     def restore(self, states: list[bytes]) -> None:
         """Give the next sampler these environments."""
         self._restored = states
-
-
-def make_sampler(setup: SetupArgs, algo: object, policy: object, env: object) -> Any:  # noqa: ANN401
-    """The described sampler; a class of 2020.06's kind, without a factory method, gets algorithm and env."""
-    sampler_cls: Any = setup.sampler_cls or LocalSampler
-    if not hasattr(sampler_cls, "from_worker_factory"):
-        sampler = sampler_cls(algo, env, **setup.sampler_args)
-        if hasattr(sampler, "start_worker"):
-            sampler.start_worker()
-        return sampler
-    factory = WorkerFactory(
-        seed=setup.seed,
-        n_workers=setup.n_workers,
-        max_episode_length=setup.max_episode_length,
-        worker_class=setup.worker_class,
-        worker_args=setup.worker_args,
-    )
-    return sampler_cls.from_worker_factory(factory, agents=policy, envs=env, **setup.sampler_args)
 
 
 def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

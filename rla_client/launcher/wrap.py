@@ -136,8 +136,7 @@ def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
 def _keyword_only(function: Callable[..., Any], signature: inspect.Signature) -> inspect.Signature:
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].name != CONTEXT_NAME:
-        message = f"the first parameter of {function.__name__} must be `{CONTEXT_NAME}`"
-        raise ArgumentError(message)
+        raise ArgumentError(f"the first parameter of {function.__name__} must be `{CONTEXT_NAME}`")
     kept = []
     for parameter in parameters[1:]:
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}:
@@ -263,11 +262,10 @@ class _Call:
         missing: list[str] = []
         found: dict[str, Any] = restored(relaunch.parameters, self._parameters, missing)
         if missing:
-            message = (
+            raise LaunchError(
                 f"secrets are not recorded, and the launcher now gives no {', '.join(missing)}: give "
                 "it as at the first start, by an option, the environment or a file"
             )
-            raise LaunchError(message)
         return found
 
     def _shown(self) -> dict[str, Any]:
@@ -404,11 +402,10 @@ def this_thread(name: str) -> Iterator[None]:
     me = threading.get_ident()
     with _owner.lock:
         if _owner.depth and _owner.thread != me:
-            message = (
+            raise LaunchError(
                 f"{name} cannot run now: another thread of this process is inside of an experiment, and "
                 "their rows would be mixed. Run experiments one after the other, or in processes of their own"
             )
-            raise LaunchError(message)
         _owner.thread = me
         _owner.depth += 1
     try:

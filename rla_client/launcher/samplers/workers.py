@@ -176,8 +176,7 @@ class FragmentWorker(Worker):
         """Use `env` and copies of it, or each of a list of environments."""
         if isinstance(env, list):
             if len(env) != self.n_envs:
-                message = f"a list for n_envs={self.n_envs} has {len(env)} environments"
-                raise ArgumentError(message)
+                raise ArgumentError(f"a list for n_envs={self.n_envs} has {len(env)} environments")
             olds = self._envs or [None] * self.n_envs
             self._envs = [updated_env(old, new) for old, new in zip(olds, env, strict=True)]
             self.env = self._envs[0]
