@@ -1,7 +1,7 @@
 """Snapshots of a training: taken in the loop, written beside it, whole or not at all.
 
 `save_itr_params` copies the state (snapshot_codec) and returns. In the folder of an open
-experiment the copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere,
+experiment the copy goes to the agent (outputs) and so survives SIGKILL of this process. Elsewhere,
 and where no agent is, a daemon thread of this process writes it by temp file, fsync, rename and
 fsync of the folder; at most `MAX_WAITING` copies wait, and a training that snapshots faster than the
 disk takes them waits for a free one. A snapshot of the thread that is killed on its way is not

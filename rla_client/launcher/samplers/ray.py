@@ -1,8 +1,8 @@
 """The sampler whose workers are actors of ray, on this machine or a cluster; needs the extra `ray`.
 
 Ray is started where it does not run yet. Workers are those of MultiprocessingSampler
-(worker_process.py), with the same seeds, so both samplers give the same samples. What happens when
-an environment raises or an actor dies: remote.py.
+(sampler.py), with the same seeds, so both samplers give the same samples. What happens when
+an environment raises or an actor dies: sampler.py.
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ class WorkerServer:
         return collect(self._worker, fields["share"])
 
 
-def main(requests: int, life: int, parent: int) -> None:
+def serve(requests: int, life: int, parent: int) -> None:
     """Serve until the pipe closes.
 
     Args:
