@@ -107,8 +107,7 @@ def describe(  # noqa: PLR0913 - `init`'s
         KeyError: a tracked name without dot is not among the hyper-parameters.
     """
     if isinstance(track, str):
-        message = f"track takes a list of names, e.g. track=[{track!r}]"
-        raise ArgumentError(message)
+        raise ArgumentError(f"track takes a list of names, e.g. track=[{track!r}]")
     parameters = to_parameters(config)
     if start is not None:
         data_root = None if data_root is None else start / data_root
@@ -198,11 +197,17 @@ _own_config: Config | None = None  # what `ensure_run` configured last
 _left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
 
 
+def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> Run | None:
+    """`ensure_run` for what says with `leave_run` when it is done; the run, if it is its own."""
+    renew_run()
+    return exp_manager.run if ensure_run(table, parameters, track) else None
+
+
 def leave_run(run: Run | None, state: str = "finished") -> None:
     """Say that what opened a run is done. The run stays open for what follows, until `renew_run`.
 
     Args:
-        run: what was open after `ensure_run` gave True; None: nothing is left.
+        run: what `open_own_run` gave; None: nothing is left.
         state: in which the run ends.
     """
     if run is not None:
@@ -249,11 +254,11 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
     Raises:
         ArgumentError: `values` is not a dict, or `step` is not a finite number; nothing is written then.
     """
-    flat = _flat(values, "")
+    given = flat(values)
     with logger.get_current().lock:  # rows of two threads do not mix
         if step is not None:
             time_step_holder.set_time(step)
-        for name, value in flat:
+        for name, value in given:
             logger.record_tabular(name, value)
         row = logger.dump_tabular()
         if row:
@@ -270,23 +275,51 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
     """
     if step > time_step_holder.get_time():
         time_step_holder.set_time(step)
-    plain = {name: to_plain(value) for name, value in _flat(values, "")}
+    plain = {name: to_plain(value) for name, value in flat(values)}
     if plain:
         logger.get_current().write_row(plain, step, time.time(), ())
 
 
-def _flat(values: object, prefix: str) -> list[tuple[str, Any]]:
+class CountedRows:
+    """`write_row` for a library that need not say a step: then its rows are counted."""
+
+    def __init__(self) -> None:
+        self._next: float = 0
+
+    def write(self, values: Mapping[str, Any], step: float | None) -> float:
+        """Write a row; the step that it got."""
+        at = self._next if step is None else step
+        self._next = at + 1
+        write_row(values, at)
+        return at
+
+
+def add_scalar(name: str, value: object, step: float) -> None:
+    """Add one value of another library to the row of a step, which the clock follows."""
+    from rla_client.run.tensorboard import scalar_rows  # noqa: PLC0415 - imports tensorboardX
+
+    rows = scalar_rows(logger.get_current())
+    if rows is not None:
+        rows.sets_clock = True
+        rows.add(name, to_plain(value), step, time.time(), ())
+
+
+def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:
+    """Names and values of a dict, those of nested dicts as `group/name`.
+
+    Raises:
+        ArgumentError: it is no dict.
+    """
     if not isinstance(values, Mapping):
         what = type(values).__name__
-        message = f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}"
-        raise ArgumentError(message)
-    flat: list[tuple[str, Any]] = []
+        raise ArgumentError(f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}")
+    found: list[tuple[str, Any]] = []
     for name, value in values.items():
         if type(value) not in _NO_GROUPS and isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}/")
+            found += flat(value, f"{prefix}{name}/")
         else:
-            flat.append((f"{prefix}{name}", value))
-    return flat
+            found.append((f"{prefix}{name}", value))
+    return found
 
 
 def to_parameters(config: object) -> dict[str, Any]:
@@ -308,11 +341,10 @@ def to_parameters(config: object) -> dict[str, Any]:
     if hasattr(config, "_asdict"):
         return dict(config._asdict())
     if isinstance(config, type) or not hasattr(config, "__dict__"):
-        message = (
+        raise ArgumentError(
             "config takes the hyper-parameters as a dict, Namespace, dataclass or OmegaConf, "
             f"got {type(config).__name__}"
         )
-        raise ArgumentError(message)
     return dict(vars(config))
 
 

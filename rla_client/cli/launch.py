@@ -157,8 +157,8 @@ def status(
 ) -> None:
     """Show the progress of a sweep."""
     from rla_client.database.compare import told
-    from rla_client.sweep import view
     from rla_client.sweep.driver import kept_spec
+    from rla_client.web.detail import view
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
@@ -201,8 +201,7 @@ def stop(
 ) -> None:
     """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
     from rla_client.sweep.driver import LEAVE, STOP
-    from rla_client.sweep.journal import SweepError
-    from rla_client.sweep.state import STOPPED
+    from rla_client.sweep.journal import STOPPED, SweepError
 
     journal = _find(name, data_root)
     if journal.driver() is None:
@@ -235,8 +234,8 @@ def stop(
 def _stop_left(journal: Journal) -> int | None:
     """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
     from rla_client.sweep.driver import Driver, kept_spec, make_engine
+    from rla_client.sweep.journal import RUNNING
     from rla_client.sweep.samplers import Listed
-    from rla_client.sweep.state import RUNNING
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
     if not left:
@@ -276,8 +275,8 @@ def _drive(
     as_json: bool,
 ) -> None:
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
-    from rla_client.sweep.state import OVER
-    from rla_client.sweep.view import no_metric, shown_counts
+    from rla_client.sweep.journal import OVER
+    from rla_client.sweep.results import no_metric, shown_counts
 
     if on not in ENGINES:
         raise unknown(on, ENGINES, f"there is no engine {on!r}")
@@ -410,7 +409,7 @@ class _Shown:
         self._next = now + max(DRAW_S, DRAW_SHARE * (now - began))
 
     def _say_changes(self, journal: Journal) -> None:
-        from rla_client.sweep.view import QUEUED
+        from rla_client.sweep.results import QUEUED
 
         for number, run in journal.runs.items():
             state = QUEUED if journal.is_queued(run) else run.state
@@ -422,7 +421,7 @@ class _Shown:
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:
-        from rla_client.sweep import view
+        from rla_client.web.detail import view
 
         if self._values is None:
             self._values = view.Values(journal, spec.metric)
@@ -446,9 +445,9 @@ def resume(
     data_root: DataRoot = None,
 ) -> None:
     """Continue an interrupted run: same folder, same rows, as if it had never stopped."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
 
-    raise typer.Exit(commands.resume(_log_dir(run, table, data_root), from_epoch))
+    raise typer.Exit(relaunch.resume(_log_dir(run, table, data_root), from_epoch))
 
 
 def restore_code(
@@ -459,9 +458,9 @@ def restore_code(
     as_json: AsJson = False,
 ) -> None:
     """Restore the source tree that a run was started from; every file is checked by its hash."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
 
-    manifest = commands.restore_code(_log_dir(run, table, data_root), folder)
+    manifest = relaunch.restore_code(_log_dir(run, table, data_root), folder)
     left = sorted(manifest.left_out.items())
     lines = [f"{len(manifest.files)} files in {folder}, each all hashes as recorded"]
     lines += [f"not archived: {name} ({why})" for name, why in left]
@@ -484,7 +483,7 @@ def rerun(
     as_json: AsJson = False,
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
-    from rla_client.launcher import commands
+    from rla_client.launcher import relaunch
     from rla_client.launcher.database_run import ItemPlace
     from rla_client.launcher.directories import RERUN_FOLDER, claim_folder
 
@@ -495,7 +494,7 @@ def rerun(
     base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)
     wanted = folder or base / f"{log_dir.name[:100]}-rerun"
     target = claim_folder(wanted, existing=folder is not None)
-    compared = commands.rerun(log_dir, target)
+    compared = relaunch.rerun(log_dir, target)
     first, second = compared.rows
     equal = compared.equal
     rows = (

@@ -14,7 +14,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import ImgRecorder
-from rla_client.shortcuts import ensure_run, write_row
+from rla_client.shortcuts import CountedRows, ensure_run
 
 __all__ = ["RLATracker"]
 
@@ -32,7 +32,7 @@ class RLATracker(GeneralTracker):
 
     def __init__(self, task_table_name: str = "accelerate", track: Sequence[str] = ()) -> None:
         super().__init__()
-        self._table, self._track, self._owns, self._next = task_table_name, track, False, 0
+        self._table, self._track, self._owns, self._rows = task_table_name, track, False, CountedRows()
 
     @property
     def tracker(self) -> ExpManager:
@@ -48,9 +48,7 @@ class RLATracker(GeneralTracker):
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Write a row; without a step, rows are counted."""
         self._owns = ensure_run(self._table, {}) or self._owns
-        at = self._next if step is None else step
-        self._next = at + 1
-        write_row(values, at)
+        self._rows.write(values, step)
 
     @on_main_process
     def log_images(self, values: Mapping[str, Sequence[Any]], step: int | None = None, **_: Any) -> None:

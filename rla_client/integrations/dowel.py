@@ -14,10 +14,9 @@ import dowel
 import numpy as np
 
 from rla_client import logger
-from rla_client.manager import exp_manager
 from rla_client.run.recording import INFO
 from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import ensure_run, leave_run, renew_run, write_row
+from rla_client.shortcuts import CountedRows, leave_run, open_own_run
 
 __all__ = ["RLAOutput"]
 
@@ -31,11 +30,10 @@ class RLAOutput(dowel.LogOutput):
     """
 
     def __init__(self, task_table_name: str = "dowel", parameters: Mapping[str, Any] | None = None) -> None:
-        renew_run()
-        self._run = exp_manager.run if ensure_run(task_table_name, parameters or {}) else None
+        self._run = open_own_run(task_table_name, parameters or {})
         self._row: dict[str, Any] = {}
         self._histograms: dict[str, Any] = {}
-        self._next = 0
+        self._rows = CountedRows()
 
     @property
     def types_accepted(self) -> tuple[type, ...]:
@@ -61,9 +59,7 @@ class RLAOutput(dowel.LogOutput):
         """Write the row; without a step, rows are counted."""
         if not self._row and not self._histograms:
             return
-        at = self._next if step is None else step
-        self._next = at + 1
-        write_row(self._row, at)
+        at = self._rows.write(self._row, step)
         if self._histograms and "tensorboard" in logger.get_current().sinks:
             for key, value in self._histograms.items():
                 tbx_writer(logger.get_current()).add_histogram(key, value, at)

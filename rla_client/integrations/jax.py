@@ -95,10 +95,9 @@ def _restored(content: Any, path: Any, leaf: Any) -> Any:
     if _is_key(leaf):
         return jax.random.wrap_key_data(found, impl=jax.random.key_impl(leaf))
     if np.shape(found) != leaf.shape:
-        message = (
+        raise ArgumentError(
             f"{jax.tree_util.keystr(path)} has shape {np.shape(found)} in this checkpoint, not {leaf.shape}"
         )
-        raise ArgumentError(message)
     return jax.device_put(np.asarray(found).astype(leaf.dtype, copy=False), leaf.sharding)
 
 

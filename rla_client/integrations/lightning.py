@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.run import Run
-from rla_client.shortcuts import ensure_run, leave_run, renew_run, to_parameters, write_row
+from rla_client.shortcuts import CountedRows, leave_run, open_own_run, to_parameters
 
 __all__ = ["RLALogger"]
 
@@ -40,16 +40,13 @@ class RLALogger(Logger):
     ) -> None:
         super().__init__()
         self._table, self._config, self._track = task_table_name, to_parameters(config), track
-        self._opened, self._next = False, 0
+        self._opened, self._rows = False, CountedRows()
         self._run: Run | None = None  # that was opened here
 
     @rank_zero_only
     def _open(self) -> None:
         if not self._opened:
-            renew_run()
-            if ensure_run(self._table, self._config, self._track):
-                self._run = exp_manager.run
-            self._opened = True
+            self._run, self._opened = open_own_run(self._table, self._config, self._track), True
 
     @property
     def experiment(self) -> ExpManager:
@@ -76,9 +73,7 @@ class RLALogger(Logger):
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Write a row; without a step, rows are counted."""
         self._open()
-        at = self._next if step is None else step
-        self._next = at + 1
-        write_row(metrics, at)
+        self._rows.write(metrics, step)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

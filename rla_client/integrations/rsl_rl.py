@@ -9,7 +9,6 @@ copies in the run: models among its checkpoints.
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from rla_client.contract.files import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
 from rla_client.run.current import warn
-from rla_client.run.tensorboard import scalar_rows
-from rla_client.shortcuts import ensure_run, to_parameters
-from rla_client.stream.values import to_plain
+from rla_client.shortcuts import add_scalar, ensure_run, to_parameters
 
 __all__ = ["RLALogWriter"]
 
@@ -58,10 +55,8 @@ class RLALogWriter(LogWriter):
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int, *_: Any, **__: Any) -> None:
         """Add a value to the iteration's row."""
-        rows = scalar_rows(logger.get_current())
-        if rows is not None and not tag.endswith("/time"):
-            rows.sets_clock = True
-            rows.add(tag, to_plain(scalar_value), global_step, time.time(), ())
+        if not tag.endswith("/time"):
+            add_scalar(tag, scalar_value, global_step)
 
     def save_model(self, model_path: str, it: int) -> None:
         """Copy a model to the run's checkpoints."""

@@ -25,6 +25,7 @@ from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.current import warn
+from rla_client.run.state import capture_random_state, restore_random_state
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
 
@@ -254,12 +255,12 @@ class RLACallback(BaseCallback):
             self._resume = False  # a second `learn` continues from where the first one ended
             _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
             restore_state(self.model, state)
-            self._noise = {"random": _torch_generators(), "exploration": state["exploration"]}
+            self._noise = {"random": capture_random_state(), "exploration": state["exploration"]}
         self._saved = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
         if self._noise is not None:  # a rollout with gSDE has just drawn its noise
-            _set_torch_generators(self._noise["random"])
+            restore_random_state(self._noise["random"])
             _exploration(self.model).update(self._noise["exploration"])
             self._noise = None
         done = self.model.num_timesteps
@@ -364,7 +365,8 @@ def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
     vars(model).update(attributes)
     model._num_timesteps_at_start = model.num_timesteps  # noqa: SLF001 - what fps is counted from
     if state["replay_buffer"] is not None:
-        _restore_buffer(model.replay_buffer, state["replay_buffer"])
+        held = vars(model.replay_buffer)
+        held.update({name: _filled(held.get(name), value) for name, value in state["replay_buffer"].items()})
     for kept, values in zip(("value", "count", "excluded"), state["pending"], strict=True):
         getattr(model.logger, f"name_to_{kept}").update(values)
 
@@ -384,16 +386,6 @@ def _exploration(model: BaseAlgorithm) -> dict[str, Any]:
         if hasattr(distribution, "exploration_mat"):
             return vars(distribution)
     return {}
-
-
-def _torch_generators() -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
-
-
-def _set_torch_generators(states: list[torch.Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if states[1:]:
-        torch.cuda.set_rng_state_all(states[1:])
 
 
 def _environment_state(layer: VecEnv) -> dict[str, Any] | None:
@@ -435,11 +427,6 @@ def _tensors(value: Any, size: int, filled: int) -> Any:
     if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
         return torch.from_numpy(value[:filled])
     return value
-
-
-def _restore_buffer(buffer: Any, state: Mapping[str, Any]) -> None:
-    for name, value in state.items():
-        vars(buffer)[name] = _filled(vars(buffer).get(name), value)
 
 
 def _filled(held: Any, value: Any) -> Any:

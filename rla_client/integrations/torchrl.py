@@ -6,7 +6,6 @@ logger.log_scalar("reward", 1.0, step=0)
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,9 @@ from torchrl.record.loggers import Logger
 from rla_client import logger
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import VideoRecorder
-from rla_client.run.tensorboard import scalar_rows, tbx_writer
-from rla_client.shortcuts import ensure_run, leave_run, renew_run, to_parameters
+from rla_client.run.tensorboard import tbx_writer
+from rla_client.shortcuts import add_scalar, leave_run, open_own_run, to_parameters
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import to_plain
 
 __all__ = ["RLALogger"]
 
@@ -37,8 +35,7 @@ class RLALogger(Logger):
         self, exp_name: str, log_dir: str | None = None, *, config: Any = None, track: Sequence[str] = ()
     ) -> None:
         del log_dir
-        renew_run()
-        self._run = exp_manager.run if ensure_run(exp_name, to_parameters(config), track) else None
+        self._run = open_own_run(exp_name, to_parameters(config), track)
         super().__init__(exp_name, str(exp_manager.log_dir or ""))
 
     def _create_experiment(self) -> ExpManager:
@@ -56,10 +53,7 @@ class RLALogger(Logger):
 
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Add a value to the row of a step; without one, of the clock's."""
-        rows = scalar_rows(logger.get_current())
-        if rows is not None:
-            rows.sets_clock = True
-            rows.add(name, to_plain(value), _step(step), time.time(), ())
+        add_scalar(name, value, _step(step))
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
         """Have a film encoded, shape ((N), T, C, H, W); of several the first."""

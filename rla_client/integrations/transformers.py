@@ -17,7 +17,7 @@ from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
-from rla_client.shortcuts import ensure_run, leave_run, rejoin_run, renew_run, write_row
+from rla_client.shortcuts import leave_run, open_own_run, rejoin_run, write_row
 
 __all__ = ["RLACallback"]
 CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
@@ -43,7 +43,8 @@ class RLACallback(TrainerCallback):
         del control
         if not state.is_world_process_zero:
             return
-        (rejoin_run if state.global_step else renew_run)()
+        if state.global_step:
+            rejoin_run()
         parameters = args.to_sanitized_dict()
         config = getattr(kwargs.get("model"), "config", None)
         if config is not None:
@@ -51,8 +52,7 @@ class RLACallback(TrainerCallback):
         if state.trial_params is not None:
             parameters["trial"] = dict(state.trial_params)
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
-        if ensure_run(table, parameters, self._track):
-            self._run = exp_manager.run
+        self._run = open_own_run(table, parameters, self._track) or self._run
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write a row."""

@@ -37,9 +37,10 @@ from rla_client.resume.resume import find_here, prepare
 from rla_client.run import run as runs
 from rla_client.run.current import get_current, warn
 from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.item import Item
 from rla_client.run.recording import WARN, Row
 from rla_client.run.start import bind_recorders
-from rla_client.shortcuts import describe
+from rla_client.shortcuts import describe, flat
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
 
@@ -85,13 +86,16 @@ def _tell_once(kind: str, text: str) -> None:
         warn(f"Ray Tune continues, but its trials are not recorded as they should be: {text} (told once)")
 
 
-def _known_as(experiment: str, trial_id: str) -> str:
-    return f"{experiment}/{trial_id}"
-
-
 def _table(experiment: str) -> str:
     """The experiment's name without the date, if Tune has put one there."""
     return _DATE.sub("", experiment) or experiment
+
+
+def _find(data: RunData) -> tuple[Item | None, str]:
+    """The run that the trial has so far; and why one is left in the spool."""
+    table, config, root = data.setup.configured()
+    run_id, autostart = data.setup.run_id or "", config.agent.autostart
+    return find_here(root, table, run_id, autostart=autostart, any_state=True)
 
 
 def _open(data: RunData, *, known: bool) -> float | None:
@@ -100,14 +104,10 @@ def _open(data: RunData, *, known: bool) -> float | None:
     Returns:
         The time-step of the last row of a run that continues; None for a new one.
     """
-    setup, earlier = data.setup, None
-    if known and not runs.disabled() and runs.rank() == 0:
-        table, config, root = setup.configured()
-        earlier, late = find_here(
-            root, table, setup.run_id or "", autostart=config.agent.autostart, any_state=True
-        )
-        if late:
-            warn(f"{setup.run_id} cannot continue its run, a new one begins: {late}")
+    told = f"{data.setup.run_id} cannot continue its run, a new one begins"
+    earlier, late = _find(data) if known and not runs.disabled() and runs.rank() == 0 else (None, "")
+    if late:
+        warn(f"{told}: {late}")
     try:
         return begin_beside(data, earlier)
     except StillWritingError:
@@ -115,7 +115,7 @@ def _open(data: RunData, *, known: bool) -> float | None:
     except RlaError as error:
         if earlier is None:
             raise
-        warn(f"{setup.run_id} cannot continue its run, a new one begins: {error}")
+        warn(f"{told}: {error}")
         return begin_beside(data)
 
 
@@ -216,7 +216,7 @@ class RLACallback(tune.Callback):
         _describe(
             manager, self._table or _table(experiment), config=config, **self._options,
             track=[name for name in track if "." in name or name in config],
-            run_id=_known_as(experiment, trial.trial_id), resume="never",
+            run_id=f"{experiment}/{trial.trial_id}", resume="never",
         )  # fmt: skip
         data: RunData = manager._data  # noqa: SLF001 - the manager opens none but the process's own
         known = self._restored or trial.trial_id in self._known
@@ -297,28 +297,20 @@ def _describe(manager: ExpManager, table: str, **options: Any) -> None:
 
 def _searched(trial: Any, trials: Iterable[Any]) -> list[str]:
     """Names of what Tune searches; where a searcher gives all, of what differs between trials so far."""
-    given = dict(_flat(trial.evaluated_params or {}, "/"))
-    if len(given) < len(dict(_flat(trial.config, "/"))) or not given:
+    given = dict(flat(trial.evaluated_params or {}))
+    if len(given) < len(dict(flat(trial.config))) or not given:
         names = list(given)
     else:
-        others = [dict(_flat(other.evaluated_params or {}, "/")) for other in trials if other is not trial]
+        others = [dict(flat(other.evaluated_params or {})) for other in trials if other is not trial]
         differs = [name for name in given if any(other.get(name) != given[name] for other in others)]
         names = differs or list(given)
     return sorted(name.replace("/", ".") for name in names)
 
 
-def _flat(values: Mapping[Any, Any], between: str, before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, between, f"{before}{key}{between}")
-        else:
-            yield f"{before}{key}", value
-
-
 def _row(result: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What was reported, nested names joined by '/', and Tune's own measures below `tune/`."""
     own = {key: value for key, value in result.items() if key not in DROPPED and key != ITERATION}
-    for key, value in _flat(own, "/"):
+    for key, value in flat(own):
         plain = to_plain(value)
         if plain is not None:
             yield f"tune/{key}" if key in OF_TUNE else f"_{key}" if key == "time-step" else key, plain
@@ -376,7 +368,7 @@ def setup_rla(
     start = Path(os.environ.get("TUNE_ORIG_WORKING_DIR") or os.getcwd())
     data: RunData = exp_manager._data  # noqa: SLF001 - a run that continues behind its rows
     end_run(data, "finished", "")
-    about = {"run_id": _known_as(experiment, trial_id), "resume": "allow"} if trial_id else {}
+    about = {"run_id": f"{experiment}/{trial_id}", "resume": "allow"} if trial_id else {}
     describe(
         exp_manager, task_table_name or _table(experiment), config=config, track=track, data_root=data_root,
         rla_config=rla_config, start=start if start.is_dir() else None, **{**about, **further},
@@ -403,20 +395,17 @@ def _of_trial(trainable: Any) -> tuple[str, str]:
 
 def _open_here(data: RunData) -> None:
     """Open the trial's run as that of this process, as soon as no other one has it."""
-    setup = data.setup
-    table, config, root = setup.configured()
-    if setup.run_id is None or runs.disabled() or runs.rank() > 0:
+    if data.setup.run_id is None or runs.disabled() or runs.rank() > 0:
         begin(data)
         return
-    earlier, deadline = None, time.monotonic() + FORMER_ENDS_S
+    deadline = time.monotonic() + FORMER_ENDS_S
     while True:
         try:
-            earlier, _late = find_here(
-                root, table, setup.run_id, autostart=config.agent.autostart, any_state=True
-            )
+            earlier, _late = _find(data)
             if earlier is None:
                 begin(data)
             elif any(Path(earlier.folder(CHECKPOINT)).glob(f"{CHECKPOINT_NAME}_*")):
+                table, _config, root = data.setup.configured()
                 continue_at(data, prepare(root, table, earlier, None, CHECKPOINT_NAME, autostart=True))
             else:
                 _go_on_behind(data)

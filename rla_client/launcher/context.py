@@ -64,8 +64,7 @@ def check_mode(mode: object, gap: object) -> int:
         ArgumentError: unknown mode, gap below 1, `last` with a gap, `gap_overwrite` without one.
     """
     if mode not in SNAPSHOT_MODES:
-        message = f"snapshot_mode must be one of {', '.join(SNAPSHOT_MODES)}; got {mode!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"snapshot_mode must be one of {', '.join(SNAPSHOT_MODES)}; got {mode!r}")
     gap = whole_number(gap, "snapshot_gap")
     if mode == "last" and gap != 1:
         message = f"snapshot_mode 'last' saves every epoch; for snapshot_gap={gap} use 'gap_overwrite'"
@@ -140,8 +139,7 @@ class Options:
         known = {field.name for field in fields(self)}
         unknown = sorted(str(name) for name in changes if name not in known)
         if unknown:
-            message = f"unknown option {', '.join(unknown)}; there are {', '.join(sorted(known))}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"unknown option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
         return replace(self, **changes)
 
     def named_parameters(self, passed: Mapping[str, Any], everything: Mapping[str, Any]) -> Mapping[str, Any]:

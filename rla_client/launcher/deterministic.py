@@ -151,8 +151,7 @@ def _check_seed(seed: object) -> int:
     try:
         value = int(seed.__index__())  # type: ignore[attr-defined]  # numpy integers count too
     except (AttributeError, TypeError) as error:
-        message = f"a seed is a whole number, got {type(seed).__name__}"
-        raise ArgumentError(message) from error
+        raise ArgumentError(f"a seed is a whole number, got {type(seed).__name__}") from error
     return value % SEEDS
 
 

@@ -1,14 +1,17 @@
-"""Folders of experiments: their names, and one that nobody else has.
+"""Folders of experiments: their names, one that nobody else has, and when all is written in them.
 
 A folder is claimed by `mkdir`, which succeeds for exactly one of several processes that start at
 the same moment; the others take `_1`, `_2`, ….
 
-One experiment at a time writes into a log folder: a lock on the folder itself.
+One experiment at a time writes into a log folder. Its lock is flock's, on a descriptor of the folder itself:
+nothing is created, so nothing is there to be copied, reported or left behind, and it ends with the process.
+Programs that are started do not inherit it (close-on-exec), and a forked child closes its copy, so workers
+that outlive a killed training hold nothing. Where the file system refuses such locks (NFS does, for folders)
+there is none.
 
-The lock is flock's, on a descriptor of the folder: nothing is created, so nothing is there to be copied,
-reported or left behind, and it ends with the process. Programs that are started do not inherit it
-(close-on-exec), and a forked child closes its copy, so workers that outlive a killed training hold
-nothing. Where the file system refuses such locks (NFS does, for folders) there is none.
+A stream's folder is in the spool until everything in it is in its files and the stream is
+finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
+change, when no stream of its log folder is left: `settle` waits for that.
 """
 
 from __future__ import annotations
@@ -16,19 +19,28 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.code.select import DATABASE_FOLDERS
 from rla_client.config.schema import LAUNCHER_FOLDER
+from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.descriptors import OwnFile, holder_pid, try_lock
-from rla_client.contract.errors import ArgumentError, LaunchError
-from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
-from rla_client.launcher.settle import DYING_S
+from rla_client.contract.errors import AgentNotRunningError, ArgumentError, LaunchError
+from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, component_problem
+from rla_client.contract.opening import stream_opening
+from rla_client.contract.paths import find_places
+from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
+from rla_client.database.live import log_folder
+from rla_client.resume.earlier_streams import start_for
 from rla_client.stream import forks
+from rla_client.stream.messenger import Messenger
 from rla_client.stream.values import name_of
 
+POLL_S = 0.05
+DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
 RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
 
@@ -77,8 +89,7 @@ def default_log_dir(prefix: str, name: str) -> Path:
     for part in parts:
         problem = component_problem(part)
         if problem:
-            message = f"the experiment's folder {prefix}/{name} cannot be made: {problem}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"the experiment's folder {prefix}/{name} cannot be made: {problem}")
     return Path.cwd().joinpath(*LAUNCHER_FOLDER, *parts)
 
 
@@ -129,11 +140,10 @@ class FolderLock:
             pid = holder_pid(descriptor)
             holder = "another process" if pid is None else f"process {pid}"
             os.close(descriptor)
-            message = (
+            raise LaunchError(
                 f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
                 "the folder again"
             )
-            raise LaunchError(message)
         try:
             self._file = OwnFile(descriptor)
         except OSError:
@@ -148,3 +158,76 @@ class FolderLock:
     def after_fork_in_child(self) -> None:
         """Let go: the parent's copy of the descriptor keeps the lock."""
         self.release()
+
+
+def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
+    """Return when no stream of `log_dir` is left in the spool.
+
+    Raises:
+        LaunchError: a process is still writing there.
+        AgentNotRunningError: there is no agent to write it out in time.
+    """
+    started = time.monotonic()
+    deadline = started + timeout_s
+    places = find_places()
+    folder = os.path.realpath(log_dir)
+    while True:
+        left = list(streams_of(folder))
+        if not left:
+            return
+        if any(writer_alive(stream) for stream in left):
+            if time.monotonic() - started > DYING_S:
+                raise LaunchError(f"{folder} is being written by a running process; it cannot be resumed now")
+        elif not agent_alive(places):
+            start_for(places, map(stream_opening, left))
+        if time.monotonic() > deadline:
+            raise AgentNotRunningError(
+                f"rows of {folder} still wait in {places.spool}; "
+                "start the agent (rla-agent start --detach) and try again"
+            )
+        time.sleep(POLL_S)
+
+
+def streams_of(log_dir: str) -> Iterator[Path]:
+    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
+    spool = find_places().spool
+    for name in stream_names(spool) if spool.is_dir() else ():
+        if log_folder(spool / name) == log_dir:
+            yield spool / name
+
+
+def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
+    """Wait until the agent has written what runs of `folder`, ended or not, have given it by now.
+
+    Args:
+        folder: of logs or checkpoints, an absolute path without links.
+        timeout_s: at most.
+        own: also what runs of this very process gave.
+
+    Returns:
+        Why that did not come about; empty when it did.
+    """
+    places, deadline = find_places(), time.monotonic() + timeout_s
+    messenger = Messenger(places, autostart=False, config_path=None)
+    for name in stream_names(places.spool) if places.spool.is_dir() else ():
+        stream = places.spool / name
+        if (name.split("-")[1] == str(os.getpid()) and not own) or not _writes_into(stream, folder):
+            continue
+        try:
+            number = segment_numbers(stream)[-1]
+            end = {"s": name, "n": number, "o": segment_size(stream, number), "m": False}
+        except (OSError, IndexError):
+            continue  # all of it is written
+        if not agent_alive(places):
+            return "no agent runs that would write it; start one: rla-agent start --detach"
+        if not messenger.await_flushed(end, deadline).done:
+            return "the agent has not written it; see: rla-agent status"
+    return ""
+
+
+def _writes_into(stream: Path, folder: str) -> bool:
+    opening = stream_opening(stream)
+    if opening is None:
+        return False
+    kinds = opening.folders.keys() & {LOG, CHECKPOINT}
+    return any(os.path.realpath(opening.folder(kind)) == folder for kind in kinds)

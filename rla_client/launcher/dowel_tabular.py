@@ -31,12 +31,36 @@ def is_picture(value: object) -> bool:
     return figure is not None and isinstance(value, figure.Figure)
 
 
-class TabularInput:
+class Prefixed:
+    """Puts prefixes, which nest, before what it is given: keys, or lines of text."""
+
+    def __init__(self) -> None:
+        self._prefixes: list[str] = []
+
+    @contextmanager
+    def prefix(self, prefix: str) -> Iterator[None]:
+        """Put `prefix` before what is given in the block."""
+        self.push_prefix(prefix)
+        try:
+            yield
+        finally:
+            self.pop_prefix()
+
+    def push_prefix(self, prefix: str) -> None:
+        """Put `prefix` before what is given from now on."""
+        self._prefixes.append(prefix)
+
+    def pop_prefix(self) -> None:
+        """Take the last prefix away."""
+        self._prefixes.pop()
+
+
+class TabularInput(Prefixed):
     """Values of the row in the making, under prefixes that nest."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._values: dict[str, Any] = {}
-        self._prefixes: list[str] = []
 
     def record(self, key: str, val: object) -> None:
         """Set a value; the key gets the prefixes in force."""
@@ -56,8 +80,7 @@ class TabularInput:
         import numpy as np  # noqa: PLC0415
 
         if placement not in {"back", "front"}:
-            message = f"placement is 'back' or 'front', got {placement!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"placement is 'back' or 'front', got {placement!r}")
         data = np.asarray(list(values), dtype=np.float64)
         reductions: dict[str, Callable[[Any], Any]] = {
             "Average": np.mean,
@@ -69,23 +92,6 @@ class TabularInput:
         for word, reduce in reductions.items():
             name = f"{key}{word}" if placement == "back" else f"{word}{key}"
             self.record(name, float(reduce(data)) if data.size else float("nan"))
-
-    @contextmanager
-    def prefix(self, prefix: str) -> Iterator[None]:
-        """Put `prefix` before the keys recorded in the block."""
-        self.push_prefix(prefix)
-        try:
-            yield
-        finally:
-            self.pop_prefix()
-
-    def push_prefix(self, prefix: str) -> None:
-        """Put `prefix` before further keys."""
-        self._prefixes.append(prefix)
-
-    def pop_prefix(self) -> None:
-        """Take the last prefix away."""
-        self._prefixes.pop()
 
     def clear(self) -> None:
         """Forget the values."""

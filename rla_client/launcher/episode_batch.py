@@ -245,8 +245,7 @@ class EpisodeBatch:
         try:
             batches = [_one_path(path) for path in paths]
         except KeyError as missing:
-            message = f"a path has no {missing}"
-            raise ArgumentError(message) from missing
+            raise ArgumentError(f"a path has no {missing}") from missing
         return replace(cls.concatenate(batches), env_spec=env_spec)
 
     to_trajectory_list = to_list  # older names
@@ -344,8 +343,7 @@ def _objects(values: Sequence[object]) -> Array:
 
 def _check_rows(name: str, values: Array, rows: int) -> None:
     if len(values) != rows:
-        message = f"{name} has {len(values)} rows, expected {rows}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{name} has {len(values)} rows, expected {rows}")
 
 
 def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler of the user's own
@@ -359,11 +357,10 @@ def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler
             return list(getattr(batch, name)())
     paths = list(batch) if isinstance(batch, Iterable) else [batch]
     if not all(isinstance(path, Mapping) for path in paths):
-        message = (
+        raise ArgumentError(
             f"{type(batch).__name__} gives no paths: a batch has to_list() or to_trajectory_list(), "
             "or is a list of dicts"
         )
-        raise ArgumentError(message)
     return paths
 
 

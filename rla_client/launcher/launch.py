@@ -3,56 +3,76 @@
 `metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had
 changes and `-unknown` when git did not say whether it had, and `launcher`, relative to the repository)
 and ours: `environment` (interpreter, machine, packages, variables that change results) and `launch`
-(command, folder, function, which call of it, where modules came from). `variant.json` holds the
-parameters as plain data.
+(command, folder, function, which call of it, where modules came from).
 
 The launcher may change its working folder. The one that it was started in is told by a launcher
 that was named relative to it (`python scripts/launcher.py`); else it is the one in which this module was
 imported.
 
-How a started launcher learns that it is to repeat or continue one of its runs.
-
-`rla resume` and `rla rerun` start the launcher as it was started first, with `RLA_RELAUNCH` set:
-which call of which wrapped function is meant, the folder it is to use, its recorded parameters,
-and from which snapshot it continues. That call runs there; every other call of a wrapped function
-at top level is passed over, so a launcher that runs several experiments, or has no
-`if __name__ == "__main__"`, repeats only the one.
-
-A launcher may make its calls in several processes (multiprocessing.Pool), which all inherit the
-variable, and in which the number of a call means nothing. There the first call that becomes the
-recorded one by its parameters is taken. What the run itself starts does not see the variable; processes
-that the launcher starts after it do, or their runs would be made anew. A token, a file that only one
-process can remove, makes sure that it is one; a token that is still there at the end says that no call was.
+`variant.json` holds the parameters as plain data, in garage's encoding: a class is
+`{"$class": "module.Name"}`, a function `{"$function": …}`, a member of an enum
+`{"$enum": "module.Class.NAME"}` (of one of numbers or texts the number or text), another object its
+attributes with its class as `$typename`. Nobody can call these: when the call is made again, the launcher's
+own value stays for functions, classes and objects. Whatever is plain data in the launcher's call is replaced
+by what was recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/values.py,
+`key_names`); the launcher's own keys come back for theirs.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import re
 import socket
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from argparse import Namespace
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from enum import Enum
+from functools import partial
+from pathlib import Path, PurePath
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rla_client.code.repository import Repository
-from rla_client.code.secrets import Secrets, is_hidden, refilled, restored
+from rla_client.code.secrets import DESCRIBED, Secrets, is_hidden, refilled
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import write_atomic
-from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.recorded_parameters import described, fits
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.values import full_name, key_names, name_of, plain_hyper_param, text_of
 
-VARIABLE = "RLA_RELAUNCH"
-
-_calls: Counter[tuple[str, bool]] = Counter()
-_wanted: list[Relaunch] = []
 METADATA_NAME = "metadata.json"
 VARIANT_NAME = "variant.json"
+# they change results wherever they are set, so a repeated run gets them again
+RESULT_VARIABLES = (
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_CUDNN_DETERMINISTIC",
+    "XLA_FLAGS",
+)
+_VARIABLES = (*RESULT_VARIABLES, "CUDA_VISIBLE_DEVICES")
+_STATES = {True: "-dirty", False: "", None: "-unknown"}  # of the tree, behind the commit
+MAX_OBJECTS = 200  # of one call that are described with their attributes; of further ones the class alone
+MAX_OBJECT_DEPTH = 6
+MAX_ARRAY_ITEMS = 1 << 17  # of all arrays of one call; further ones are shown as their repr
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
+_PLAIN = (bool, int, float, str)
+_CLASS, _FUNCTION, _ENUM = "$class", "$function", "$enum"
+_MARKS = frozenset([_CLASS, _FUNCTION, _ENUM, DESCRIBED])
+_KEPT = (
+    bytes, bytearray, complex, os.PathLike, Mapping, list, tuple, AbstractSet, deque, SimpleNamespace,
+    Namespace,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +159,7 @@ def describe_launch(
         function=function,
         call=call,
         script=None if script is None else str(script),
-        module=None if spec is None else _module_name(spec.name),
+        module=None if spec is None else spec.name.removesuffix(".__main__"),
         arguments=secrets.command(str(argument) for argument in sys.argv[1:]),
         folder=_started_in(script),
         repository=None if repository is None else str(repository.root),
@@ -191,10 +211,6 @@ def _import_folders(root: Path, script: Path | None) -> list[str]:
     ]
 
 
-def _module_name(name: str) -> str:
-    return name.removesuffix(".__main__")
-
-
 def launcher_path() -> Path | None:
     """The file that python was started with; None in an interactive session."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -222,24 +238,6 @@ def environment_record(secrets: Secrets) -> dict[str, Any]:
     if torch is not None and torch.cuda.is_available():
         record["gpus"] = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return record
-
-
-# they change results wherever they are set, so a repeated run gets them again
-RESULT_VARIABLES = (
-    "PYTHONHASHSEED",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
-    "TF_DETERMINISTIC_OPS",
-    "TF_CUDNN_DETERMINISTIC",
-    "XLA_FLAGS",
-)
-_VARIABLES = (*RESULT_VARIABLES, "CUDA_VISIBLE_DEVICES")
-
-
-_STATES = {True: "-dirty", False: "", None: "-unknown"}  # of the tree, behind the commit
 
 
 def write_record(
@@ -280,11 +278,10 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
         return Launch(**{key: value for key, value in content.items() if key in known}), dict(parameters)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
-        message = (
+        raise LaunchError(
             f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
             "code below code/ and continue with configure(run_id=…, resume='allow')"
-        )
-        raise LaunchError(message) from error
+        ) from error
 
 
 def read_variables(log_dir: Path) -> dict[str, str]:
@@ -302,114 +299,199 @@ def _metadata(log_dir: Path) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Relaunch:
-    """What RLA_RELAUNCH says.
+def described(parameters: object) -> Any:  # noqa: ANN401 - a parameter, or a mapping of them
+    """As variant.json holds it: plain data without any address in memory."""
+    return plain_hyper_param(parameters, _Description())
 
-    Attributes:
-        function: qualified name of the wrapped function.
-        call: which call of it, from 0.
-        log_dir: folder to use as it is.
-        snapshot_dir: folder of its snapshots.
-        config: path of rla_config.yaml, where the folder is an item's.
-        parameters: recorded parameters, plain data.
-        resume_from: snapshot to continue from; None for a run from the beginning.
-        log_used: outputs of an item without a configuration file; None: the usual ones.
-        token: file that the process which makes the run removes.
-        starter: pid of `rla`, the parent of the launcher itself, not of processes that it starts.
-    """
 
-    function: str
-    call: int
-    log_dir: str
-    snapshot_dir: str
-    config: str | None
-    parameters: dict[str, Any]
-    resume_from: ResumeFrom = None
-    log_used: list[str] | None = None
-    token: str | None = None
-    starter: int | None = None
+class _Description:
+    """What stands for a class, function, member of an enum or object; for anything else itself."""
 
-    def to_variable(self) -> str:
-        """Value for the environment variable."""
-        return json.dumps(asdict(self))
+    def __init__(self) -> None:
+        self._objects = MAX_OBJECTS
+        self._items = MAX_ARRAY_ITEMS
 
-    def is_for(self, function: str, call: int, parameters: Mapping[str, Any]) -> bool:
-        """Whether this call is meant. True for one call in all processes of the launcher."""
-        if function != self.function:
-            return False
-        pooled = self.starter is not None and os.getppid() != self.starter
-        if not (fits(parameters, restored(self.parameters, parameters, [])) if pooled else call == self.call):
-            return False
-        return self._take_token()
+    def __call__(self, value: object, depth: int) -> object:  # noqa: PLR0911 - one line a kind
+        if value is None or isinstance(value, int | float | str):
+            return value
+        if isinstance(value, type):
+            return {_CLASS: full_name(value, value.__qualname__)}
+        if isinstance(value, Enum):
+            return {_ENUM: full_name(type(value), f"{type(value).__qualname__}.{value.name}")}
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        if callable(value) and isinstance(name, str):
+            return {_FUNCTION: full_name(value, name)}
+        if isinstance(value, partial):
+            kept = {"func": value.func, "args": value.args, "keywords": value.keywords}
+            return {DESCRIBED: "functools.partial", **kept}
+        if isinstance(value, _KEPT) or type(value).__module__.startswith("omegaconf"):
+            return value
+        if hasattr(value, "dtype") and hasattr(value, "item"):
+            return self._array(value, depth)
+        if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
+            return value
+        return self._object(value, depth)
 
-    def _take_token(self) -> bool:
-        if self.token is None:
-            return True
+    def _array(self, value: object, depth: int) -> object:
+        array: Any = value
+        shape = tuple(getattr(array, "shape", ()))
+        self._items -= math.prod(shape) if all(isinstance(size, int) for size in shape) else 0
+        if self._items < 0:
+            return name_of(array, repr)
+        if not getattr(array.dtype, "hasobject", False):
+            return array
+        return array.tolist() if shape else self(array.item(), depth)
+
+    def _object(self, value: object, depth: int) -> object:
+        attributes, text = _attributes(value), text_of(value, repr)
+        if not attributes and not _ADDRESS.search(text):
+            return text
+        name = {DESCRIBED: full_name(type(value), type(value).__qualname__)}
+        self._objects -= 1
+        return name if self._objects < 0 or depth > MAX_OBJECT_DEPTH else {**attributes, **name}
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    slots = [name for kind in type(value).__mro__ for name in _names(kind.__dict__.get("__slots__", ()))]
+    found = {name: getattr(value, name) for name in slots if name[:2] != "__" and hasattr(value, name)}
+    own = getattr(value, "__dict__", None)
+    return found | own if isinstance(own, dict) and type(value) is not ModuleType else found
+
+
+def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - one line a kind
+    """`recorded` in the manner of `own`, the launcher's value; `own` where it is not plain data."""
+    if isinstance(recorded, dict) and not recorded.keys().isdisjoint(_MARKS):
+        return _member(own, recorded)
+    if recorded is None or own is None or type(own) in _PLAIN:
+        return recorded
+    if described(own) == recorded:
+        return own
+    if type(own) in {dict, OrderedDict, defaultdict} and isinstance(recorded, dict):
+        return _dict(own, recorded)
+    if type(own) in {list, tuple} and isinstance(recorded, list):
+        return _sequence(own, recorded)
+    if isinstance(own, PurePath) and isinstance(recorded, str):
+        return type(own)(recorded)
+    if isinstance(own, int | float | str) and type(recorded) in _PLAIN:
+        return _of_kind(type(own), recorded)
+    return _numpy(own, recorded)
+
+
+def _of_kind(kind: Any, recorded: object) -> object:  # noqa: ANN401
+    """`recorded` as an enum's member, or another number or text, of this class; itself where it is none."""
+    try:
+        value = kind(recorded)
+    except Exception:  # noqa: BLE001 - no member, or a class of the user's own
+        return recorded
+    return recorded if differs(value, recorded) else value
+
+
+def _dict(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401 - a dict
+    """The recorded items with keys as `own` has them, in its order; `own` where one cannot be had."""
+    keys = dict(zip(key_names(own), own, strict=True))
+    found = {key: recorded_value(own[key], recorded[name]) for name, key in keys.items() if name in recorded}
+    kinds = {type(key) for key in own}
+    for name, value in recorded.items():
+        if name in keys:
+            continue
+        if not _is_plain(value):
+            return own
         try:
-            os.unlink(self.token)
-        except FileNotFoundError:
-            return False
-        return True
+            found[_key(name, kinds)] = value
+        except LookupError:
+            return own
+    result = copy(own)
+    result.clear()
+    result.update(found)
+    return result
 
 
-def wanted() -> Relaunch | None:
-    """The run this process was started to repeat or continue; None in an ordinary launch.
+def _key(name: str, kinds: set[Any]) -> object:
+    """What a recorded key was among keys of these classes.
 
     Raises:
-        LaunchError: the variable holds something else.
+        LookupError: nobody knows.
     """
-    value = os.environ.get(VARIABLE, "")
-    if _wanted or not value:
-        return _wanted[0] if _wanted else None
+    kind: Any = next(iter(kinds)) if len(kinds) == 1 else str
+    if issubclass(kind, Enum):
+        return kind[name]
+    if not kinds <= set(_PLAIN):
+        raise LookupError(name)
+    with suppress(ValueError):
+        return kind(name) if kind in {int, float} else name
+    return name
+
+
+def _member(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401
+    """The recorded member of the enum that `own` is of; else `own`."""
+    kind = type(own)
+    for member in kind if isinstance(own, Enum) else ():
+        if described(member) == recorded:
+            return member
+    return own
+
+
+def _sequence(own: Any, recorded: list[Any]) -> object:  # noqa: ANN401 - list or tuple
+    if len(own) == len(recorded):
+        return type(own)(recorded_value(mine, then) for mine, then in zip(own, recorded, strict=True))
+    return type(own)(recorded) if all(map(_is_plain, (*own, *recorded))) else own
+
+
+def _is_plain(value: object) -> bool:
+    if value is None or type(value) in _PLAIN:
+        return True
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, dict) and value.keys().isdisjoint(_MARKS) and all(map(_is_plain, value.values()))
+
+
+def _numpy(own: object, recorded: object) -> object:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(own, numpy.ndarray | numpy.generic) or own.dtype.kind not in "biuf":
+        return own
     try:
-        known = {field.name for field in fields(Relaunch)}  # another release may say more
-        found = {key: content for key, content in json.loads(value).items() if key in known}
-        _wanted[:] = [Relaunch(**found)]
-        return _wanted[0]
-    except (ValueError, TypeError, AttributeError) as error:
-        message = f"{VARIABLE} is not what `rla resume` and `rla rerun` set: {error}"
-        raise LaunchError(message) from error
+        array = numpy.asarray(recorded, dtype=own.dtype)
+        array = array.reshape(own.shape) if array.size == own.size else array
+    except (ValueError, TypeError, OverflowError):  # a large array is only shown
+        return own
+    return array if isinstance(own, numpy.ndarray) else array[()]
 
 
-@contextmanager
-def taken() -> Iterator[None]:
-    """Around the wanted run: what it starts is its own and sees no variable."""
-    value = os.environ.pop(VARIABLE, None)
-    try:
-        yield
-    finally:
-        if value is not None:
-            os.environ[VARIABLE] = value
+def differs(own: object, recorded: object) -> bool:
+    """Whether a parameter shows otherwise than recorded; addresses of objects and hidden secrets aside.
 
-
-def count_call(function: str, *, nested: bool) -> int:
-    """Which call of `function` in this process begins now, from 0.
-
-    Calls inside of other experiments are counted by themselves: a relaunch does not make them.
+    Earlier releases recorded the repr of functions and objects.
     """
-    key = (function, nested)
-    number = _calls[key]
-    _calls[key] += 1
-    return number
+    then = _comparable(recorded)
+    return not (_same(_comparable(described(own)), then) or _same(_comparable(plain_hyper_param(own)), then))
 
 
-def top_level_calls() -> int:
-    """How many calls of experiments that are not inside of another began in this process."""
-    return sum(number for (_function, nested), number in _calls.items() if not nested)
+def _same(own: object, recorded: object) -> bool:
+    if is_hidden(recorded):
+        return True
+    if isinstance(own, dict) and isinstance(recorded, dict):
+        return own.keys() == recorded.keys() and all(_same(own[key], recorded[key]) for key in own)
+    if isinstance(own, list) and isinstance(recorded, list):
+        return len(own) == len(recorded) and all(map(_same, own, recorded))
+    return bool(own == recorded)
 
 
-def relaunch_of(
-    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, Any], source: ResumeFrom
-) -> Relaunch:
-    """The call that was recorded, once more: in `log_dir`, from the snapshot `source`."""
-    return Relaunch(
-        launch.function,
-        launch.call,
-        str(log_dir),
-        str(snapshots),
-        launch.config,
-        parameters,
-        source,
-        launch.log_used,
+def fits(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether a call with parameters `own` becomes the recorded one by `recorded_value`."""
+    return own.keys() == recorded.keys() and not any(
+        differs(recorded_value(value, recorded[key]), recorded[key]) for key, value in own.items()
     )
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, str):
+        return _ADDRESS.sub("0x", value)
+    if isinstance(value, list):
+        return [_comparable(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _comparable(one) for key, one in value.items()}
+    return "nan" if value != value else value  # noqa: PLR0124 - NaN is not a number, and equal to none

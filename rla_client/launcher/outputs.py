@@ -1,4 +1,4 @@
-"""The open outputs of one experiment: rows, text, and how many rows there are.
+"""The open outputs of one experiment: its rows and how many there are, its text, and its snapshots' way.
 
 An experiment owns a run of its own (rla_client/run/run.py) and makes its logger the current one;
 `close` puts the former logger, clock, prefixes and pending values back, so experiments nest and
@@ -7,23 +7,34 @@ follow each other in one process. What is logged after that goes to whoever was 
 `rows` counts the rows of progress.csv since the very beginning of the experiment, also over
 resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them.
 
-Rows and text of a run's earlier part, so that a resumed run continues behind them.
-
 The agent never appends to files of an earlier stream: it puts them aside as `progress.old-1.csv`
 and so on, and begins new ones. So a resumed run sends the rows that stay once more, with their
 time-steps and timestamps, and then its own. An output is a pure function of the frames: the
 new progress.csv begins with the bytes of the old one, TensorBoard's file likewise, and what was cut off
-is kept beside them as a side branch. Old event files get a name that TensorBoard does not look for.
+is kept beside them as a side branch. Old event files get a name that TensorBoard does not look for. A resume
+that is killed while it sends leaves the whole old file put aside, and the next one finds it there.
 
-A resume that is killed while it sends leaves the whole old file put aside, and the next one
-finds it there.
+A snapshot goes through the agent, too: it is safe from SIGKILL when `SnapshotSaver.offer` returns. Like
+checkpoints (rla_client/checkpoint/saver.py), of which it uses arenas and spool, it travels in one of three
+ways:
+
+*frame* (up to FRAME_BYTES, most small policies): the content travels in the stream itself.
+*arena*: the content is put together in a slot of shared memory, a JOB frame names it.
+*blob* (no slot that is large enough and free): a file in the stream's blob folder, then the JOB frame. A
+    thread fsyncs it afterwards; an arena of the right size is made meanwhile, for the next one.
+
+`offer` refuses when no agent has been there yet, too much waits for it or the spool is full; then the
+snapshotter's own thread writes. Once the agent has taken snapshots of this stream, the next ones go the
+same way, also when it is away for a while: their order is that of the stream, and of the footers.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -32,38 +43,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
+from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, sync_later
+from rla_client.checkpoint.tensors import pin_memory
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
+from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import stream_rows
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
-from rla_client.launcher.directories import FolderLock
-from rla_client.launcher.dowel_outputs import time_lead
-from rla_client.launcher.settle import settle
+from rla_client.launcher.directories import FolderLock, settle
+from rla_client.launcher.dowel import time_lead
+from rla_client.launcher.snapshot_codec import Pieces
 from rla_client.run.plain import open_plain_run
+from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
-    from rla_client.launcher.snapshot_saver import SnapshotSaver
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
+    from rla_client.stream.outbox import Outbox
 
 CSV_NAME = "progress.csv"
 EVENT_MARK = ".tfevents."
 TEXT_PIECE_BYTES = 1 << 20  # well below a frame's limit
+FRAME_BYTES = 256 << 10  # of a snapshot: some 100 us to write; the agent holds a few of them in memory
+BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
 _ASIDE = re.compile(r"progress\.old-(\d+)\.csv")
-
 Value = int | float | bool | str
 Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
-
 SINKS = ("stdout", "log", "csv", "tensorboard")
 TEXT_NAME = "debug.log"
 RESUME_WAIT_S = 30.0  # an agent that starts first replays whatever else waits in the spool
 REUSE_WAIT_S = 5.0  # a run that only uses its folder again does not depend on the agent
-
 _log = logging.getLogger("rla_client")
 _open: list[Outputs] = []
+
+
+def current_outputs() -> Outputs | None:
+    """The innermost open experiment's outputs, None outside of any."""
+    return _open[-1] if _open else None
 
 
 class Outputs:
@@ -96,8 +115,7 @@ class Outputs:
     ) -> None:
         self.log_dir = os.path.realpath(log_dir)
         if any(other.log_dir == self.log_dir for other in _open):
-            message = f"an experiment of this process is writing into {self.log_dir}"
-            raise LaunchError(message)
+            raise LaunchError(f"an experiment of this process is writing into {self.log_dir}")
         self.rows = 0
         self._opener = opener or self._open_plain
         self._text_name = text_name
@@ -190,8 +208,6 @@ class Outputs:
         if outbox is None or kind is None:
             return None
         if kind not in self._savers:
-            from rla_client.launcher.snapshot_saver import SnapshotSaver  # noqa: PLC0415 - not light
-
             self._savers[kind] = SnapshotSaver(outbox, kind)
         return self._savers[kind]
 
@@ -233,11 +249,6 @@ class Outputs:
         time_step_holder.set_time(self._former_time)
         dowel.tabular.swap(*self._former_tabular)
         dowel.logger.swap(self._former_dowel)
-
-
-def current_outputs() -> Outputs | None:
-    """The innermost open experiment's outputs, None outside of any."""
-    return _open[-1] if _open else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,3 +326,168 @@ def plain_value(cell: str) -> Value:
             if repr(value) == cell:
                 return value
     return cell
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Which snapshot this is: see SnapshotJob."""
+
+    token: str
+    order: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A snapshot whose file may not be there yet."""
+
+    save: Save
+    size: int
+    content: bytes | None = None
+    blob: Path | None = None
+    slot: Slot | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """True once the agent has done with it; a frame's content does not say."""
+        if self.slot is not None:
+            return self.slot.arrived
+        return self.blob is not None and not self.blob.exists()
+
+    def read(self) -> bytes | None:
+        """The file's content, while it is still here."""
+        if self.content is not None or self.arrived:
+            return self.content
+        if self.slot is not None:
+            return ctypes.string_at(self.slot.address, self.size)
+        assert self.blob is not None
+        with suppress(OSError):
+            return self.blob.read_bytes()
+        return None
+
+
+class SnapshotSaver(SlotSender):
+    """Hands snapshots of one run to the agent.
+
+    Args:
+        outbox: where jobs go; its lock is not held while bytes are copied.
+        kind: the folder of the run that they go to, log or checkpoint.
+    """
+
+    def __init__(self, outbox: Outbox, kind: str) -> None:
+        self.ways = {"frame": 0, "arena": 0, "blob": 0}
+        self._kind = kind
+        self._outbox = outbox
+        super().__init__(outbox)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._waiting: list[_Sent] = []
+        self._last: _Sent | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether the agent has been given a snapshot."""
+        return self._last is not None
+
+    def offer(self, pieces: Pieces, save: Save) -> bool:
+        """Take a snapshot over. On True it survives SIGKILL; on False nothing has happened.
+
+        Args:
+            pieces: its content; what it refers to may change afterwards.
+            save: its name, and its place among the others.
+        """
+        if self._inside == threading.get_ident():  # a signal handler that saves while we do
+            return False
+        with self._lock:
+            self._inside = threading.get_ident()
+            try:
+                if not self.used and not self._outbox.agent_alive():
+                    return False
+                self._waiting = [sent for sent in self._waiting if not sent.arrived]
+                if pieces.size <= FRAME_BYTES:
+                    return self._as_frame(pieces, save)
+                if self._in_arena(pieces, save):
+                    return True
+                taken = self._as_blob(pieces, save)
+                self._prepare(pieces.size)  # not before: making it would compete with the writing
+                return taken
+            finally:
+                self._inside = None
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether all that was taken over is in its files within `timeout_s`."""
+        if not self.used:
+            return True
+        return self._outbox.flush(timeout_s, media=False)
+
+    def late(self, name: str | None) -> bytes | None:
+        """Content of the last snapshot, if it is called `name` (None: in any case) and still here."""
+        with self._lock:
+            last = self._last
+            if last is None or name not in {None, *last.save.names}:
+                return None
+            return last.read()
+
+    # -- the three ways -----------------------------------------------------------------------
+
+    def _as_frame(self, pieces: Pieces, save: Save) -> bool:
+        content = pieces.to_bytes()
+        for name in save.names:
+            if not self._outbox.put(FrameKind.FILE, pack([self._kind, name, content]), time.time()):
+                return False
+        self._outbox.push()
+        self._note(_Sent(save, pieces.size, content=content), "frame")
+        return True
+
+    def _in_arena(self, pieces: Pieces, save: Save) -> bool:
+        if self._outbox.agent_alive() and not self._outbox.agent_alive(memory=True):
+            return False  # the agent is outside of this container
+        sent = self._send_in_slot(
+            pieces.size, lambda slot: self._fill(slot, pieces), lambda source: self._send(save, source)
+        )
+        if sent is None:
+            return False
+        self._note(_Sent(save, pieces.size, slot=sent[0]), "arena")
+        return True
+
+    @staticmethod
+    def _fill(slot: Slot, pieces: Pieces) -> ArenaSource:
+        if pieces.on_device:
+            pin_memory(slot.arena)
+        pieces.copy_to(slot.address)
+        return ArenaSource(slot.arena.name, slot.index, slot.number, pieces.size, ())
+
+    def _as_blob(self, pieces: Pieces, save: Save) -> bool:
+        blobs = self._outbox.blobs_folder
+        waiting = [sent.size for sent in self._waiting if sent.blob is not None]
+        full = len(waiting) >= BACKLOG_MAX or sum(waiting) >= BACKLOG_MAX_BYTES
+        if blobs is None or full or pieces.size > self._outbox.blob_room or not has_room(blobs):
+            return False
+        blob = blobs / f"{save.token}.pkl"
+        try:
+            with open(blob, "xb") as file:
+                pieces.write_to(file)
+        except OSError:
+            with suppress(OSError):
+                blob.unlink()
+            return False
+        if not self._send(save, BlobSource(blob.name, pieces.size)):
+            with suppress(OSError):
+                blob.unlink()
+            return False
+        self._note(_Sent(save, pieces.size, blob=blob), "blob")
+        sync_later(blob)
+        return True
+
+    # -- small things -------------------------------------------------------------------------
+
+    def _send(self, save: Save, source: ArenaSource | BlobSource) -> bool:
+        job = SnapshotJob(save.token, save.order, self._kind, save.names, source)
+        return self._outbox.job(SNAPSHOT_KIND, job.encode())
+
+    def _note(self, sent: _Sent, way: str) -> None:
+        self.ways[way] += 1
+        self._last = sent
+        if sent.content is None:
+            self._waiting.append(sent)

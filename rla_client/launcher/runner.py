@@ -14,11 +14,10 @@ one, provided that the algorithm keeps its state in attributes, not in local var
 Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
 finds in its context that it shall continue from a snapshot, and does.
 
-What `train(plot=True)` shows: after each epoch one episode of the policy, in a copy of the environment.
-
-The environment draws itself, so it must have been made with `render_mode="human"`; of any other
-the log says once that nothing is shown. What is drawn of random numbers for it is put back, so a run
-with plots equals one without. A window that cannot be opened is a warning, not the end of the training.
+`train(plot=True)` shows one episode of the policy after each epoch, in a copy of the environment. That draws
+itself, so it must have been made with `render_mode="human"`; of any other the log says once that nothing is
+shown. Random numbers that are drawn for it are put back, so a run with plots equals one without. A window
+that cannot be opened is a warning, not the end of the training.
 """
 
 from __future__ import annotations
@@ -48,16 +47,21 @@ from rla_client.launcher.deterministic import (
 from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup, taken_by
 from rla_client.launcher.samplers import Sampler
-from rla_client.launcher.samplers.workers import DefaultWorker
+from rla_client.launcher.samplers.workers import DefaultWorker, reset_agent
 from rla_client.launcher.snapshotter import Snapshotter
-from rla_client.launcher.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
+from rla_client.launcher.training_state import (
+    FORMAT_VERSION,
+    RunnerSampler,
+    SetupArgs,
+    TrainArgs,
+    TrainStats,
+    describe_setup,
+    taken_by,
+)
 
 SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it
-MAX_EVALUATED_STEPS = 1000  # of an episode that no limit ends
-MAX_SHOWN_STEPS = 1000  # of an episode that no limit ends
-PAUSE_TEXT = "Plotting evaluation run: press Enter to continue..."
+MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode that no limit ends
 
 
 class LocalRunner:
@@ -146,8 +150,7 @@ class LocalRunner:
             ArgumentError: `algo` has no `train`, or n_workers is below 1.
         """
         if not callable(getattr(algo, "train", None)):
-            message = f"algo needs a method train(runner); {type(algo).__name__} has none"
-            raise ArgumentError(message)
+            raise ArgumentError(f"algo needs a method train(runner); {type(algo).__name__} has none")
         self._setup_args = describe_setup(
             algo, sampler_cls, sampler_args, n_workers, worker_class, worker_args
         )
@@ -262,9 +265,8 @@ class LocalRunner:
             NotSetupError: before `setup`.
         """
         self._ready()
-        self._train_args = TrainArgs(
-            n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot
-        )
+        store = store_episodes or store_paths
+        self._train_args = TrainArgs(n_epochs, batch_size, plot, store, pause_for_plot)
         if self._resume_from is not None:
             source, self._resume_from = self._resume_from, None
             try:
@@ -274,7 +276,7 @@ class LocalRunner:
                     raise
                 dowel.logger.log(f"Nothing to continue from ({missing}); beginning at the first epoch")
             else:
-                return self.resume(n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot)
+                return self.resume(n_epochs, batch_size, plot, store, pause_for_plot)
         return self._run()
 
     def resume(
@@ -367,13 +369,10 @@ class LocalRunner:
         dowel.tabular.record("TotalEnvSteps", self._stats.total_env_steps)
         dowel.logger.log(dowel.tabular)
         if self._train_args is not None and self._train_args.plot:
-            self._show(pause=pause_for_plot)
-
-    def _show(self, *, pause: bool) -> None:
-        setup = self._ready()
-        if self._plotter is None:
-            self._plotter = Plotter(self._env, setup.seed, setup.max_episode_length)
-        self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause)
+            setup = self._ready()
+            if self._plotter is None:
+                self._plotter = Plotter(self._env, setup.seed, setup.max_episode_length)
+            self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause_for_plot)
 
     # -- snapshots ----------------------------------------------------------------------------
 
@@ -427,8 +426,7 @@ class LocalRunner:
         """
         saved = self._snapshotter.load(from_dir, from_epoch, trust=trust)
         if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:
-            message = f"the snapshot in {from_dir} was not made by this release's runner"
-            raise SnapshotError(message)
+            raise SnapshotError(f"the snapshot in {from_dir} was not made by this release's runner")
         self._sampling.end()
         self._setup_args, self._stats = self._with_secrets(saved["setup_args"]), saved["stats"]
         env = saved["env"]
@@ -465,8 +463,8 @@ def _without_secrets(setup: SetupArgs) -> SetupArgs:
     secrets = rla_logger.get_current().secrets
     if secrets is None:
         return setup
-    sampler_args = secrets.parameters(setup.sampler_args)
-    return replace(setup, sampler_args=sampler_args, worker_args=secrets.parameters(setup.worker_args))
+    shown = secrets.parameters
+    return replace(setup, sampler_args=shown(setup.sampler_args), worker_args=shown(setup.worker_args))
 
 
 Trainer = LocalRunner
@@ -485,7 +483,7 @@ class Plotter:
         self._env = env
         self._worker: DefaultWorker | None = None
         self._seed = seed
-        self._limit = max_episode_length or MAX_SHOWN_STEPS
+        self._limit = max_episode_length or MAX_EPISODE_STEPS
         self._useless = False
 
     def show(self, policy: object, epoch: int, *, pause: bool) -> None:
@@ -502,8 +500,12 @@ class Plotter:
             self._give_up(f"plot=True shows nothing: {type(error).__name__}: {error}")
         finally:
             restore_generators(state)
-        if pause and not self._useless:
-            self._pause()
+        if not pause or self._useless:
+            return
+        if sys.stdin is not None and sys.stdin.isatty():
+            input("Plotting evaluation run: press Enter to continue...")
+        else:
+            dowel.logger.log("pause_for_plot does not pause: standard input is not a terminal")
 
     def close(self) -> None:
         """Close the window."""
@@ -518,12 +520,6 @@ class Plotter:
         self._worker.update_agent(policy)
         self._worker.start_epoch(epoch)
         self._worker.rollout()
-
-    def _pause(self) -> None:
-        if sys.stdin is not None and sys.stdin.isatty():
-            input(PAUSE_TEXT)
-        else:
-            dowel.logger.log("pause_for_plot does not pause: standard input is not a terminal")
 
     def _give_up(self, why: str) -> None:
         self._useless = True
@@ -568,7 +564,7 @@ def log_performance(
 def obtain_evaluation_episodes(
     policy: object,
     env: object,
-    max_episode_length: int | None = MAX_EVALUATED_STEPS,
+    max_episode_length: int | None = MAX_EPISODE_STEPS,
     num_eps: int = 100,
     deterministic: bool = True,
 ) -> EpisodeBatch:
@@ -601,5 +597,4 @@ class _ByMean:
         return answer
 
     def reset(self) -> None:
-        if callable(getattr(self._policy, "reset", None)):
-            self._policy.reset()
+        reset_agent(self._policy)

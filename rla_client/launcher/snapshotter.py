@@ -1,7 +1,7 @@
 """Snapshots of a training: taken in the loop, written beside it, whole or not at all.
 
 `save_itr_params` copies the state (snapshot_codec) and returns. In the folder of an open
-experiment the copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere,
+experiment the copy goes to the agent (outputs) and so survives SIGKILL of this process. Elsewhere,
 and where no agent is, a daemon thread of this process writes it by temp file, fsync, rename and
 fsync of the folder; at most `MAX_WAITING` copies wait, and a training that snapshots faster than the
 disk takes them waits for a free one. A snapshot of the thread that is killed on its way is not
@@ -48,15 +48,14 @@ from rla_client.contract.jobs import encode_footer, saved_order
 from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
 from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
-from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.settle import await_written
+from rla_client.launcher.directories import await_written
+from rla_client.launcher.outputs import Save, current_outputs
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
-from rla_client.launcher.snapshot_saver import Save
 from rla_client.stream.messenger import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
-    from rla_client.launcher.snapshot_saver import SnapshotSaver
+    from rla_client.launcher.outputs import SnapshotSaver
 
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
 AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
@@ -150,12 +149,9 @@ class Snapshotter:
         save = Save(secrets.token_hex(8), self._last_order, names)
         footer = {"itr": itr, **(note or {}), "token": save.token, "order": save.order}
         pieces = encode(params, encode_footer(footer))
-        saver = self._saver()
+        saver = _saver_of(self.folder)
         if saver is None or self._orders.unfinished_tasks or not saver.offer(pieces, save):
             self._hand_to_thread(pieces, save, saver)
-
-    def _saver(self) -> SnapshotSaver | None:
-        return _saver_of(self.folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         target = self._free.get()
@@ -190,7 +186,7 @@ class Snapshotter:
         began = time.monotonic()
         if not self._wait_for_thread(timeout_s):
             return False
-        saver = self._saver()
+        saver = _saver_of(self.folder)
         if saver is None:
             return True
         left = AGENT_WAIT_S if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
@@ -230,11 +226,10 @@ class Snapshotter:
             path = find_snapshot(folder, itr)
             problem = None if trust else file_problem(path)
             if problem is not None:
-                message = (
+                raise UntrustedCheckpointError(
                     f"{path} is not loaded: {problem}. A snapshot runs code that the file names: pass "
                     "trust=True if you trust whoever wrote it"
                 )
-                raise UntrustedCheckpointError(message)
             data = path.read_bytes()
         try:
             return decode(data)
@@ -386,22 +381,18 @@ def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Pa
     elif not isinstance(itr, bool) and str(itr).isdecimal():
         path = base / f"itr_{int(itr)}.pkl"
     else:
-        message = f"itr is a number, 'last' or 'first'; got {itr!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"itr is a number, 'last' or 'first'; got {itr!r}")
     if not path.exists():
         known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
-        message = f"no snapshot {path} (there: {known})"
-        raise FileNotFoundError(message)
+        raise FileNotFoundError(f"no snapshot {path} (there: {known})")
     if not path.is_file():
-        message = f"{path} is not a file"
-        raise NotAFileError(message)
+        raise NotAFileError(f"{path} is not a file")
     return path
 
 
 def _numbered(folder: Path) -> list[int]:
     if not folder.is_dir():
-        message = f"no folder {folder} to load snapshots from"
-        raise FileNotFoundError(message)
+        raise FileNotFoundError(f"no folder {folder} to load snapshots from")
     return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
 
 

@@ -48,10 +48,13 @@ from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
 from rla_client.launcher.database_run import (
     DatabasePlan,
     ItemPlace,
+    RunName,
     find_config_of,
     find_database,
+    find_unfinished_call,
     open_item,
     reopen_item,
+    run_name,
 )
 from rla_client.launcher.directories import (
     Folders,
@@ -60,18 +63,15 @@ from rla_client.launcher.directories import (
     experiment_name,
 )
 from rla_client.launcher.launch import (
-    Relaunch,
-    count_call,
     describe_launch,
+    described,
+    differs,
     launcher_path,
-    taken,
-    top_level_calls,
-    wanted,
+    recorded_value,
     write_record,
 )
 from rla_client.launcher.outputs import Outputs, current_outputs
-from rla_client.launcher.recorded_parameters import described, differs, recorded_value
-from rla_client.launcher.run_id import RunName, find_unfinished_call, run_name
+from rla_client.launcher.relaunch import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
 from rla_client.run.disabled import DisabledRun
@@ -135,8 +135,7 @@ def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
 def _keyword_only(function: Callable[..., Any], signature: inspect.Signature) -> inspect.Signature:
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].name != CONTEXT_NAME:
-        message = f"the first parameter of {function.__name__} must be `{CONTEXT_NAME}`"
-        raise ArgumentError(message)
+        raise ArgumentError(f"the first parameter of {function.__name__} must be `{CONTEXT_NAME}`")
     kept = []
     for parameter in parameters[1:]:
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}:
@@ -262,11 +261,10 @@ class _Call:
         missing: list[str] = []
         found: dict[str, Any] = restored(relaunch.parameters, self._parameters, missing)
         if missing:
-            message = (
+            raise LaunchError(
                 f"secrets are not recorded, and the launcher now gives no {', '.join(missing)}: give "
                 "it as at the first start, by an option, the environment or a file"
             )
-            raise LaunchError(message)
         return found
 
     def _shown(self) -> dict[str, Any]:
@@ -403,11 +401,10 @@ def this_thread(name: str) -> Iterator[None]:
     me = threading.get_ident()
     with _owner.lock:
         if _owner.depth and _owner.thread != me:
-            message = (
+            raise LaunchError(
                 f"{name} cannot run now: another thread of this process is inside of an experiment, and "
                 "their rows would be mixed. Run experiments one after the other, or in processes of their own"
             )
-            raise LaunchError(message)
         _owner.thread = me
         _owner.depth += 1
     try:

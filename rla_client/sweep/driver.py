@@ -23,14 +23,26 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.database.tree import NoRunsYetError, find_data_root
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, check_command, files_of, work_of
-from rla_client.sweep.engines.base import KILLS, Ended, Engine
+from rla_client.sweep.engines.base import KILLS, Ended, Engine, tail
 from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
-from rla_client.sweep.journal import FILE, Journal, SweepError, key_of
+from rla_client.sweep.journal import (
+    DROPPED,
+    FAILED,
+    FILE,
+    FINISHED,
+    OVER,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Journal,
+    RunState,
+    SweepError,
+    key_of,
+)
 from rla_client.sweep.samplers import Sampler, make_sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec, read_spec
-from rla_client.sweep.state import DROPPED, FAILED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
 
 LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
@@ -294,12 +306,7 @@ class Driver:
 
         If that is the hint of one of our errors, the error is before it.
         """
-        try:
-            with open(self._journal.path(run, "txt"), "rb") as file:
-                file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return ""
+        text = tail(self._journal.path(run, "txt"), TAIL_BYTES).decode(errors="replace")
         stripped = (line.strip(FRAME) for line in reversed(text.splitlines()))
         lines = (line for line in stripped if any(map(str.isalnum, line)))
         last = next(lines, "")

@@ -1,7 +1,7 @@
 """A sweep on disk: `<data root>/local/sweeps/<name>/`, which one driver at a time writes.
 
     sweep.yaml       the file, as it was when the sweep was last started
-    journal.jsonl    one event a line, only ever appended (see `state`); the first says where it began
+    journal.jsonl    one event a line, only ever appended; the first says where it began
     driver.lock      flocked by the driver for as long as it lives
     request          what `rla sweep stop` asks of the driver: `stop` or `leave`
     runs/0001.txt    what run 1 printed, all its attempts
@@ -14,6 +14,21 @@
 What is planned is on the disk before any of it starts: a run that is started again must have the parameters
 it had. A journal line that was torn by a power cut is passed over; what it said is seen again from the
 run's files.
+
+What is known of a run follows from its events, one after the other:
+
+    waiting --started--> running --placed----> running     its engine has a handle for it
+                                 --finished--> finished
+                                 --failed----> waiting (again) or failed
+                                 --killed----> waiting (again) or failed
+                                 --lost------> waiting     its driver was gone, and so was the run
+                                 --stopped---> stopped     as asked
+    stopped --started--> running
+    failed  --revived--> waiting     as asked
+    waiting, stopped --dropped--> dropped     the file no longer asks for it
+    dropped --revived--> waiting     it does again
+
+Of a run that fails or is killed the one who saw it says whether it is started `again`.
 """
 
 from __future__ import annotations
@@ -26,6 +41,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +55,31 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
-from rla_client.contract.parsing import parse_json, whole
+from rla_client.contract.parsing import moment, parse_json, whole
 from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.space import Parameters
-from rla_client.sweep.state import RUNNING, RunState
 
+WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
+DROPPED = "dropped"
+STATES = (RUNNING, WAITING, FINISHED, FAILED, STOPPED, DROPPED)
+OVER = frozenset({FINISHED, FAILED, DROPPED})
+OUTCOMES = ("finished", "failed", "killed", "lost", "stopped")
+TRANSITIONS: Mapping[tuple[str, str], str] = {
+    (WAITING, "started"): RUNNING,
+    (STOPPED, "started"): RUNNING,
+    (RUNNING, "placed"): RUNNING,
+    (RUNNING, "finished"): FINISHED,
+    (RUNNING, "failed"): FAILED,
+    (RUNNING, "killed"): FAILED,
+    (RUNNING, "lost"): WAITING,
+    (RUNNING, "stopped"): STOPPED,
+    (FAILED, "revived"): WAITING,
+    (WAITING, "dropped"): DROPPED,
+    (STOPPED, "dropped"): DROPPED,
+    (DROPPED, "revived"): WAITING,
+}
+MAX_REASON_CHARS = 500
 FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
 PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
@@ -54,10 +89,6 @@ MAX_ITEMS_BYTES = 1 << 20
 CLOCKS_S = 60.0  # by which the clocks of two machines may differ
 LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
 FORMAT = 1
-
-
-class SweepError(RlaError):
-    """A sweep cannot be started, found or gone on with; the message says why and what to do."""
 
 
 class Journal:
@@ -403,3 +434,97 @@ def _lines(events: Iterable[Mapping[str, Any]]) -> bytes:
 def key_of(parameters: Mapping[str, Any]) -> str:
     """A text that is the same for the same choice, in whatever order."""
     return json.dumps(parameters, sort_keys=True, default=str)
+
+
+@dataclass(slots=True)
+class RunState:
+    """One run: a trial's parameters with one seed.
+
+    Attributes:
+        number: from 1, in the order in which runs were planned.
+        trial: which choice of parameters, from 1.
+        parameters: with the seed.
+        state: see above.
+        attempts: how often it was started.
+        failures: how often it failed since it was last told to begin anew.
+        kills: how often it was killed since then.
+        reason: of the last end that was none to wish for.
+        started: of the last attempt, Unix seconds.
+        ended: likewise, once it ended.
+        engine: which engine started it last.
+        handle: what that engine knows it by.
+    """
+
+    number: int
+    trial: int
+    parameters: dict[str, Any]
+    state: str = WAITING
+    attempts: int = 0
+    failures: int = 0
+    kills: int = 0
+    reason: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+    engine: str = ""
+    handle: str = ""
+    reasons: list[str] = field(default_factory=list)
+
+    def handle_event(self, event: Mapping[str, Any]) -> None:
+        """Take one event.
+
+        Raises:
+            ValueError: it cannot follow on this state.
+        """
+        kind = str(event.get("event"))
+        after = TRANSITIONS.get((self.state, kind))
+        if after is None:
+            raise ValueError(f"run {self.number} is {self.state}, so it cannot be {kind}")
+        when = moment(event.get("time"))
+        if kind == "started":
+            self.attempts, self.started, self.ended = self.attempts + 1, when, 0.0
+            self.engine, self.handle = str(event.get("engine", "")), str(event.get("handle", ""))
+        elif kind == "placed":
+            self.handle = str(event.get("handle", ""))
+        elif kind == "revived":
+            self.failures = self.kills = 0
+        elif kind in OUTCOMES:
+            self.ended = moment(event["ended"]) if "ended" in event else when  # it was seen later
+            self.failures += kind == "failed"
+            self.kills += kind == "killed"
+            reason = str(event.get("reason", ""))[:MAX_REASON_CHARS]
+            if reason:
+                self.reason = reason
+                self.reasons.append(reason)
+            if event.get("again") is True and kind in {"failed", "killed"}:
+                after = WAITING
+        self.state = after
+
+    @classmethod
+    def planned(cls, event: Mapping[str, Any]) -> RunState:
+        """The run that a `planned` event names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        parameters = event.get("parameters")
+        if not isinstance(parameters, dict):
+            raise ValueError("a run without parameters")  # noqa: TRY004 - what the file holds, not a type of ours
+        return cls(whole(event.get("run")), whole(event.get("trial")), parameters)
+
+    def took(self, now: float) -> float | None:
+        """Seconds that its last attempt ran; None before the first."""
+        if not self.started:
+            return None
+        return max((now if self.state == RUNNING else self.ended or self.started) - self.started, 0.0)
+
+
+def counts(runs: Mapping[int, RunState]) -> dict[str, int]:
+    """How many are in each state, in the order in which they are shown."""
+    found = dict.fromkeys(STATES, 0)
+    for run in runs.values():
+        found[run.state] += 1
+    return found
+
+
+class SweepError(RlaError):
+    """A sweep cannot be started, found or gone on with; the message says why and what to do."""

@@ -1,30 +1,50 @@
-"""What the database says of a sweep's runs: whether they finished, and the metric they are judged by."""
+"""What the database says of a sweep's runs, and what a sweep looks like.
+
+A run of its own is judged by its state and its metric; a sweep is shown as a line of counts, the best trials,
+and a table of runs.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.opening import LIVE_STATES, run_file
-from rla_client.contract.user_messages import full_name
-from rla_client.database.compare import mean_and_interval
+from rla_client.contract.user_messages import full_name, listed
+from rla_client.database.compare import Choice, Group, judge, mean_and_interval
 from rla_client.database.csv_table import recorded_nan
 from rla_client.database.records import read_record
 from rla_client.database.runs import Database, Run
-from rla_client.launcher.settle import settle
-from rla_client.sweep.spec import Metric
-from rla_client.sweep.state import RunState
+from rla_client.database.text import clean, plain, table_text
+from rla_client.launcher.directories import settle
+from rla_client.sweep.journal import (
+    DROPPED,
+    FAILED,
+    FINISHED,
+    OVER,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Journal,
+    RunState,
+    counts,
+)
+from rla_client.sweep.spec import SEED, Metric
 
 SETTLE_S = 60.0  # for rows of an ended run to be in their files
 ELSEWHERE_S = 5.0  # for those of a run whose agent is another machine's, or is just being told of its end
 POLL_S = 0.05
 _log = logging.getLogger(__name__)
+SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
+QUEUED = "queued"
+MOST_BEST = 5
+_SIGNIFICANT = 6
 
 
 def settled(item: Mapping[str, Any]) -> str | None:
@@ -40,6 +60,10 @@ def settled(item: Mapping[str, Any]) -> str | None:
     while (state := _state(item)) in LIVE_STATES and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return state
+
+
+def _folder(item: Mapping[str, Any]) -> str:
+    return f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}"
 
 
 def _state(item: Mapping[str, Any]) -> str | None:
@@ -81,6 +105,13 @@ def value(item: Mapping[str, Any], metric: Metric) -> float | None:
     return _number(column.max() if metric.maximize else column.min())
 
 
+def _number(raw: object) -> float | None:
+    try:
+        return float(raw)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
 def trial_value(values: list[float | None]) -> tuple[float | None, float | None]:
     """Mean over the seeds of a trial and half of its 95 % interval, of those that have a value.
 
@@ -97,12 +128,177 @@ def trials_of(runs: Mapping[int, RunState]) -> dict[int, list[RunState]]:
     return found
 
 
-def _folder(item: Mapping[str, Any]) -> str:
-    return f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}"
+class Values:
+    """The metric of each run as far as it is known; that of an ended run is read once."""
+
+    def __init__(self, journal: Journal, metric: Metric | None) -> None:
+        self._journal, self._metric = journal, metric
+        self._final: dict[tuple[int, int], float] = {}
+
+    def of(self, run: RunState) -> float | None:
+        """The value so far; None without one."""
+        if self._metric is None or not run.attempts:
+            return None
+        key = (run.number, run.attempts)
+        if key in self._final:
+            return self._final[key]
+        items = self._journal.items(run)
+        if not items:
+            return None
+        read = (
+            last_number(last_values(items[-1]), self._metric.name)
+            if run.state not in OVER
+            else value(items[-1], self._metric)
+        )
+        if read is not None and run.state in OVER:
+            self._final[key] = read
+        return read
 
 
-def _number(raw: object) -> float | None:
-    try:
-        return float(raw)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+def shown_counts(journal: Journal) -> dict[str, int]:
+    """How many runs are in each state; those that wait in Slurm as queued, if there are any."""
+    found = counts(journal.runs)
+    queued = sum(map(journal.is_queued, journal.runs.values()))
+    return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued} if queued else found
+
+
+def summary(journal: Journal, driver: int | None) -> str:
+    """How many runs are in which state, and who looks after them."""
+    told = ", ".join(f"{count} {state}" for state, count in shown_counts(journal).items() if count)
+    number = len(journal.runs)
+    by = ""
+    if driver is None and any(run.state not in OVER for run in journal.runs.values()):
+        ended = sum(run.state == RUNNING and journal.has_ended(run) for run in journal.runs.values())
+        by = "; nobody drives it" + (f", and {ended} of those running have ended since" if ended else "")
+    return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
+
+
+def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
+    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
+    if metric is None:
+        return []
+    found = []
+    for trial, runs in trials_of(journal.runs).items():
+        there = [value for run in runs if run.state == FINISHED and (value := values.of(run)) is not None]
+        mean, half = trial_value(list(there))
+        if mean is not None:
+            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
+            row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
+            same = {
+                name: value
+                for name, value in runs[0].parameters.items()
+                if all(run.parameters.get(name) == value for run in runs)
+            }
+            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
+            found.append((rank, _with_parameters(row, same)))
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
+
+
+def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:
+    """The best trial, and what the seeds say of choosing it; None where they say nothing."""
+    if metric is None:
         return None
+    groups = []
+    for trial, runs in trials_of(journal.runs).items():
+        there = [
+            (run, value) for run in runs if run.state == FINISHED and (value := values.of(run)) is not None
+        ]
+        seeds = [str(run.parameters[SEED]) if SEED in run.parameters else None for run, _ in there]
+        groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
+    found = judge(groups, ["trial"], minimize=not metric.maximize)
+    return None if found is None else ([*trials_of(journal.runs)][found.best], found)
+
+
+def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
+    """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
+
+    Args:
+        journal: of the sweep.
+        metric: that judges them.
+        wait: for the rows of the last one to be in their files, if none has it before.
+    """
+    finished = [run for run in journal.runs.values() if run.state == FINISHED]
+    if metric is None or not finished:
+        return None
+    known: dict[str, None] = {}
+    finished.sort(key=lambda run: run.ended)
+    for run in finished:
+        items = journal.items(run)
+        if wait and items and run is finished[-1]:
+            settled(items[-1])
+        last = last_values(items[-1]) if items else {}
+        if last_number(last, metric.name) is not None:
+            return None
+        known |= dict.fromkeys(last)
+    try:
+        name = full_name(metric.name, known, f"no finished run has the metric {metric.name!r}")
+    except RlaError as error:
+        return str(error)
+    return f"no finished run has a number for the metric {name!r}"
+
+
+def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:
+    """One row for each run: those that run first, then what went wrong, waits and is done."""
+    found = []
+    order = sorted(journal.runs.values(), key=lambda run: (SHOWN_FIRST.index(run.state), _place(run)))
+    for run in order:
+        queued = journal.is_queued(run)
+        row: dict[str, Any] = {
+            "run": run.number,
+            "state": QUEUED if queued else run.state,
+            "took": None if queued else run.took(now),
+            "tries": run.attempts,
+        }
+        if metric is not None:
+            row[_named(metric.name, "metric", row)] = values.of(run)
+        found.append(_with_parameters(row, run.parameters))
+    return found
+
+
+def _named(name: str, kind: str, taken: Collection[str]) -> str:
+    """A column's name; where another column has it, with its kind before it."""
+    return f"{kind}.{name}" if name in taken else name
+
+
+def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
+
+
+def _place(run: RunState) -> float:
+    return -run.ended if run.state in OVER else run.number
+
+
+def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
+    """Rows as a table, with what they have; the first `most` of them."""
+    names = list(dict.fromkeys(name for row in found for name in row))
+    shown = found if most is None else found[:most]
+    text = table_text(names, [[_shown(row, name) for name in names] for row in shown], room)
+    more = len(found) - len(shown)
+    return f"{text}\n… and {more} more" if more > 0 else text
+
+
+def reasons(journal: Journal) -> list[str]:
+    """Why runs did not finish so far, each reason once with its runs."""
+    found: dict[str, list[int]] = {}
+    for run in journal.runs.values():
+        if run.reason and run.state != FINISHED:
+            found.setdefault(run.reason, []).append(run.number)
+    return [
+        f"run{'s' * (len(numbers) > 1)} {listed(map(str, numbers))}: {clean(reason)}"
+        for reason, numbers in found.items()
+    ]
+
+
+def _shown(row: Mapping[str, Any], name: str) -> object:
+    if name == "took":
+        return _took(row.get(name))
+    value = plain(row.get(name))
+    return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value
+
+
+def _took(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

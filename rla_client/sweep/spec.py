@@ -189,54 +189,48 @@ def _told(node: yaml.Node, key: str, text: str) -> str:
     return f"{line}{key.lstrip('.')}{' ' if key else ''}{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Plain:
+def _plain(node: yaml.Node) -> Value:
     """Any scalar as the value that it stands for."""
+    import yaml  # noqa: PLC0415 - loaded already: there is a node
 
-    def __call__(self, node: yaml.Node) -> Value:
-        import yaml  # noqa: PLC0415 - loaded already: there is a node
-
-        if shape(node) != "scalar":
-            raise WrongValueError(f"must be one value, not {quote(node)}")
-        is_bare = cast("yaml.ScalarNode", node).style is None
-        if node.tag.endswith(":str") and is_bare and _NUMBER.fullmatch(node.value):
-            value: Any = float(node.value)
-        elif is_bare and ":" in node.value:  # 24:00:00 is a time, not the number that YAML 1.1 takes it for
-            value = str(node.value)
-        else:
-            try:
-                value = yaml.constructor.SafeConstructor().construct_object(node)
-            except (yaml.YAMLError, ValueError) as error:
-                problem = getattr(error, "problem", None) or str(error)
-                raise WrongValueError(f"cannot be read: {problem}") from None
-        if isinstance(value, float) and not math.isfinite(value):
-            raise WrongValueError(f"must be a finite number, not {quote(node)}")
-        if isinstance(value, int) and abs(value) > MAX_WHOLE:
-            raise WrongValueError(f"must be a whole number of 64 bits, not {quote(node)}")
-        if isinstance(value, str):
-            _check_text(value)
-        return value if isinstance(value, str | int | float | bool) or value is None else str(node.value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """A command line, or program and arguments as a list."""
-
-    def __call__(self, node: yaml.Node) -> tuple[str, ...]:
-        if shape(node) == "sequence":
-            if not node.value or any(shape(one) != "scalar" for one in node.value):
-                raise WrongValueError("must be the program and its arguments")
-            words = tuple(str(one.value) for one in node.value)
-            _check_text("".join(words))
-            return words
+    if shape(node) != "scalar":
+        raise WrongValueError(f"must be one value, not {quote(node)}")
+    is_bare = cast("yaml.ScalarNode", node).style is None
+    if node.tag.endswith(":str") and is_bare and _NUMBER.fullmatch(node.value):
+        value: Any = float(node.value)
+    elif is_bare and ":" in node.value:  # 24:00:00 is a time, not the number that YAML 1.1 takes it for
+        value = str(node.value)
+    else:
         try:
-            words = tuple(shlex.split(Text()(node)))
-        except ValueError as error:
-            raise WrongValueError(f"has a quote that does not end: {error}") from None
-        if not words or not words[0]:
-            raise WrongValueError("names no program")
+            value = yaml.constructor.SafeConstructor().construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            problem = getattr(error, "problem", None) or str(error)
+            raise WrongValueError(f"cannot be read: {problem}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise WrongValueError(f"must be a finite number, not {quote(node)}")
+    if isinstance(value, int) and abs(value) > MAX_WHOLE:
+        raise WrongValueError(f"must be a whole number of 64 bits, not {quote(node)}")
+    if isinstance(value, str):
+        _check_text(value)
+    return value if isinstance(value, str | int | float | bool) or value is None else str(node.value)
+
+
+def _command(node: yaml.Node) -> tuple[str, ...]:
+    """A command line, or program and arguments as a list."""
+    if shape(node) == "sequence":
+        if not node.value or any(shape(one) != "scalar" for one in node.value):
+            raise WrongValueError("must be the program and its arguments")
+        words = tuple(str(one.value) for one in node.value)
         _check_text("".join(words))
         return words
+    try:
+        words = tuple(shlex.split(Text()(node)))
+    except ValueError as error:
+        raise WrongValueError(f"has a quote that does not end: {error}") from None
+    if not words or not words[0]:
+        raise WrongValueError("names no program")
+    _check_text("".join(words))
+    return words
 
 
 def _check_text(text: str) -> None:
@@ -251,47 +245,41 @@ def _check_text(text: str) -> None:
         raise WrongValueError("holds half a character, which no program can be given")
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
+def _size(node: yaml.Node) -> int:
     """Bytes: a number, or one with a unit."""
-
-    def __call__(self, node: yaml.Node) -> int:
-        found = _SIZE.fullmatch(Text()(node).strip())
-        if found is None:
-            raise WrongValueError(f"must be a size such as 2GiB or 500MB, not {quote(node)}")
-        number, unit, binary = found.groups()
-        step = 1024 if binary else 1000
-        found_bytes = float(number) * step ** " KMGT".index(unit.upper() or " ")
-        if found_bytes > MAX_WHOLE:
-            raise WrongValueError(f"is more than there is anywhere: {quote(node)}")
-        return int(found_bytes)
+    found = _SIZE.fullmatch(Text()(node).strip())
+    if found is None:
+        raise WrongValueError(f"must be a size such as 2GiB or 500MB, not {quote(node)}")
+    number, unit, binary = found.groups()
+    step = 1024 if binary else 1000
+    found_bytes = float(number) * step ** " KMGT".index(unit.upper() or " ")
+    if found_bytes > MAX_WHOLE:
+        raise WrongValueError(f"is more than there is anywhere: {quote(node)}")
+    return int(found_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seeds:
+def _seeds(node: yaml.Node) -> tuple[int, ...]:
     """How many seeds, the first and last, or all of them."""
-
-    def __call__(self, node: yaml.Node) -> tuple[int, ...]:
-        wanted = f"must be how many, as in 5, or 1..5, or a list of whole numbers, not {quote(node)}"
-        if shape(node) == "sequence":
-            found = [_Plain()(one) for one in node.value]
-            if not found or any(isinstance(one, bool) or not isinstance(one, int) for one in found):
-                raise WrongValueError(wanted)
-            if len(set(found)) < len(found):
-                raise WrongValueError("names a seed twice")
-            return cast("tuple[int, ...]", tuple(found))
-        value = _Plain()(node)
-        span = _SPAN.fullmatch(str(value))
-        count = value if isinstance(value, int) and not isinstance(value, bool) else 0
-        first, end = (int(span[1]), int(span[2]) + 1) if span else (0, count)
-        if not 0 < end - first <= MAX_SEEDS:
-            raise WrongValueError(f"{wanted}; at most {MAX_SEEDS}")
-        return tuple(range(first, end))
+    wanted = f"must be how many, as in 5, or 1..5, or a list of whole numbers, not {quote(node)}"
+    if shape(node) == "sequence":
+        found = [_plain(one) for one in node.value]
+        if not found or any(isinstance(one, bool) or not isinstance(one, int) for one in found):
+            raise WrongValueError(wanted)
+        if len(set(found)) < len(found):
+            raise WrongValueError("names a seed twice")
+        return cast("tuple[int, ...]", tuple(found))
+    value = _plain(node)
+    span = _SPAN.fullmatch(str(value))
+    count = value if isinstance(value, int) and not isinstance(value, bool) else 0
+    first, end = (int(span[1]), int(span[2]) + 1) if span else (0, count)
+    if not 0 < end - first <= MAX_SEEDS:
+        raise WrongValueError(f"{wanted}; at most {MAX_SEEDS}")
+    return tuple(range(first, end))
 
 
 _RESOURCES: dict[str, Rule] = {
     "cpus": Number(0.01, 4096),
-    "memory": _Size(),
+    "memory": _size,
     "gpus": Number(0, 64),
     "parallel": Number(1, 100_000, whole=True),
 }
@@ -302,12 +290,12 @@ _METRIC: dict[str, Rule] = {
 }
 _SIMPLE: dict[str, Rule] = {
     "name": Text(),
-    "command": _Command(),
+    "command": _command,
     "experiment": Text(),
     "arguments": Text(),
     "method": Choice(METHODS),
     "trials": Number(1, 1_000_000, whole=True),
-    "seeds": _Seeds(),
+    "seeds": _seeds,
     "retries": Number(0, MAX_RETRIES, whole=True),
     "random_seed": Number(0, 2**31, whole=True),
 }
@@ -395,7 +383,7 @@ class _Reader(SectionReader):
         if is_empty(node):
             return {}
         nodes = self.mapping(node, f".{engine}", None)
-        return {key: self.value(_Plain(), one, f".{engine}.{key}") for key, one in nodes.items()}
+        return {key: self.value(_plain, one, f".{engine}.{key}") for key, one in nodes.items()}
 
     # -- parameters -----------------------------------------------------------------------------
 
@@ -440,7 +428,7 @@ class _Reader(SectionReader):
         values: list[Value] = []
         for one in items:
             try:
-                values.append(_Plain()(one))
+                values.append(_plain(one))
             except WrongValueError as error:
                 self.faults.append((one, below, str(error)))
         if len({(type(one), one) for one in values}) < len(values):
@@ -450,7 +438,7 @@ class _Reader(SectionReader):
     def _range(self, word: str, node: yaml.Node, below: str) -> Kind | None:
         log, whole = _RANGES[word]
         try:
-            bounds = [_Plain()(one) for one in node.value] if shape(node) == "sequence" else []
+            bounds = [_plain(one) for one in node.value] if shape(node) == "sequence" else []
         except WrongValueError:
             bounds = []
         kinds = int if whole else (int, float)
@@ -488,7 +476,7 @@ class _Reader(SectionReader):
             nodes = self.mapping(one, below, None)
             for key, value in nodes.items():
                 self._check_parameter(value, below, key)
-            found.append({key: self.value(_Plain(), value, f"{below}.{key}") for key, value in nodes.items()})
+            found.append({key: self.value(_plain, value, f"{below}.{key}") for key, value in nodes.items()})
         return tuple(found)
 
     # -- what belongs together ------------------------------------------------------------------

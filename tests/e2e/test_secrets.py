@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import commands
-from rla_client.launcher.settle import settle
+from rla_client.launcher import relaunch
+from rla_client.launcher.directories import settle
 
 pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -255,9 +255,9 @@ def test_a_launcher_and_its_resume(
 
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     with pytest.raises(LaunchError, match="set WANDB_API_KEY to the value of --wandb-api-key"):
-        commands.resume(log)
+        relaunch.resume(log)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    assert commands.resume(log) == 0
+    assert relaunch.resume(log) == 0
     settle(log)
-    assert commands.rerun(log, project / "again").rows[0] == 2
+    assert relaunch.rerun(log, project / "again").rows[0] == 2
     assert hits(SECRETS, data, project / "again" / "run", places.state) == []

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import data_types, session, showing
+    from rla_client.integrations.wandb import data_types, session
 from rla_client.contract import __version__
 from rla_client.contract.paths import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
@@ -118,9 +118,9 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
     opened.note()
     atexit.register(opened.leave)
     if sync_tensorboard:
-        showing.forward_tensorboard(lambda: session.current is not None and session.current.synced)
+        data_types.forward_tensorboard(lambda: session.current is not None and session.current.synced)
     if monitor_gym:
-        showing.forward_films(lambda: session.current is not None and session.current.filmed)
+        data_types.forward_films(lambda: session.current is not None and session.current.filmed)
     return opened
 
 

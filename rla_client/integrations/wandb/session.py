@@ -18,8 +18,16 @@ from rla_client import logger
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.parsing import check_yaml, parse_json
-from rla_client.integrations.wandb.data_types import Artifact, Lenient, UsageError, put
-from rla_client.integrations.wandb.showing import PLAIN_TYPES, row_value, show, watcher
+from rla_client.integrations.wandb.data_types import (
+    PLAIN_TYPES,
+    Artifact,
+    Lenient,
+    UsageError,
+    put,
+    row_value,
+    show,
+    watcher,
+)
 from rla_client.manager import exp_manager
 from rla_client.run.current import get_current, warn
 from rla_client.run.run import MODE_VARIABLE, ending

@@ -43,11 +43,9 @@ class WorkerFactory:
         if self.max_episode_length is None:
             object.__setattr__(self, "max_episode_length", self.max_path_length)
         if self.n_workers < 1:
-            message = f"n_workers is at least 1, got {self.n_workers}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"n_workers is at least 1, got {self.n_workers}")
         if self.max_episode_length is not None and self.max_episode_length < 1:
-            message = f"max_episode_length is at least 1, got {self.max_episode_length}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"max_episode_length is at least 1, got {self.max_episode_length}")
 
     @property
     def base_seed(self) -> int:
@@ -72,8 +70,7 @@ class WorkerFactory:
         if not isinstance(given, list):
             return [given] * self.n_workers
         if len(given) != self.n_workers:
-            message = f"a list for {self.n_workers} workers has {len(given)} entries"
-            raise ArgumentError(message)
+            raise ArgumentError(f"a list for {self.n_workers} workers has {len(given)} entries")
         return list(given)
 
     def quota(self, n_samples: int) -> int:

@@ -1,8 +1,8 @@
 """The sampler whose workers are processes of their own.
 
-A worker process is a fresh interpreter (worker_process.py), not a fork and not a second run of
+A worker process is a fresh interpreter, not a fork and not a second run of
 the launcher: no threads, locks or CUDA contexts are inherited, and a launcher needs no
-`if __name__ == "__main__"`. What happens when an environment raises or a process dies: remote.py.
+`if __name__ == "__main__"`. What happens when an environment raises or a process dies: sampler.py.
 
 Each request carries a number and its reply repeats it, so that a reply to a request that was
 given up (Ctrl-C) is passed over.
@@ -26,7 +26,7 @@ from typing import Any
 
 import cloudpickle
 
-from rla_client.launcher.samplers.remote import RemoteSampler
+from rla_client.launcher.samplers.sampler import RemoteSampler
 
 EXIT_WAIT_S = 5.0
 
@@ -105,8 +105,8 @@ class _WorkerProcess:
         life_read, self._life = os.pipe()
         start = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            "from rla_client.launcher.samplers.worker_process import main; "
-            f"main({theirs.fileno()}, {life_read}, {os.getpid()})"
+            "from rla_client.launcher.samplers.sampler import serve; "
+            f"serve({theirs.fileno()}, {life_read}, {os.getpid()})"
         )
         try:
             self._process = subprocess.Popen(

@@ -1,8 +1,8 @@
 """The sampler whose workers are actors of ray, on this machine or a cluster; needs the extra `ray`.
 
 Ray is started where it does not run yet. Workers are those of MultiprocessingSampler
-(worker_process.py), with the same seeds, so both samplers give the same samples. What happens when
-an environment raises or an actor dies: remote.py.
+(sampler.py), with the same seeds, so both samplers give the same samples. What happens when
+an environment raises or an actor dies: sampler.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.samplers.remote import RemoteSampler
-from rla_client.launcher.samplers.worker_process import WorkerServer
+from rla_client.launcher.samplers.sampler import RemoteSampler, WorkerServer
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -21,8 +21,8 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.deterministic import derive_seed
-from rla_client.launcher.episode_batch import EpisodeBatch, stack
-from rla_client.launcher.samplers.episode import Episode
+from rla_client.launcher.environments import Env, copy_env, reset_env, step_env
+from rla_client.launcher.episode_batch import EpisodeBatch, StepType, stack, stack_infos
 
 
 class Worker(ABC):
@@ -174,12 +174,9 @@ class FragmentWorker(Worker):
 
     def update_env(self, env: object) -> None:
         """Use `env` and copies of it, or each of a list of environments."""
-        from rla_client.launcher.environments import copy_env  # noqa: PLC0415 - cloudpickle, only here
-
         if isinstance(env, list):
             if len(env) != self.n_envs:
-                message = f"a list for n_envs={self.n_envs} has {len(env)} environments"
-                raise ArgumentError(message)
+                raise ArgumentError(f"a list for n_envs={self.n_envs} has {len(env)} environments")
             olds = self._envs or [None] * self.n_envs
             self._envs = [updated_env(old, new) for old, new in zip(olds, env, strict=True)]
             self.env = self._envs[0]
@@ -265,6 +262,65 @@ class VecWorker(FragmentWorker):
         while not self._over:
             self._over.extend(self._step_all())
         return self._over.popleft()
+
+
+class Episode:
+    """An episode in the making; `take` hands over the steps since the last `take`."""
+
+    def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
+        self._env = env
+        self._limit = limit
+        self._steps = 0
+        self.ended = False
+        self.observation, self._reset_info = reset_env(env, seed)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._observations: list[Any] = []
+        self._actions: list[Any] = []
+        self._rewards: list[float] = []
+        self._types: list[int] = []
+        self._env_infos: list[dict[str, Any]] = []
+        self._agent_infos: list[dict[str, Any]] = []
+
+    @property
+    def pending(self) -> int:
+        """Steps that `take` would hand over."""
+        return len(self._rewards)
+
+    def step(self, action: object, agent_info: dict[str, Any]) -> None:
+        """Act once."""
+        following, reward, terminated, truncated, info = step_env(self._env, action)
+        self._steps += 1
+        kind = StepType.FIRST if self._steps == 1 else StepType.MID
+        if terminated:
+            kind = StepType.TERMINAL
+        elif truncated or self._steps == self._limit:
+            kind = StepType.TIMEOUT
+        self._observations.append(self.observation)
+        self._actions.append(action)
+        self._rewards.append(reward)
+        self._types.append(kind)
+        self._env_infos.append(info)
+        self._agent_infos.append(agent_info)
+        self.observation = following
+        self.ended = kind >= StepType.TERMINAL
+
+    def take(self) -> EpisodeBatch:
+        """The steps since the last call, as a batch of one."""
+        batch = EpisodeBatch(
+            stack(self._observations),
+            stack([self.observation]),
+            stack(self._actions),
+            np.asarray(self._rewards, dtype=np.float64),
+            np.asarray(self._types, dtype=np.int8),
+            np.asarray([len(self._rewards)], dtype=np.int64),
+            stack_infos(self._env_infos),
+            stack_infos(self._agent_infos),
+            stack_infos([self._reset_info]),
+        )
+        self._clear()
+        return batch
 
 
 def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:

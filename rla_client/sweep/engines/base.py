@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ STARTING_S = 5.0  # from the lock to the shell's first line
 POLL_S = 0.05
 KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
 MAX_STATUS_BYTES = 64
+PACE_S = 1.0  # over which it is counted what ends
+AHEAD_S = 0.25  # so much of what ends is handed on ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,18 +200,27 @@ def exit_status(path: str | os.PathLike[str]) -> int | None:
     return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
 
 
-def is_held(lock: str) -> bool:
-    """Whether a process of the run lives, or is just being started; False where locks cannot tell."""
+@contextmanager
+def _opened_lock(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        return os.fstat(descriptor).st_uid == os.geteuid() and not try_lock(descriptor, shared=True)
-    except OSError:
-        return False
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def is_held(lock: str) -> bool:
+    """Whether a process of the run lives, or is just being started; False where locks cannot tell."""
+    with suppress(OSError), _opened_lock(lock) as descriptor:
+        return os.fstat(descriptor).st_uid == os.geteuid() and not try_lock(descriptor, shared=True)
+    return False
+
+
+def is_released(lock: str, timeout_s: float) -> bool:
+    """Whether nothing holds a lock file, or lets go of it in time; where it cannot be told, nothing does."""
+    with suppress(OSError), _opened_lock(lock) as descriptor:
+        return try_lock(descriptor, timeout_s=timeout_s)
+    return True
 
 
 def group_of(lock: str) -> int | None:
@@ -216,11 +228,7 @@ def group_of(lock: str) -> int | None:
 
     The lock is held before the group's number is in it: a run that is just being started is waited for.
     """
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
+    with suppress(OSError), _opened_lock(lock) as descriptor:
         if os.fstat(descriptor).st_uid != os.geteuid():
             return None
         deadline = time.monotonic() + STARTING_S
@@ -229,8 +237,33 @@ def group_of(lock: str) -> int | None:
             if text.endswith("\n") or time.monotonic() > deadline:
                 return int(text) if text.strip().isdecimal() and int(text) > 1 else None
             time.sleep(POLL_S)
-        return None  # noqa: TRY300 - beside the other ends
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    return None
+
+
+def tail(path: str | os.PathLike[str], most: int) -> bytes:
+    """The last bytes of a file; nothing where it cannot be read."""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
+        return file.read()
+    return b""
+
+
+class Pace:
+    """How many runs an engine hands on beyond those that run, so that no core waits for the driver.
+
+    It counts ends; runs of more than some seconds lead to none ahead.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[float, int]] = deque()  # when how many
+
+    def count(self, ended: int) -> None:
+        """So many ended now."""
+        self._ends.append((time.monotonic(), ended))
+
+    def ahead(self) -> int:
+        """How many to hand on beyond those that run."""
+        now = time.monotonic()
+        while self._ends and now - self._ends[0][0] > PACE_S:
+            self._ends.popleft()
+        return int(sum(count for _, count in self._ends) * AHEAD_S / PACE_S)

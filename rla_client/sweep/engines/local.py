@@ -24,8 +24,7 @@ from pathlib import Path
 from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import PRIVATE_FOLDER
 from rla_client.contract.paths import find_places
-from rla_client.sweep.engines.base import Ended, Work, find_program, group_of, is_held, opened
-from rla_client.sweep.engines.pace import Pace
+from rla_client.sweep.engines.base import Ended, Pace, Work, find_program, group_of, is_held, opened
 from rla_client.sweep.engines.supervisor import NOT_STARTED, Signal, Start, Supervisor
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources

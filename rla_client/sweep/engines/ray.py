@@ -33,9 +33,8 @@ from typing import Any
 from rla_client.contract.files import append_line
 from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines import ray_node
-from rla_client.sweep.engines.base import Ended, Work
-from rla_client.sweep.engines.pace import Pace
-from rla_client.sweep.engines.ray_node import Outcome, Sweep, is_released
+from rla_client.sweep.engines.base import Ended, Pace, Work, is_released
+from rla_client.sweep.engines.ray_node import Outcome, Sweep
 from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 from rla_client.sweep.spec import Resources, Spec

@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_client.config.schema import DATA_ROOT_VARIABLE
-from rla_client.contract.descriptors import process_descriptor, try_lock
+from rla_client.contract.descriptors import process_descriptor
 from rla_client.contract.files import PRIVATE_FOLDER
 from rla_client.contract.paths import find_places
-from rla_client.sweep.engines.base import Work, start_program
+from rla_client.sweep.engines.base import Work, is_released, start_program, tail
 from rla_client.sweep.engines.supervisor import BY_SIGNAL, NOT_STARTED
 
 RUN_ID_VARIABLE, RUN_FILE_VARIABLE = "RLA_RUN_ID", "RLA_RUN_FILE"
@@ -261,26 +261,12 @@ _watcher = _Watcher()
 # -- an earlier attempt --------------------------------------------------------------------------
 
 
-def is_released(lock: str, timeout_s: float) -> bool:
-    """Whether nothing holds a lock file, or lets go of it in time; where it cannot be told, nothing does."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return True
-    try:
-        return try_lock(descriptor, timeout_s=timeout_s)
-    except OSError:  # a file system without locks
-        return True
-    finally:
-        os.close(descriptor)
-
-
 def _is_finished(environment: Mapping[str, str]) -> bool:
     """Whether the database on this node has a run of this run_id that finished."""
     from rla_client.contract.layout import LOG  # noqa: PLC0415 - of repeated runs alone
     from rla_client.resume.find import newest_first  # noqa: PLC0415
     from rla_client.sweep import results  # noqa: PLC0415
-    from rla_client.sweep.state import FINISHED  # noqa: PLC0415
+    from rla_client.sweep.journal import FINISHED  # noqa: PLC0415
 
     root, run_id = environment[DATA_ROOT_VARIABLE], environment[RUN_ID_VARIABLE]
     try:
@@ -323,7 +309,9 @@ def _moved(work: Work, sweep: Sweep) -> Work:
 def _with_files(outcome: Outcome, work: Work, node: str) -> Outcome:
     """What the driver cannot see; the files go."""
     items = work.environment[RUN_FILE_VARIABLE]
-    found = replace(outcome, node=node, output=_tail(work.output), items=_tail(items, MAX_ITEMS_BYTES))
+    found = replace(
+        outcome, node=node, output=tail(work.output, MAX_OUTPUT_BYTES), items=tail(items, MAX_ITEMS_BYTES)
+    )
     if outcome.status is not None:
         for path in (work.output, items, work.exit, work.lock):
             with suppress(OSError):
@@ -331,12 +319,3 @@ def _with_files(outcome: Outcome, work: Work, node: str) -> Outcome:
         with suppress(OSError):
             os.rmdir(os.path.dirname(work.lock))
     return found
-
-
-def _tail(path: str, most: int = MAX_OUTPUT_BYTES) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
-            return file.read()
-    except OSError:
-        return b""

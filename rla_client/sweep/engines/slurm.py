@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.run.run import RANK_VARIABLES
-from rla_client.sweep.engines.base import Ended, Work, exit_status
+from rla_client.sweep.engines.base import Ended, Work, exit_status, tail
 from rla_client.sweep.engines.slurm_job import PLAN, Attempt, job_file
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.spec import Resources, Spec
@@ -432,9 +432,5 @@ def _refusal(text: str) -> str:
 
 
 def _last_line(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
-            return file.read().decode(errors="replace").strip().rpartition("\n")[2].strip()
-    except OSError:
-        return ""
+    text = tail(path, TAIL_BYTES).decode(errors="replace").strip()
+    return text.rpartition("\n")[2].strip()

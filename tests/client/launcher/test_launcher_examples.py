@@ -14,8 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.launcher import commands
-from rla_client.launcher.settle import settle
+from rla_client.launcher import relaunch
+from rla_client.launcher.directories import settle
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -61,7 +61,7 @@ def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) 
     killed.kill()
     killed.communicate(timeout=launchers.DEADLINE_S)
     first, second = sorted((tmp_path / "data" / "local" / "experiment").iterdir())
-    assert commands.resume(second) == 0
+    assert relaunch.resume(second) == 0
     settle(first)
     settle(second)
     assert len(launchers.rows(first)) == 5

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import commands
-from rla_client.launcher.recorded_parameters import described, differs, fits, recorded_value
-from rla_client.launcher.settle import settle
+from rla_client.launcher import relaunch
+from rla_client.launcher.directories import settle
+from rla_client.launcher.launch import described, differs, fits, recorded_value
 from rla_client.stream.values import plain_hyper_param
 
 BASE = Path("data", "local", "experiment")
@@ -81,7 +81,7 @@ def test_one_process_of_a_pool_goes_on(tmp_path: Path, method: str) -> None:
     path = write(tmp_path / "pool.py", POOL)
     launchers.run(path, method)
     folder = tmp_path / BASE / "sweep_seed=2"
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     assert sorted((tmp_path / "made").read_text().split()) == ["1", "2", "2", "3"]
     found = rows(folder)
     assert [row["number"] for row in found] == [str(number) for number in range(30)]
@@ -106,7 +106,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_processes_started_after_the_run_make_none(tmp_path: Path) -> None:
     launchers.run(write(tmp_path / "then.py", SWEEP_THEN_POOL))
-    assert commands.resume(tmp_path / BASE / "sweep_seed=0") == 0
+    assert relaunch.resume(tmp_path / BASE / "sweep_seed=0") == 0
     assert sorted(one.name for one in (tmp_path / BASE).iterdir()) == [f"sweep_seed={n}" for n in (0, 1, 2)]
     assert {row["told"] for row in rows(tmp_path / BASE / "sweep_seed=0")} == {"False"}, "the run is its own"
 
@@ -311,7 +311,7 @@ def test_functions_and_objects_among_the_parameters_stay_what_they_are(tmp_path:
     launchers.run(write(tmp_path / "objects.py", OBJECTS))
     folder = tmp_path / BASE / "objects"
     before = rows(folder)
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     assert rows(folder) == before  # the time of the first start is recorded
 
 
@@ -333,12 +333,12 @@ def test_a_call_that_is_not_reached_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "nested.py", NESTED)
     launchers.run(path)
     with pytest.raises(LaunchError, match=rf"inside of the experiment in {tmp_path / BASE / 'outer'}"):
-        commands.resume(tmp_path / BASE / "inner")
-    assert commands.resume(tmp_path / BASE / "inner_1") == 0
+        relaunch.resume(tmp_path / BASE / "inner")
+    assert relaunch.resume(tmp_path / BASE / "inner_1") == 0
     assert [row["v"] for row in rows(tmp_path / BASE / "inner_1")] == ["3"]
     path.write_text(path.read_text().replace('"--not" not in sys.argv', "False"))
     with pytest.raises(LaunchError, match="call 0 of outer was not reached"):
-        commands.resume(tmp_path / BASE / "outer")
+        relaunch.resume(tmp_path / BASE / "outer")
     assert [row["y"] for row in rows(tmp_path / BASE / "outer")] == ["1"]
 
 
@@ -379,7 +379,7 @@ def test_a_rerun_has_the_archived_modules_and_the_recorded_variables(
     monkeypatch.setenv("PYTHONHASHSEED", "random")
     if how == "PYTHONPATH":
         monkeypatch.setenv("PYTHONPATH", str(helper.parent))
-    compared = commands.rerun(tmp_path / BASE / "varied", tmp_path / "again")
+    compared = relaunch.rerun(tmp_path / BASE / "varied", tmp_path / "again")
     assert compared.equal, compared
     assert compared.rows == (1, 1)
 
@@ -399,7 +399,7 @@ def test_a_launcher_that_changes_its_folder_is_started_where_it_was(tmp_path: Pa
     subprocess.run([sys.executable, "scripts/moving.py"], check=True, timeout=launchers.DEADLINE_S)
     folder = tmp_path / "work" / BASE / "moving"
     assert json.loads((folder / "metadata.json").read_text())["launch"]["folder"] == str(tmp_path)
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     assert [row["folder"] for row in rows(folder)] == ["work"]
 
 
@@ -420,7 +420,7 @@ def test_an_item_goes_on_with_the_outputs_that_it_had(tmp_path: Path) -> None:
     (folder,) = (Path(line[4:]) for line in output.splitlines() if line.startswith("DIR "))
     settle(folder)
     assert not list(folder.rglob("*.tfevents.*"))
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     assert [row["a"] for row in rows(folder)] == ["1"]
     assert not list(folder.rglob("*.tfevents.*"))
     assert "password" not in (folder / "metadata.json").read_text().lower()

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import commands
-from rla_client.launcher.settle import settle
+from rla_client.launcher import relaunch
+from rla_client.launcher.directories import settle
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: P
             kill_at(path, random.randint(3, 5))  # past the first snapshot's epoch, before the last's
             settle(only(path.parent))
             assert [one.name for one in only(path.parent).glob("*.pkl")] == ["params.pkl"]
-            assert commands.resume(only(path.parent)) == 0
+            assert relaunch.resume(only(path.parent)) == 0
         folder = only(path.parent)
         settle(folder)
         found.append((launchers.rows(folder), last_policy(folder, "params.pkl")))
@@ -141,7 +141,7 @@ def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.1)")
     kill_at(path, epoch)
     folder = only(tmp_path / "killed")
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     settle(folder)
     assert launchers.rows(folder) == whole["rows"]
     assert (folder / "progress.csv").read_text().splitlines()[0] == whole["header"]
@@ -168,7 +168,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            f"from rla_client.launcher import commands; commands.resume({str(folder)!r}, 4)",
+            f"from rla_client.launcher import relaunch; relaunch.resume({str(folder)!r}, 4)",
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -183,8 +183,8 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     resuming.communicate(timeout=launchers.DEADLINE_S)
     assert list(temporary.glob("rla-launch-*")) == []
     with pytest.raises(FileNotFoundError):
-        commands.resume(folder, 11)
-    assert commands.resume(folder, "first") == 0
+        relaunch.resume(folder, 11)
+    assert relaunch.resume(folder, "first") == 0
     settle(folder)
     assert launchers.rows(folder) == whole["rows"]
     assert events(folder) == whole["events"]
@@ -196,7 +196,7 @@ def test_killed_before_the_first_snapshot_begins_again(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "killed", "snapshot_mode='none'", calls="search(epoch_s=0.05)")
     kill_at(path, 2)
     folder = only(tmp_path / "killed")
-    assert commands.resume(folder) == 0
+    assert relaunch.resume(folder) == 0
     settle(folder)
     assert launchers.rows(folder) == whole["rows"]
 
@@ -216,7 +216,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
     base = tmp_path / "sweep" / "data" / "local" / "experiment"
     second = base / "search_seed=2_epoch_s=0.1"
     assert sorted(entry.name for entry in base.iterdir()) == ["search_seed=1_epoch_s=0.0", second.name]
-    assert commands.resume(second) == 0
+    assert relaunch.resume(second) == 0
     settle(second)
     assert len(list(base.iterdir())) == 2
     assert len(launchers.rows(second)) == 12
@@ -234,7 +234,7 @@ def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
             break
     try:
         with pytest.raises(LaunchError, match="running process"):
-            commands.resume(only(tmp_path / "live"))
+            relaunch.resume(only(tmp_path / "live"))
     finally:
         process.kill()
         process.communicate(timeout=launchers.DEADLINE_S)
@@ -257,15 +257,15 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     (project / "helper.py").write_text("EPOCHS = 2\n")
     path.unlink()
     with pytest.raises(LaunchError, match="is gone; `rla restore-code`"):
-        commands.resume(folder)
+        relaunch.resume(folder)
 
-    commands.restore_code(folder, tmp_path / "code")
+    relaunch.restore_code(folder, tmp_path / "code")
     assert {name.name: name.read_bytes() for name in (tmp_path / "code").iterdir()} == wanted
     assert os.access(tmp_path / "code" / "run.sh", os.X_OK)
     with pytest.raises(LaunchError, match="not empty"):
-        commands.restore_code(folder, tmp_path / "code")
+        relaunch.restore_code(folder, tmp_path / "code")
 
-    compared = commands.rerun(folder, tmp_path / "again")
+    compared = relaunch.rerun(folder, tmp_path / "again")
     assert compared.rows == (4, 4)
     assert compared.equal
     assert compared.differences == ()
@@ -278,11 +278,11 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     manifest = folder / "launch_manifest.json"
     manifest.write_text(manifest.read_text().replace('"sha256": "', '"sha256": "0'))
     with pytest.raises(LaunchError, match="damaged"):
-        commands.restore_code(folder, tmp_path / "code")
+        relaunch.restore_code(folder, tmp_path / "code")
     (tmp_path / "empty").mkdir()
     with pytest.raises(LaunchError, match="launch record"):
-        commands.resume(tmp_path / "empty")
-    assert commands.resume(folder) == 0  # it had finished
+        relaunch.resume(tmp_path / "empty")
+    assert relaunch.resume(folder) == 0  # it had finished
     assert "All 1 epochs are done" in (folder / "debug.log").read_text()
     assert "there is no folder nowhere" in rla("resume", "nowhere", cwd=tmp_path).stderr
 
@@ -372,7 +372,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=launchers.DEADLINE_S)
         (log,) = (found.parent for found in project.rglob("variant.json"))
-        program = f"from rla_client.launcher import commands; raise SystemExit(commands.resume({str(log)!r}))"
+        program = f"from rla_client.launcher import relaunch; raise SystemExit(relaunch.resume({str(log)!r}))"
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -24,9 +24,8 @@ from rla_client.sweep.command import (
     work_of,
 )
 from rla_client.sweep.engines.base import start_program
-from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.journal import Journal, RunState, SweepError
 from rla_client.sweep.spec import Spec
-from rla_client.sweep.state import RunState
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"
 

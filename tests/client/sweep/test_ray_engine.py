@@ -20,12 +20,11 @@ from support.sweep_lab import make_spec
 from support.waiting import lives, wait_until
 
 from rla_client.database.runs import Database
-from rla_client.sweep.engines import ray_node
+from rla_client.sweep.engines import base, ray_node
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray import RayEngine
 from rla_client.sweep.engines.supervisor import NOT_STARTED
-from rla_client.sweep.journal import Journal, SweepError
-from rla_client.sweep.state import FINISHED
+from rla_client.sweep.journal import FINISHED, Journal, SweepError
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.scale
@@ -282,7 +281,7 @@ def test_ends_and_their_reasons(engine_of: Callable[..., RayEngine], journal: Jo
     assert found[3].status == 128 + 9
     assert found[4].status is None
     assert "WorkerCrashedError" in found[4].reason
-    assert ray_node.is_released(works[3].lock, 20.0), "the program ends with its worker"
+    assert base.is_released(works[3].lock, 20.0), "the program ends with its worker"
 
 
 def test_stop_asks_and_kill_ends(engine_of: Callable[..., RayEngine], journal: Journal) -> None:
@@ -296,10 +295,10 @@ def test_stop_asks_and_kill_ends(engine_of: Callable[..., RayEngine], journal: J
         wait_until(lambda at=Path(work.output): at.exists() and "ready" in at.read_text(), 60)  # type: ignore[misc]
     engine.stop([1, 2], kill=False)
     assert _all_ended(engine, 1)[1].status == 5
-    assert not ray_node.is_released(works[1].lock, 0.0)
+    assert not base.is_released(works[1].lock, 0.0)
     engine.stop([2], kill=True)
     assert _all_ended(engine, 1)[2].status in {None, 128 + 9}
-    assert ray_node.is_released(works[1].lock, 20.0)
+    assert base.is_released(works[1].lock, 20.0)
 
 
 def test_options_are_checked(engine_of: Callable[..., RayEngine]) -> None:
@@ -391,6 +390,6 @@ def test_watcher_ends_what_holds_the_lock_not_who_waits_for_it(tmp_path: Path) -
             "import sys; from rla_client.sweep.engines import ray_node; ray_node._watcher.tell(sys.argv[1])"
         )
         subprocess.run([sys.executable, "-c", tell, lock], check=True)
-        is_released = ray_node.is_released(str(lock), 20.0)
+        is_released = base.is_released(str(lock), 20.0)
         holder.kill()
     assert is_released

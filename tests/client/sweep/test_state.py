@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.sweep.state import (
+from rla_client.sweep.journal import (
     DROPPED,
     FAILED,
     FINISHED,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.sweep import results, view
+from rla_client.sweep import results
 from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import Metric
 
@@ -39,8 +39,8 @@ def finished(root: Path, metric: str, runs: Sequence[tuple[int, Mapping[str, Any
 def test_a_parameter_of_any_name_hides_nothing(tmp_path: Path, name: str) -> None:
     metric = Metric("loss", goal="minimize")
     journal = finished(tmp_path, "loss", [(1, {name: "a"}, 2.0), (2, {name: "b"}, 1.0)])
-    values = view.Values(journal, metric)
-    best, rows = view.best(journal, values, metric), view.rows(journal, values, metric, 0.0)
+    values = results.Values(journal, metric)
+    best, rows = results.best(journal, values, metric), results.rows(journal, values, metric, 0.0)
     assert [(row["trial"], row["loss"], row["runs"]) for row in best] == [(2, 1.0, 1), (1, 2.0, 1)]
     assert {(row["run"], row["state"], row["tries"], row["loss"]) for row in rows} == {
         (1, "finished", 1, 2.0),
@@ -48,27 +48,27 @@ def test_a_parameter_of_any_name_hides_nothing(tmp_path: Path, name: str) -> Non
     }
     for row in (*best, *rows):
         assert {row.get(name), row.get(f"parameters.{name}")} & {"a", "b"}
-    assert view.table(rows).count("\n") == len(rows)
+    assert results.table(rows).count("\n") == len(rows)
 
 
 @pytest.mark.parametrize("name", ["runs", "trial", "took", "state"])
 def test_a_metric_of_any_name_hides_nothing(tmp_path: Path, name: str) -> None:
     metric = Metric(name)
     journal = finished(tmp_path, name, [(1, {"lr": 1}, 2.0), (2, {"lr": 2}, 3.0)])
-    values = view.Values(journal, metric)
-    best, rows = view.best(journal, values, metric), view.rows(journal, values, metric, 0.0)
+    values = results.Values(journal, metric)
+    best, rows = results.best(journal, values, metric), results.rows(journal, values, metric, 0.0)
     assert [(row["trial"], row["lr"]) for row in best] == [(2, 2), (1, 1)]
     assert [3.0 in row.values() for row in (best[0], best[1])] == [True, False]
     assert {row["state"] for row in rows} == {"finished"}
-    assert view.table(best).count("\n") == len(best)
-    assert view.table(rows).count("\n") == len(rows)
+    assert results.table(best).count("\n") == len(best)
+    assert results.table(rows).count("\n") == len(rows)
 
 
 def test_a_trial_is_shown_with_what_its_runs_have_in_common(tmp_path: Path) -> None:
     metric = Metric("score")
     runs = [(1, {"lr": 1, "seed": 0}, 1.0), (1, {"lr": 1, "seed": 1}, 2.0)]
     journal = finished(tmp_path, "score", runs)
-    (row,) = view.best(journal, view.Values(journal, metric), metric)
+    (row,) = results.best(journal, results.Values(journal, metric), metric)
     assert row.keys() == {"trial", "score", "±", "runs", "lr"}
 
 
@@ -85,7 +85,7 @@ def test_a_run_whose_job_waits_in_slurm_is_queued(tmp_path: Path) -> None:
         path = journal.path(journal.runs[number], "job")
         path.write_text("job 9 on node1\n")
         os.utime(path, (time.time() - age_s,) * 2)
-    rows = view.rows(journal, view.Values(journal, None), None, time.time() + 60)
+    rows = results.rows(journal, results.Values(journal, None), None, time.time() + 60)
     assert [(row["run"], row["state"], row["took"] is None) for row in rows] == [
         (1, "running", False),
         (2, "queued", True),
@@ -93,7 +93,7 @@ def test_a_run_whose_job_waits_in_slurm_is_queued(tmp_path: Path) -> None:
         (4, "running", False),
         (5, "queued", True),
     ]
-    assert view.summary(journal, 1) == "sweep lr: 5 runs: 2 running, 3 queued"
+    assert results.summary(journal, 1) == "sweep lr: 5 runs: 2 running, 3 queued"
     journal.release()
 
 
@@ -108,11 +108,11 @@ def test_a_trial_of_which_a_seed_diverged_is_not_the_best(
     runs = [(1, {"lr": 1, "seed": seed}, value) for seed, value in enumerate((good, good, broken))]
     runs += [(trial, {"lr": trial, "seed": seed}, 5.0) for trial in (2, 3) for seed in range(3)]
     journal = finished(tmp_path, "score", runs)
-    values = view.Values(journal, metric)
-    best = view.best(journal, values, metric)
+    values = results.Values(journal, metric)
+    best = results.best(journal, values, metric)
     assert [(row["trial"], row["runs"]) for row in best] == [(2, 3), (3, 3), (1, 3)]
     assert not math.isfinite(best[-1]["score"])
-    chosen = view.choice(journal, values, metric)
+    chosen = results.choice(journal, values, metric)
     assert chosen is not None
     assert chosen[0] == 2
 
@@ -137,4 +137,4 @@ def test_a_run_that_diverged(tmp_path: Path, of: str, expected: float) -> None:
 def test_why_no_run_has_a_value(tmp_path: Path, metric: str, columns: str, told: str | None) -> None:
     value = "good" if metric == "word" else "1,1"[: 2 * columns.count(",") + 1]
     journal = finished(tmp_path, columns, [(1, {"lr": 1}, value)])
-    assert view.no_metric(journal, Metric(metric)) == told
+    assert results.no_metric(journal, Metric(metric)) == told

@@ -1,38 +1,51 @@
-"""What `rla resume`, `rla restore-code` and `rla rerun` do.
+"""Starting a launcher again, to continue or repeat one of its runs, and how it learns which one.
 
-All three go by the launch record in the run's log folder (launch.py). Resume and rerun start the
-launcher as it was started first, in a process of its own with the user's rights, and tell it by
-`RLA_RELAUNCH` which run is meant (launch.py); what it prints goes to this terminal. It gets the recorded
-environment variables that change results, and modules of the repository from where they came from.
+`rla resume`, `rla restore-code` and `rla rerun` go by the launch record in the run's log folder (launch.py).
+Resume and rerun start the launcher as it was started first, in a process of its own with the user's rights;
+what it prints goes to this terminal. It gets the recorded environment variables that change results, and
+modules of the repository from where they came from.
+
+`RLA_RELAUNCH` tells it which call of which wrapped function is meant, the folder it is to use, its recorded
+parameters, and from which snapshot it continues. That call runs there; every other call of a wrapped function
+at top level is passed over, so a launcher that runs several experiments, or has no
+`if __name__ == "__main__"`, repeats only the one.
+
+A launcher may make its calls in several processes (multiprocessing.Pool), which all inherit the
+variable, and in which the number of a call means nothing. There the first call that becomes the
+recorded one by its parameters is taken. What the run itself starts does not see the variable; processes
+that the launcher starts after it do, or their runs would be made anew. A token, a file that only one
+process can remove, makes sure that it is one; a token that is still there at the end says that no call was.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from rla_client.code import launch_archive
+from rla_client.code.secrets import restored
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.parsing import stream_rows
 from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.launch import (
-    VARIABLE,
-    Launch,
-    Relaunch,
-    read_launch,
-    read_variables,
-    relaunch_of,
-)
-from rla_client.launcher.settle import settle
+from rla_client.launcher.directories import settle
+from rla_client.launcher.launch import Launch, fits, read_launch, read_variables
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled
 
-TIME_COLUMNS = ("timestamp",)  # and whatever begins with time_used/ or wait_
+VARIABLE = "RLA_RELAUNCH"
+TIME_COLUMNS = ("timestamp",)  # and whatever begins with one of these:
 _TIME_PREFIXES = ("time_used/", "wait_", "time/")
+
+_calls: Counter[tuple[str, bool]] = Counter()
+_wanted: list[Relaunch] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +86,9 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     source = _resume_from(from_epoch)
     snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
     if launch.script is not None and not os.path.isfile(launch.script):
-        message = (
+        raise LaunchError(
             f"the launcher {launch.script} is gone; `rla restore-code` gives the tree back that it was in"
         )
-        raise LaunchError(message)
     settle(folder)  # the agent may still have the snapshot
     if source != "last":
         find_snapshot(snapshots, source if source is not None else "last")
@@ -118,8 +130,7 @@ def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Co
     environment = _environment(folder, launch.import_path(root=base / "code"))
     status = _start(command, where, environment, relaunch_of(launch, repeated, repeated, parameters, None))
     if status != 0:
-        message = f"the repeated run in {repeated} ended with status {status}"
-        raise LaunchError(message)
+        raise LaunchError(f"the repeated run in {repeated} ended with status {status}")
     settle(folder)
     settle(repeated)
     return compare_rows(folder / "progress.csv", repeated / "progress.csv")
@@ -155,8 +166,7 @@ def _resume_from(from_epoch: int | str) -> ResumeFrom:
         return "first"
     if str(from_epoch).isdecimal():
         return int(from_epoch)
-    message = f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}"
-    raise LaunchError(message)
+    raise LaunchError(f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}")
 
 
 def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
@@ -167,15 +177,13 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     """
     launch, parameters = read_launch(folder)
     if disabled():
-        message = "RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it"
-        raise LaunchError(message)
+        raise LaunchError("RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it")
     if launch.outer is not None:
         outer = os.path.normpath(folder / launch.outer)
-        message = (
+        raise LaunchError(
             f"{folder} was made by {launch.function} inside of the experiment in {outer}, and cannot be "
             "started without it; name that folder instead"
         )
-        raise LaunchError(message)
     return launch, parameters
 
 
@@ -198,11 +206,10 @@ def _start(command: list[str], folder: str, environment: Mapping[str, str], rela
         told = replace(relaunch, token=token, starter=os.getpid())
         status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
         if status == 0 and os.path.exists(token):
-            message = (
+            raise LaunchError(
                 f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
                 "without making it, so nothing was run"
             )
-            raise LaunchError(message)
     finally:
         Path(token).unlink(missing_ok=True)
     return status
@@ -219,3 +226,115 @@ def _wait_for(command: list[str], folder: str, environment: Mapping[str, str]) -
             return process.wait()
         except KeyboardInterrupt:
             continue  # the terminal sent it to the launcher too, which ends by it
+
+
+@dataclass(frozen=True, slots=True)
+class Relaunch:
+    """What RLA_RELAUNCH says.
+
+    Attributes:
+        function: qualified name of the wrapped function.
+        call: which call of it, from 0.
+        log_dir: folder to use as it is.
+        snapshot_dir: folder of its snapshots.
+        config: path of rla_config.yaml, where the folder is an item's.
+        parameters: recorded parameters, plain data.
+        resume_from: snapshot to continue from; None for a run from the beginning.
+        log_used: outputs of an item without a configuration file; None: the usual ones.
+        token: file that the process which makes the run removes.
+        starter: pid of `rla`, the parent of the launcher itself, not of processes that it starts.
+    """
+
+    function: str
+    call: int
+    log_dir: str
+    snapshot_dir: str
+    config: str | None
+    parameters: dict[str, Any]
+    resume_from: ResumeFrom = None
+    log_used: list[str] | None = None
+    token: str | None = None
+    starter: int | None = None
+
+    def to_variable(self) -> str:
+        """Value for the environment variable."""
+        return json.dumps(asdict(self))
+
+    def is_for(self, function: str, call: int, parameters: Mapping[str, Any]) -> bool:
+        """Whether this call is meant. True for one call in all processes of the launcher."""
+        if function != self.function:
+            return False
+        pooled = self.starter is not None and os.getppid() != self.starter
+        if not (fits(parameters, restored(self.parameters, parameters, [])) if pooled else call == self.call):
+            return False
+        return self._take_token()
+
+    def _take_token(self) -> bool:
+        if self.token is None:
+            return True
+        try:
+            os.unlink(self.token)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def wanted() -> Relaunch | None:
+    """The run this process was started to repeat or continue; None in an ordinary launch.
+
+    Raises:
+        LaunchError: the variable holds something else.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if _wanted or not value:
+        return _wanted[0] if _wanted else None
+    try:
+        known = {field.name for field in fields(Relaunch)}  # another release may say more
+        found = {key: content for key, content in json.loads(value).items() if key in known}
+        _wanted[:] = [Relaunch(**found)]
+        return _wanted[0]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise LaunchError(f"{VARIABLE} is not what `rla resume` and `rla rerun` set: {error}") from error
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Around the wanted run: what it starts is its own and sees no variable."""
+    value = os.environ.pop(VARIABLE, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[VARIABLE] = value
+
+
+def count_call(function: str, *, nested: bool) -> int:
+    """Which call of `function` in this process begins now, from 0.
+
+    Calls inside of other experiments are counted by themselves: a relaunch does not make them.
+    """
+    key = (function, nested)
+    number = _calls[key]
+    _calls[key] += 1
+    return number
+
+
+def top_level_calls() -> int:
+    """How many calls of experiments that are not inside of another began in this process."""
+    return sum(number for (_function, nested), number in _calls.items() if not nested)
+
+
+def relaunch_of(
+    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, Any], source: ResumeFrom
+) -> Relaunch:
+    """The call that was recorded, once more: in `log_dir`, from the snapshot `source`."""
+    return Relaunch(
+        launch.function,
+        launch.call,
+        str(log_dir),
+        str(snapshots),
+        launch.config,
+        parameters,
+        source,
+        launch.log_used,
+    )
