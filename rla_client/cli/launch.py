@@ -157,8 +157,8 @@ def status(
 ) -> None:
     """Show the progress of a sweep."""
     from rla_client.database.compare import told
+    from rla_client.sweep import results as view
     from rla_client.sweep.driver import kept_spec
-    from rla_client.web.detail import view
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
@@ -421,7 +421,7 @@ class _Shown:
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:
-        from rla_client.web.detail import view
+        from rla_client.sweep import results as view
 
         if self._values is None:
             self._values = view.Values(journal, spec.metric)
