@@ -6,11 +6,10 @@ Who imports one is about to open a run: what that needs is loaded here, so that 
 import yaml  # noqa: F401
 
 import rla_client.checkpoint.saver
-import rla_client.code.backup
-import rla_client.code.environment
+import rla_client.code.capture
 import rla_client.code.secrets
 import rla_client.config.schema
 import rla_client.contract.dealer
 import rla_client.contract.mapping
 import rla_client.media.jobs
-import rla_client.run.state  # noqa: F401
+import rla_client.run.custom_values  # noqa: F401

@@ -25,7 +25,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.extras import extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.current import warn
+from rla_client.run.run import warn
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
 

@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.repository import Repository
+from rla_client.code.launch_archive import Repository
 from rla_client.code.secrets import Secrets, is_hidden, refilled, restored
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import write_atomic

@@ -40,7 +40,7 @@ from rla_client.launcher import dowel
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.dowel_outputs import time_lead
 from rla_client.launcher.settle import settle
-from rla_client.run.plain import open_plain_run
+from rla_client.run.start import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:

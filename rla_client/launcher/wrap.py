@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rla_client.code import launch_archive
-from rla_client.code.repository import find_repository
+from rla_client.code.launch_archive import find_repository
 from rla_client.code.secrets import Secrets, restored
 from rla_client.config.find import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
@@ -75,7 +75,7 @@ from rla_client.launcher.recorded_parameters import described, differs, recorded
 from rla_client.launcher.run_id import RunName, find_unfinished_call, run_name
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
-from rla_client.run.disabled import DisabledRun
+from rla_client.run.item import DisabledRun
 from rla_client.run.run import disabled, ending, rank
 from rla_client.stream import forks
 

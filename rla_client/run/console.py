@@ -29,7 +29,7 @@ from rla_client.contract.descriptors import LEAST, OwnFile, identity, leads_to, 
 from rla_client.contract.kernel import memory_file, process_descriptor
 from rla_client.contract.locks import try_lock
 from rla_client.contract.opening import CONSOLE_VARIABLE
-from rla_client.run.current import warn
+from rla_client.run.run import warn
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig

@@ -19,7 +19,7 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, component_problem
 from rla_client.manager import exp_manager
-from rla_client.run.current import warn
+from rla_client.run.run import warn
 from rla_client.stream.values import plain_hyper_param, to_plain
 
 _warned: set[str] = set()
