@@ -278,7 +278,7 @@ class ExpManager:
         file_root: str = "../checkpoint/",
         log_type: str = "dir",
     ) -> tuple[str, str]:
-        """See `found_run.log_file_finder`."""
+        """See `find.log_file_finder`."""
         from rla_client.resume.find import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)

@@ -111,7 +111,8 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
     exclude = [":(top)", *(f":(exclude,top,literal){path}" for path in below)]
     changes = _git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
     tracked = _names(_git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
-    if _is_among_data(base, folder) and not _holds(tracked, os.path.relpath(folder, base)):
+    below_base = os.path.relpath(folder, base)
+    if _is_among_data(base, folder) and not any(name.startswith(f"{below_base}/") for name in tracked or ()):
         return None
     if is_broad(base):
         others: frozenset[str] | None = _running(base, folder) - (tracked or frozenset())
@@ -162,10 +163,6 @@ def _names(output: bytes | None, outside: list[str]) -> frozenset[str] | None:
 
 def _is_data_root(folder: Path) -> bool:
     return all((folder / mark).is_dir() for mark in DATA_ROOT_MARKS)
-
-
-def _holds(names: frozenset[str] | None, folder: str) -> bool:
-    return any(name.startswith(f"{folder}/") for name in names or ())
 
 
 def _is_data(root: Path, folder: Path) -> bool:

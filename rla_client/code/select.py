@@ -236,7 +236,7 @@ def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[R
     """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
     if plan.lib_mode:
         return chosen
-    kept = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+    kept = _entries(plan, root)
 
     def is_doubtful(path: str) -> bool:
         if plan.sources_only:
@@ -320,7 +320,7 @@ def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> di
     """All but what `rla` itself wrote, and event files; a file that the plan names stays."""
     written = read_written(plan.data_roots)
     names = {os.path.basename(path) for path in written}  # a look at a link for each file would be slow
-    named = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+    named = _entries(plan, root)
 
     def result(path: str) -> bool:
         if path in named:
@@ -339,6 +339,11 @@ def _without_secrets(chosen: dict[str, str], plan: BackupPlan, report: BackupRep
         if path in secret:
             report.leave_out(name, 0, WHY_NAMED)
     return [(name, path) for name, path in chosen.items() if path not in secret]
+
+
+def _entries(plan: BackupPlan, root: Path) -> set[str]:
+    """What the plan names itself."""
+    return {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
 
 
 def _entry_path(root: Path, entry: str) -> Path:

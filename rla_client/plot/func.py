@@ -50,13 +50,11 @@ PRETTY_FONTS = {"legend": 15, "label": 20, "ticks": 16, "title": 18}
 MARKERS_ON_A_CURVE = 10
 Bands = dict[str, list[Any]]
 Scores = dict[str, list[float]]
+GroupOf = Callable[[Selected, str], tuple[str, str]]  # run, metric → key of its group, legend
 PLOT_FOLDER = "easy_plot"
 TILE_INCHES = 3.0
 MAX_COLUMNS = 4
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-
-
-GroupOf = Callable[[Selected, str], tuple[str, str]]  # run, metric → key of its group, legend
 
 
 @dataclass(frozen=True, slots=True)

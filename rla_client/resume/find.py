@@ -41,11 +41,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Opening, stream_opening
 from rla_client.contract.paths import Places
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, run_file
-from rla_client.contract.segments import (
-    LOCK_NAME,
-    stream_names,
-    writer_alive,
-)
+from rla_client.contract.segments import LOCK_NAME, stream_names, writer_alive
 from rla_client.run.custom_values import load_custom_data
 from rla_client.run.item import Item
 from rla_client.run.run import warn

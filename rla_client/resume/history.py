@@ -14,10 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
-from rla_client.contract.layout import (
-    HYPARAMETER,
-    LOG,
-)
+from rla_client.contract.layout import HYPARAMETER, LOG
 from rla_client.contract.paths import find_places
 from rla_client.run.custom_values import join_arrays, load_arrays, split_arrays, unpack_arrays
 from rla_client.run.data import TIME_STEP_DATA, RunData
