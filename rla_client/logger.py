@@ -17,9 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rla_client.run.current import backup, copies, get_current, info, warn
-from rla_client.run.current import set_current as set_current  # noqa: PLC0414 - also public here
-from rla_client.run.plain import check_sinks, default_folder, open_plain_run
 from rla_client.run.recording import (
     BACKUP,
     DEBUG,
@@ -33,16 +30,10 @@ from rla_client.run.recording import (
     Row,
     check_prefix,
 )
-from rla_client.run.run import Run, ending
-from rla_client.run.trackers import (
-    ProfileKV as _ProfileKV,
-)
-from rla_client.run.trackers import (
-    log_time_tracker as _log_time_tracker,
-)
-from rla_client.run.trackers import (
-    open_time_tracker,
-)
+from rla_client.run.run import Run, backup, copies, ending, get_current, info, warn
+from rla_client.run.run import set_current as set_current  # noqa: PLC0414 - also public here
+from rla_client.run.start import check_sinks, default_folder, open_plain_run
+from rla_client.run.trackers import ProfileKV, log_time_tracker, open_time_tracker, profile
 from rla_client.stream.clock import TimeStep, time_step_holder
 
 if TYPE_CHECKING:
@@ -251,8 +242,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
         ArgumentError: an unknown output, a folder that cannot be made, or two outputs in one file.
     """
     del framework
-    global _plain_run  # noqa: PLW0603
-    former, _plain_run = _plain_run, None
+    former = _swap_plain_run(None)
     if former is not None and former.logger is _current:
         former.close("finished", "")
     run = open_plain_run(
@@ -263,7 +253,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
         log_suffix,
         dict(file_names or {}),
     )
-    _plain_run = run
+    _swap_plain_run(run)
     set_current(run.logger)
     log(f"Logging to {run.logger.folder}")
 
@@ -303,8 +293,7 @@ def _swap_plain_run(run: Run | None) -> Run | None:
 
 def reset() -> None:
     """Close the current plain logger and go back to the one that only prints."""
-    global _plain_run
-    run, _plain_run = _plain_run, None
+    run = _swap_plain_run(None)
     if run is not None:
         run.close("finished", "")
     set_current(None)
@@ -330,9 +319,7 @@ def flush(timeout: float | None = 10.0) -> bool:
         False when that did not happen in time or no agent runs; and once when something was lost since the
         last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
-    _current.write_scalars()
-    outbox = _current.outbox
-    return True if outbox is None else outbox.flush_kept(timeout)
+    return _current.flush(timeout, media=True)
 
 
 def flush_rows(timeout: float | None = 10.0) -> bool:
@@ -344,9 +331,7 @@ def flush_rows(timeout: float | None = 10.0) -> bool:
     Returns:
         Whether all rows and texts that were sent before are on disk.
     """
-    _current.write_scalars()
-    outbox = _current.outbox
-    return True if outbox is None else outbox.flush_kept(timeout, media=False)
+    return _current.flush(timeout, media=False)
 
 
 # -- clock -------------------------------------------------------------------------------------
@@ -365,26 +350,7 @@ def set_time(t: TimeStep) -> None:
     time_step_holder.set_time(t)
 
 
-# -- profiling and TensorBoard -----------------------------------------------------------------
-
-
-class ProfileKV(_ProfileKV):
-    """`with ProfileKV(name):` adds the seconds of the block to `wait_<name>` of the next row."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, get_current)
-
-
-def profile(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: `ProfileKV(name)` around each call."""
-    from rla_client.run.trackers import profile_with  # noqa: PLC0415
-
-    return profile_with(lambda: ProfileKV(name))
-
-
-def log_time_tracker() -> None:
-    """Record what `open_time_tracker` measured (not in the CSV)."""
-    _log_time_tracker(_current)
+# -- TensorBoard -------------------------------------------------------------------------------
 
 
 def get_tbx_writer() -> tensorboardX.SummaryWriter:

@@ -196,17 +196,11 @@ class ExpManager:
 
     def flush(self, timeout: float | None = 10.0) -> bool:
         """As `logger.flush`: True once all that was sent before is on disk, within `timeout` seconds."""
-        return self._flush(timeout, media=True)
+        return self.run is None or self.run.logger.flush(timeout, media=True)
 
     def flush_rows(self, timeout: float | None = 10.0) -> bool:
         """As `logger.flush_rows`: `flush` without figures, images and videos; `timeout` in seconds."""
-        return self._flush(timeout, media=False)
-
-    def _flush(self, timeout: float | None, *, media: bool) -> bool:
-        outbox = None if self.run is None else self.run.outbox
-        if self.run is not None:
-            self.run.logger.write_scalars()
-        return True if outbox is None else outbox.flush_kept(timeout, media=media)
+        return self.run is None or self.run.logger.flush(timeout, media=False)
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
         """Replicate this run now instead of at the agent's next look; not needed otherwise.
@@ -220,11 +214,9 @@ class ExpManager:
             Whether it was asked for, or with `wait` whether all of the run is there. False where
             runs are not replicated: `is_master_node=True`, no `SEND_LOG_FILE`, or `RLA_MODE=offline`.
         """
-        from rla_client.run.replication import replicate_now  # noqa: PLC0415 - not at import of the package
-
         del skip_error
         sends = self.config is not None and self.config.send_log_file
-        return sends and replicate_now(self.run, wait=wait, timeout=timeout)
+        return sends and self.run is not None and self.run.replicate_now(wait=wait, timeout=timeout)
 
     def close(self, status: str = "finished", reason: str = "") -> None:
         """End the run now instead of at interpreter exit.
@@ -286,7 +278,7 @@ class ExpManager:
         file_root: str = "../checkpoint/",
         log_type: str = "dir",
     ) -> tuple[str, str]:
-        """See `found_run.log_file_finder`."""
+        """See `find.log_file_finder`."""
         from rla_client.resume.find import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
@@ -356,14 +348,7 @@ class ExpManager:
     # -- measures ---------------------------------------------------------------------------------
 
     time_record = staticmethod(trackers.time_record)
-
-    def time_record_end(self, name: str) -> float:
-        """Record the seconds since `time_record(name)` as `time_used/<name>` and return them.
-
-        Raises:
-            ArgumentError: it is not being measured.
-        """
-        return trackers.time_record_end(name)
+    time_record_end = staticmethod(trackers.time_record_end)
 
     def update_fph(self, cum_epochs: float) -> None:
         """Record epochs per hour since the first call as `fph` and write the row.

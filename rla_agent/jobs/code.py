@@ -13,7 +13,7 @@ linked its bytes are compared with the content, so a damaged or edited one is re
 spread. Where the file system has no hard links, or an inode has too many, files are copied.
 
 A job is idempotent: doing it twice leaves the same item. A blob is what
-`rla_client/code/backup.py` describes; nothing in it is believed before it has been checked.
+`rla_client/code/capture.py` describes; nothing in it is believed before it has been checked.
 """
 
 from __future__ import annotations

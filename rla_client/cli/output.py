@@ -27,7 +27,6 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
-from rla_client.code.written_files import note_written
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.files import open_plain
 from rla_client.database.records import clock, likely_of
@@ -112,6 +111,8 @@ def plot(
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
         figure.savefig(out, metadata=PLOT_MARK if out.suffix.lower() == ".png" else None)
+    from rla_client.code.select import note_written
+
     note_written(database.data_root, out)
     drawn = sum(map(len, found.groups.values()))
     lacking = [f"{len(records) - drawn} without the metric left out"] if drawn < len(records) else []
@@ -182,6 +183,8 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
+    from rla_client.code.select import note_written
+
     note_written(database.data_root, out)
     facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
     print_done(facts, f"{out}: {len(frame)} rows of {len(records)} run(s), {written}", as_json=as_json)

@@ -540,17 +540,8 @@ def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
     tracked = tracked_by_git(asked, root)
     if not tracked:
         return []
-    changed = ask_git(
-        root,
-        "--literal-pathspecs",
-        "status",
-        "--porcelain",
-        "-z",
-        "--no-renames",
-        "--untracked-files=no",
-        "--",
-        *asked,
-    )
+    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=no")
+    changed = ask_git(root, "--literal-pathspecs", *status, "--", *asked)
     top = ask_git(root, "rev-parse", "--show-toplevel")
     if changed is None or top is None:
         return []

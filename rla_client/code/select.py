@@ -2,20 +2,33 @@
 
 `select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
 given, and folders that look like one), version control folders, virtual environments, caches,
-TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), files that hold
+TensorBoard's event files, what `rla plot` and `rla export` wrote (below), files that hold
 secrets by their name and are not committed as they are (`secrets`), and whatever is not a regular file.
 Other pictures and tables stay: a program may need them; where nobody said what the code is, only
 what looks like source or is in git's index is taken (`sources_only`). A file that this process's
 own output is redirected to is never code, and one that is called like an output (`train.log`) only
 where git's index or a `!rule` has it. Links to folders are not followed unless
 BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
+
+What `rla` itself wrote into a project are pictures and tables: results and no code. `rla plot` and `rla
+export` write where the user says, mostly into the project's folder, and the code backup of later runs
+takes all that lies there: it cannot tell by the name of `curve.png` whether a program needs it. So each
+such file is noted in `<data_root>/.rla/written.jsonl`, one line each::
+
+    {"path": "/home/me/project/plot.png", "size": 18372, "mtime_ns": 1764000000000000000}
+
+and left out of backups as long as it is that very file: who puts another one in its place, or
+edits it, has it backed up. Notes are of this machine alone and never the truth; what is lost of
+them costs a file too many in a backup.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +42,10 @@ from rla_client.code.secrets import (
     named_secrets,
     tracked_by_git,
 )
-from rla_client.code.written_files import is_written, read_written
 from rla_client.config.schema import CONFIG_NAME, load_config
-from rla_client.contract.errors import ConfigError
+from rla_client.contract.descriptors import open_high
+from rla_client.contract.errors import BrokenFileError, ConfigError
+from rla_client.contract.files import held_folder, open_plain, write_atomic
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 
 if TYPE_CHECKING:
@@ -39,9 +53,14 @@ if TYPE_CHECKING:
 
     import pathspec
 
+    Written = dict[str, tuple[int, int]]
+
+NOTES_FILE = ".rla/written.jsonl"  # below a data root
+_APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MAX_NOTES = 1000  # the newest; a project has some tens
+MAX_NOTES_BYTES = 1 << 20  # when there are more, files that changed or went are dropped
 MAX_SEEN = 200_000  # entries looked at, ignored ones too: a data set beside the code ends the walk
 MAX_LISTED = 1000  # names of left-out files that a report keeps
-
 NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
@@ -72,8 +91,48 @@ WHY_BY_NAME = "its name says that it holds secrets"
 EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
-
 DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE, ".rla"})  # the last: the trash
+
+
+def note_written(data_root: Path, path: Path) -> None:
+    """Remember a file that has just been written; a database that cannot be written remembers nothing."""
+    below, name = os.path.split(NOTES_FILE)
+    with suppress(OSError), held_folder(data_root, below, create=True) as folder:
+        found = os.stat(path)
+        note = {"path": os.path.realpath(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+        notes = folder / name
+        with open(open_high(notes, _APPEND_FLAGS, 0o644), "ab") as file:
+            file.write(json.dumps(note).encode() + b"\n")
+            size = file.tell()
+        if size > MAX_NOTES_BYTES:
+            kept = [entry for entry in read_written([data_root]).items() if is_written(*entry)][-MAX_NOTES:]
+            lines = [{"path": name, "size": size, "mtime_ns": mtime} for name, (size, mtime) in kept]
+            write_atomic(notes, "".join(json.dumps(line) + "\n" for line in lines).encode(), durable=False)
+
+
+def read_written(data_roots: Iterable[Path]) -> Written:
+    """Real path → (bytes, mtime in ns) of the files noted in some databases; broken lines are passed over."""
+    found: Written = {}
+    for root in data_roots:
+        try:
+            with open_plain(root / NOTES_FILE) as file:
+                content = file.read(2 * MAX_NOTES_BYTES)
+        except (OSError, BrokenFileError):
+            continue
+        for line in content.splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                note = json.loads(line)
+                found[str(note["path"])] = (int(note["size"]), int(note["mtime_ns"]))
+    return found
+
+
+def is_written(path: str, noted: tuple[int, int]) -> bool:
+    """Whether a file is still the one that was noted."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return (found.st_size, found.st_mtime_ns) == noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +235,7 @@ def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[R
     """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
     if plan.lib_mode:
         return chosen
-    kept = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+    kept = _entries(plan, root)
 
     def is_doubtful(path: str) -> bool:
         if plan.sources_only:
@@ -260,7 +319,7 @@ def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> di
     """All but what `rla` itself wrote, and event files; a file that the plan names stays."""
     written = read_written(plan.data_roots)
     names = {os.path.basename(path) for path in written}  # a look at a link for each file would be slow
-    named = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+    named = _entries(plan, root)
 
     def result(path: str) -> bool:
         if path in named:
@@ -279,6 +338,11 @@ def _without_secrets(chosen: dict[str, str], plan: BackupPlan, report: BackupRep
         if path in secret:
             report.leave_out(name, 0, WHY_NAMED)
     return [(name, path) for name, path in chosen.items() if path not in secret]
+
+
+def _entries(plan: BackupPlan, root: Path) -> set[str]:
+    """What the plan names itself."""
+    return {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
 
 
 def _entry_path(root: Path, entry: str) -> Path:

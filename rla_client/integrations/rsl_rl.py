@@ -18,7 +18,7 @@ from rla_client import logger
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
-from rla_client.run.current import warn
+from rla_client.run.run import warn
 from rla_client.shortcuts import add_scalar, ensure_run, to_parameters
 
 __all__ = ["RLALogWriter"]

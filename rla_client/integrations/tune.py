@@ -30,15 +30,21 @@ from rla_client.code.root import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.resume import disabled
-from rla_client.resume.begin import begin, begin_beside, continue_at, end_run, take_back
-from rla_client.resume.earlier_streams import StillWritingError
+from rla_client.resume.begin import (
+    begin,
+    begin_beside,
+    begin_storing_nothing,
+    continue_at,
+    end_run,
+    take_back,
+)
+from rla_client.resume.find import StillWritingError
 from rla_client.resume.resume import find_here, prepare
 from rla_client.run import run as runs
-from rla_client.run.current import get_current, warn
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import Item
 from rla_client.run.recording import WARN, Row
+from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders
 from rla_client.shortcuts import describe, flat
 from rla_client.stream.clock import time_step_holder
@@ -380,7 +386,7 @@ def setup_rla(
         _open_here(data)
     except (RlaError, OSError) as error:
         warn(f"this trial is not recorded: {error}")
-        disabled.begin(data, all_ranks=False)
+        begin_storing_nothing(data, all_ranks=False)
     _end_with(trainable)
     return exp_manager
 

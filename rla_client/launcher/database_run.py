@@ -47,10 +47,10 @@ from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.item import Item
-from rla_client.run.ranks import publish
 from rla_client.run.recording import Row
 from rla_client.run.run import Run
 from rla_client.run.setup import named_run, names_code
+from rla_client.run.start import publish
 
 ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
 

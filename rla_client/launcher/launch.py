@@ -40,7 +40,7 @@ from pathlib import Path, PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rla_client.code.repository import Repository
+from rla_client.code.launch_archive import Repository
 from rla_client.code.secrets import DESCRIBED, Secrets, is_hidden, refilled
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import write_atomic

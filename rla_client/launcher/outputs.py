@@ -54,7 +54,7 @@ from rla_client.launcher import dowel
 from rla_client.launcher.directories import FolderLock, settle
 from rla_client.launcher.dowel import time_lead
 from rla_client.launcher.snapshot_codec import Pieces
-from rla_client.run.plain import open_plain_run
+from rla_client.run.start import open_plain_run
 from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import time_step_holder
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rla_client.code import launch_archive
-from rla_client.code.repository import find_repository
+from rla_client.code.launch_archive import find_repository
 from rla_client.code.secrets import Secrets, restored
 from rla_client.config.schema import LAUNCHER_FOLDER, load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
@@ -74,7 +74,7 @@ from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.relaunch import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
-from rla_client.run.disabled import DisabledRun
+from rla_client.run.item import DisabledRun
 from rla_client.run.run import disabled, ending, rank
 from rla_client.stream import forks
 

@@ -10,7 +10,7 @@ from typing import Any
 _HOMES = {
     "plot_func": "func",
     "curves": "frames",
-    "plot_saved_images": "images",
+    "plot_saved_images": "func",
 }
 __all__ = ["curves", "plot_func", "plot_saved_images"]
 

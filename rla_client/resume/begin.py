@@ -7,8 +7,12 @@ What is opened, by `resume`:
   take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
   refuse is a warning and a new item with `allow`, an error with `must`.
 
-A process that stores nothing takes another way: `resume.disabled`. `begin_beside` opens a run that is not
-the process's own: one of several that it writes at a time.
+`begin_beside` opens a run that is not the process's own: one of several that it writes at a time.
+
+In a process that stores nothing (RLA_MODE=disabled, ranks above 0) every call works, and none writes into
+the database. Where a run is resumed, ranks above 0 learn from rank 0 where it continues
+(`start.await_resumed`): they get its clock and custom data and may load its checkpoint, and read it only.
+Random generators stay their own, or all ranks would draw the same.
 """
 
 from __future__ import annotations
@@ -16,27 +20,46 @@ from __future__ import annotations
 import math
 import os
 import sys
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.layout import LOG, make_info
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, RlaError
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
 from rla_client.contract.opening import Continuation
-from rla_client.resume import disabled
 from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
 from rla_client.run import run as runs
-from rla_client.run.current import backup, get_current, set_current, warn
+from rla_client.run.custom_values import read_resume_state
 from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.item import PARAMETER_KINDS, Item, create_item, parameter_file, write_parameters
-from rla_client.run.ranks import publish
-from rla_client.run.recording import WARN
-from rla_client.run.start import bind_recorders, capture_code, open_item, say_where, tell_folders
+from rla_client.run.item import (
+    PARAMETER_KINDS,
+    DisabledRun,
+    Item,
+    SeenCheckpoint,
+    create_item,
+    parameter_file,
+    write_parameters,
+)
+from rla_client.run.recording import WARN, Logger
+from rla_client.run.run import backup, get_current, set_current, warn
+from rla_client.run.start import (
+    await_resumed,
+    bind_recorders,
+    capture_code,
+    job_file,
+    join_rank_zero,
+    next_number,
+    open_item,
+    publish,
+    say_where,
+    tell_folders,
+)
 from rla_client.run.trackers import clear_time
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import name_of, plain_hyper_param
 
 if TYPE_CHECKING:
-    from rla_client.resume.remote import Chained
-    from rla_client.resume.resume import ResumePoint
+    from rla_client.resume.resume import Chained, ResumePoint
     from rla_client.run.run import Run
     from rla_client.run.setup import RunSetup
 
@@ -49,11 +72,10 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     if setup.record_date is not None:
         time_step_holder.clear()
     clear_time()
-    secrets = setup.secrets()
-    setup.info = make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
+    setup.info = _tracked_info(setup)
     setup.named = len(setup.tracked)
     if runs.disabled() or runs.rank() > 0:
-        disabled.begin(data, all_ranks=all_ranks)
+        begin_storing_nothing(data, all_ranks=all_ranks)
         return
     here, chained = _earlier_run(setup)
     if here is not None and chained is None:
@@ -63,6 +85,11 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
             return
     item = create_item(root, table, setup.info, setup.ipaddr)
     _open_new(data, item, _with_checkpoint(setup, chained, item))
+
+
+def _tracked_info(setup: RunSetup) -> str:
+    secrets = setup.secrets()
+    return make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
 
 
 def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
@@ -119,6 +146,20 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     data.restore_random_state()
 
 
+def _take_up(data: RunData, chained: Chained) -> None:
+    """Take the state of the earlier run's checkpoint, which lies in the new item."""
+    tell_changes(data, changes_since(data, chained.parent), chained.time_step)
+    restore(data, chained.state, chained.time_step, chained.parent)
+    at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
+    _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
+    data.restore_random_state()
+
+
+def _tell_resumed(briefly: str, wholly: str) -> None:
+    get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
+    backup(f"resumed {wholly}")
+
+
 def reopen(data: RunData, item: Item) -> Run:
     """Open an item in files of its own again: who calls this sends the rows that stay once more."""
     from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
@@ -156,8 +197,8 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     if runs.disabled() or runs.rank() > 0:
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
-    secrets, joined = setup.secrets(), os.environ.get(runs.RUN_VARIABLE)
-    setup.info = make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
+    joined = os.environ.get(runs.RUN_VARIABLE)
+    setup.info = _tracked_info(setup)
     try:
         if earlier is not None:
             return _behind(data, earlier, autostart=config.agent.autostart)
@@ -213,20 +254,6 @@ def take_back(data: RunData, step: float) -> bool:
     return run.go_on(time_step=math.nextafter(step, -math.inf), abandoned=kept)
 
 
-def _take_up(data: RunData, chained: Chained) -> None:
-    """Take the state of the earlier run's checkpoint, which lies in the new item."""
-    tell_changes(data, changes_since(data, chained.parent), chained.time_step)
-    restore(data, chained.state, chained.time_step, chained.parent)
-    at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
-    _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
-    data.restore_random_state()
-
-
-def _tell_resumed(briefly: str, wholly: str) -> None:
-    get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
-    backup(f"resumed {wholly}")
-
-
 def end_run(data: RunData, status: str, reason: str) -> None:
     """Close the open run, if there is one, and let go of everything that was its own."""
     run = data.let_go()
@@ -242,9 +269,9 @@ def end_run(data: RunData, status: str, reason: str) -> None:
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
     """Go on in an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
     if runs.disabled() or runs.rank() > 0:
-        meeting = disabled.meeting_place(data)
+        meeting = _meeting_place(data)
         end_run(data, "finished", "")
-        return name, disabled.look_on(data, meeting, which, at, name)
+        return name, _look_on(data, meeting, which, at, name)
     from rla_client.resume.resume import prepare  # noqa: PLC0415
 
     table, config, root = data.setup.configured()
@@ -265,7 +292,7 @@ def _earlier_run(setup: RunSetup) -> tuple[Item | None, Chained | None]:
     """
     if setup.resume_mode == "never" or setup.run_id is None:
         return None, None
-    from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
+    from rla_client.resume.find import StillWritingError  # noqa: PLC0415
 
     try:
         here = _unfinished_here(setup, setup.run_id)
@@ -282,7 +309,7 @@ def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
         RlaError: `resume='must'`, and one waits in the spool for want of an agent.
         StillWritingError: a living process writes it.
     """
-    from rla_client.resume.earlier_streams import ENDS_S  # noqa: PLC0415
+    from rla_client.resume.find import ENDS_S  # noqa: PLC0415
     from rla_client.resume.resume import find_here  # noqa: PLC0415
 
     table, config, root = setup.configured()
@@ -307,8 +334,7 @@ def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chai
     Raises:
         RlaError: `resume='must'`, and the run cannot be gone on with in place.
     """
-    from rla_client.resume.remote import chain_here  # noqa: PLC0415
-    from rla_client.resume.resume import prepare  # noqa: PLC0415
+    from rla_client.resume.resume import chain_here, prepare  # noqa: PLC0415
 
     table, config, root = setup.configured()
     try:
@@ -328,7 +354,7 @@ def _find_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained 
         ArgumentError: `resume='must'`, and there is none here or on the master.
         FetchError: see `remote.find_elsewhere`.
     """
-    from rla_client.resume.remote import find_elsewhere  # noqa: PLC0415 - rarely needed
+    from rla_client.resume.resume import find_elsewhere  # noqa: PLC0415 - rarely needed
 
     table, config, root = setup.configured()
     must = setup.resume_mode == "must" and here is None
@@ -350,7 +376,7 @@ def _with_checkpoint(setup: RunSetup, chained: Chained | None, item: Item) -> Ch
     """
     if chained is None:
         return None
-    from rla_client.resume.remote import take_checkpoint  # noqa: PLC0415
+    from rla_client.resume.resume import take_checkpoint  # noqa: PLC0415
 
     try:
         take_checkpoint(chained, item)
@@ -358,3 +384,106 @@ def _with_checkpoint(setup: RunSetup, chained: Chained | None, item: Item) -> Ch
         _give_way(setup, error, "A new run begins")
         return None
     return chained
+
+
+# -- a process that stores nothing -------------------------------------------------------------
+
+
+def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
+    """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
+    setup, meeting = data.setup, _meeting_place(data)
+    _open_storing_nothing(data, meeting, all_ranks=all_ranks)
+    if runs.rank() > 0 and not runs.disabled() and setup.resume_mode != "never" and setup.run_id is not None:
+        _follow_rank_zero(data, meeting)
+
+
+def _meeting_place(data: RunData) -> Path | None:
+    """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
+    table, _config, root = data.setup.configured()
+    return None if runs.disabled() else job_file(root, table, next_number(root, table))
+
+
+def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: bool) -> None:
+    setup, config = data.setup, data.setup.configured()[1]
+    sinks = tuple(name for name in config.log_used if name != "stdout" or runs.rank() == 0)
+    why = "RLA_MODE=disabled" if runs.disabled() else f"rank {runs.rank()}"
+    stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
+    data.item, data.disabled = None, stand_in
+    joins = all_ranks and not runs.disabled()
+    if joins:
+        run = join_rank_zero(config, meeting)
+    else:
+        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
+    run.logger.take_parameters = data.add_hyper_param
+    data.run = run
+    setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
+    set_current(run.logger)
+    from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+
+    def results() -> str:
+        return stand_in.item().folder(OTHER_RESULTS)
+
+    bind(RecordingTarget(None, None, warn, temporary=results, outside=joins))
+
+
+def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
+    """Go on where rank 0 does, as far as a process can that writes nothing."""
+    from rla_client.resume.resume import find_unfinished  # noqa: PLC0415 - rarely needed
+
+    if meeting is not None:
+        found = await_resumed(meeting)
+        if found is None:
+            warn(
+                "rank 0 did not tell where the run continues, so this rank begins at 0: have rank 0 load "
+                "the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
+            )
+        elif found.item is not None:
+            _see(data, found.item, found.name, found.time_step)
+        return
+    table, _config, root = data.setup.configured()
+    item = find_unfinished(root, table, data.setup.run_id or "")
+    if item is not None:  # no launcher that would let the ranks meet: what is there now
+        _see(data, item, CHECKPOINT_NAME, _newest(item, CHECKPOINT_NAME))
+
+
+def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, name: str) -> int | None:
+    """`resume` of a process that stores nothing: the run is left as it is.
+
+    Returns:
+        The time-step of the checkpoint to load, None where there is none.
+    """
+    from rla_client.resume.find import find_item, read_run  # noqa: PLC0415 - rarely needed
+
+    table, _config, root = data.setup.configured()
+    clear_time()
+    _open_storing_nothing(data, meeting, all_ranks=False)
+    found = None if meeting is None else await_resumed(meeting)
+    if found is not None and found.item is not None:
+        item, step = found.item, found.time_step
+    else:
+        item = find_item(root, table, which)
+        step = at if at is not None else _newest(item, name)
+    if not data.setup.hyper_param:
+        take_parameters(data, read_run(item).hyper_param)
+    _see(data, item, name, step)
+    return step
+
+
+def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
+    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
+
+    folder = Path(item.folder(CHECKPOINT))
+    state = {} if step is None else read_resume_state(folder, name, step) or {}
+    own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
+    restore(data, own, step, item)
+    if step is not None and data.disabled is not None:
+        data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
+
+
+def _newest(item: Item, name: str) -> int | None:
+    from rla_client.checkpoint.files import find_checkpoint  # noqa: PLC0415 - rarely needed
+
+    try:
+        return find_checkpoint(Path(item.folder(CHECKPOINT)), name)[0]
+    except NoCheckpointError:
+        return None

@@ -1,8 +1,10 @@
 """What an earlier run hands to the open one: parameters, clock, custom data; a fork's files.
 
-`fork` puts the data of an earlier run under the open one; CSV and TensorBoard continue in it. `restore`
-brings back what held at a checkpoint: clock, moving averages, custom data. Opening the run is
+`restore` brings back what held at a checkpoint: clock, moving averages, custom data. Opening the run is
 `resume.begin`'s.
+
+`fork` puts the data of an earlier run under the open one; CSV and TensorBoard continue in it. Its files are
+`resume.put_under`'s.
 """
 
 from __future__ import annotations
@@ -12,15 +14,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
-from rla_client.contract.layout import (
-    HYPARAMETER,
-    LOG,
-)
+from rla_client.contract.layout import HYPARAMETER, LOG
 from rla_client.contract.paths import find_places
-from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import join_arrays, load_arrays, split_arrays, unpack_arrays
 from rla_client.run.data import TIME_STEP_DATA, RunData
 from rla_client.run.item import Item
+from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders
 from rla_client.stream.clock import time_step_holder
 
@@ -60,45 +59,6 @@ def relocate(data: RunData, root: str | os.PathLike[str]) -> None:
     item = data.item
     data.item = Item(os.path.abspath(root), item.table, item.index, item.opened)
     data.setup.data_root = os.fspath(root)
-
-
-def fork(data: RunData, loaded: RunData) -> None:
-    """Put the data of the loaded run under the open one; see `ExpManager.log_file_copy`."""
-    source, item, run = loaded.item, data.item, data.run
-    if source is not None and data.disabled is not None:
-        _take_custom_data(data, loaded)
-        return  # rank 0 does the rest; or nothing is stored
-    if source is None or item is None or run is None:
-        message = "log_file_copy needs an open run and a loaded one"
-        raise NotConfiguredError(message)
-    from rla_client.resume.earlier_streams import await_taken_in, streams_of  # noqa: PLC0415
-    from rla_client.resume.fork import put_under  # noqa: PLC0415
-
-    places, autostart = find_places(), data.setup.configured()[1].agent.autostart
-    late = await_taken_in(places, streams_of(places, source, loaded.run_file), autostart=autostart)
-    if late:
-        warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
-    problem = put_under(source, item, run)
-    if problem:
-        warn(f"not all data of {source.index.path} were put under this run: {problem}")
-    bind_recorders(run, item)
-    parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
-    run.mark("parent", parent)
-    _take_custom_data(data, loaded)
-    data.save_archive()
-
-
-def _take_custom_data(data: RunData, loaded: RunData) -> None:
-    """Copies of the loaded run's custom data under keys that the open one has not."""
-    for key, value in loaded.custom_data.items():
-        if key in data.custom_data:
-            continue
-        try:
-            split_arrays(value, {}, key)
-        except ArgumentError as error:
-            warn(f"not taken over: {error}")
-            continue
-        data.custom_data[key] = copy.deepcopy(value)
 
 
 def take_parameters(data: RunData, stored: dict[str, Any]) -> None:
@@ -146,3 +106,42 @@ def restore(data: RunData, state: dict[str, Any], step: int | None, item: Item) 
     data.custom_data = join_arrays(state.get("custom_data", {}), arrays)
     if step is not None:
         data.custom_data.setdefault(TIME_STEP_DATA, step)
+
+
+def fork(data: RunData, loaded: RunData) -> None:
+    """Put the data of the loaded run under the open one; see `ExpManager.log_file_copy`."""
+    source, item, run = loaded.item, data.item, data.run
+    if source is not None and data.disabled is not None:
+        _take_custom_data(data, loaded)
+        return  # rank 0 does the rest; or nothing is stored
+    if source is None or item is None or run is None:
+        message = "log_file_copy needs an open run and a loaded one"
+        raise NotConfiguredError(message)
+    from rla_client.resume.find import await_taken_in, streams_of  # noqa: PLC0415
+    from rla_client.resume.resume import put_under  # noqa: PLC0415
+
+    places, autostart = find_places(), data.setup.configured()[1].agent.autostart
+    late = await_taken_in(places, streams_of(places, source, loaded.run_file), autostart=autostart)
+    if late:
+        warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
+    problem = put_under(source, item, run)
+    if problem:
+        warn(f"not all data of {source.index.path} were put under this run: {problem}")
+    bind_recorders(run, item)
+    parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
+    run.mark("parent", parent)
+    _take_custom_data(data, loaded)
+    data.save_archive()
+
+
+def _take_custom_data(data: RunData, loaded: RunData) -> None:
+    """Copies of the loaded run's custom data under keys that the open one has not."""
+    for key, value in loaded.custom_data.items():
+        if key in data.custom_data:
+            continue
+        try:
+            split_arrays(value, {}, key)
+        except ArgumentError as error:
+            warn(f"not taken over: {error}")
+            continue
+        data.custom_data[key] = copy.deepcopy(value)

@@ -1,46 +1,114 @@
-"""Exact resume: a run continues where a checkpoint was taken, in its own files.
+"""Going on with a run: in its own files exactly where a checkpoint was taken, in a new item, or as a fork.
 
-`cut_back` moves figures and checkpoints of later time-steps to `abandoned-N/`, and says in the
-new stream's opening frame how much of the rows and events counts; the agent cuts them before it
-takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving averages, random
-generators and custom data come back from the state that `save_checkpoint` stored.
+In place, `abandon_later` moves figures and checkpoints of later time-steps to `abandoned-N/`, and a
+`ResumePoint` says for the new stream's opening frame how much of the rows and events counts; the agent
+cuts them before it takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving
+averages, random generators and custom data come back from the state that `save_checkpoint` stored.
+
+Of a run that another machine began, the newest checkpoint comes from the master: the agent finds the
+newest run of this `run_id` there and brings it here. It is not written any more: a new item begins, whose
+`parent` in run.json names it, with `chain` set; its checkpoint lies in the new item too, so that the
+chain can be gone on with on a third machine. Queries show the chain as one run
+(`rla_client.database.chains`).
+
+When the master or the agent is away, `resume='must'` raises and `resume='allow'` begins a new run with a
+warning: training does not stand still because of the network, and nothing is lost by it, for the older
+run stays as it is on the master. Who would rather wait than begin anew says `must`.
+
+In a fork (`put_under`) the data of an earlier run are put under the open one, which continues in them.
+Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a
+new stream of the run says in its opening frame that they are to take their places when it begins; the
+agent does so after the last record of the stream before (rla_agent/pipeline/recovery.py). So it does not
+matter whether an agent runs, or when it comes, and the run's own records stay in the spool that has them.
+A kill leaves the run as it was, or forked: what is visible is whole, and nothing of the run's own is
+replaced: it is moved to `before-fork/`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import stat
 import time
 import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
-from rla_client.contract.checkpoints import FETCHED_MARK, drop_note, pruned_files, write_note
-from rla_client.contract.errors import RlaError
-from rla_client.contract.files import read_small
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
+from rla_client.config.schema import Config
+from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.checkpoints import (
+    FETCHED_MARK,
+    FOREIGN_MARK,
+    drop_note,
+    is_foreign,
+    pruned_files,
+    write_note,
+)
+from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
+from rla_client.contract.files import (
+    FORK_COPY_PREFIX,
+    TEMP_PREFIX,
+    claim_name,
+    read_small,
+    replacing,
+    temp_path,
+    write_atomic,
+)
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    RESUME_FOLDER,
+    TMP_DATA,
+    RunIndex,
+)
 from rla_client.contract.opening import RUN_FILE, Continuation, Earlier, ran_s
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import find_places
-from rla_client.resume import find
-from rla_client.resume.earlier_streams import (
+from rla_client.resume.find import (
     all_streams,
     await_ended,
     await_taken_in,
+    find_item,
     newest_epoch,
+    newest_first,
+    read_run_file,
     root_of,
     streams_of,
 )
-from rla_client.resume.find import find_item, read_run_file
-from rla_client.run.current import warn
+from rla_client.run.custom_values import read_resume_state
+from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.item import Item
-from rla_client.run.state import read_resume_state
+from rla_client.run.run import Run, warn
+from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 
 _FIGURE = re.compile(r"^(\d+)-")
 _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
+NO_ROWS = b'{"rows": 0, "outputs": {}}'  # of the new item, at the checkpoint that it begins with
+BEFORE_FORK = "before-fork"
+COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER)
+PLACED_S = 5.0  # for a living agent to put the logs in their places
+POLL_S = 0.02
+SNAPSHOT_ENDING = ".pkl"  # a .pt bears the stamp of its run
+NOT_FORKED = (
+    "run.json",
+    FETCHED_MARK,
+    FOREIGN_MARK,
+    "note.json",
+    "environment.json",
+    "console*.txt",
+    f"{HYPARAM_FILE_NAME}.*",
+    f"{TEMP_PREFIX}*",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +141,7 @@ def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = Fal
     item of its own. One whose run.json is damaged is passed over with a warning.
     """
     gone_on: set[str] = set()
-    for index in find.newest_first(Path(root, LOG, table), run_id):
+    for index in newest_first(Path(root, LOG, table), run_id):
         item = Item(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
         if not content:
@@ -254,3 +322,212 @@ def _abandon_notes(folder: Path, target: str, limit: int) -> None:
             (folder / target).mkdir(parents=True, exist_ok=True)
             write_note(folder / target, note)
             drop_note(folder, note.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """Where a chain continues.
+
+    Attributes:
+        parent: the earlier run, now here too.
+        time_step: of the checkpoint.
+        state: what `save_checkpoint` stored beside it.
+        link: for run.json's `parent`.
+    """
+
+    parent: Item
+    time_step: int
+    state: dict[str, Any]
+    link: dict[str, Any]
+
+
+def find_elsewhere(
+    root: str, table: str, run_key: str, config: Config, *, must: bool, known: Item | None = None
+) -> Chained | None:
+    """Bring a run here that another machine began; None where there is none to continue.
+
+    Args:
+        root: data root.
+        table: task table name.
+        run_key: the user's name of the run.
+        config: names the master.
+        must: raise where it cannot be told.
+        known: the unfinished run of that name that is here; only one that was begun later, which went
+            on with it, counts then.
+
+    Raises:
+        StillWrittenError: the run is still being written on another machine.
+        FetchError: with `must`, the master or the agent is away.
+    """
+    remote = config.remote_setting
+    if not config.send_log_file or config.path is None or not remote.named:
+        return None
+    os.makedirs(root, exist_ok=True)
+    absolute = os.path.realpath(root)
+    question = {
+        "config": str(config.path),
+        "root": absolute,
+        "table": table,
+        "run_key": run_key,
+        "series": CHECKPOINT_NAME,
+        "known": "" if known is None else known.index.path,
+    }
+    what = f"whether the master has an unfinished run {run_key!r} of table {table!r} cannot be told"
+    try:
+        start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
+        answer = ask_agent(
+            {"resume": question}, what, fetch_timeout_s(), start=start if config.agent.autostart else None
+        )
+    except StillWrittenError:
+        raise  # also with `allow`: two processes would write one run
+    except FetchError as error:
+        if must:
+            raise
+        then = (
+            "A new run begins; resume='must' would have ended here instead"
+            if known is None
+            else "The run that is here continues"
+        )
+        warn(f"{error}. {then}")
+        return None
+    return None if answer.get("index") is None else _chained(absolute, table, answer)
+
+
+def _chained(root: str, table: str, answer: Mapping[str, Any]) -> Chained | None:
+    index = RunIndex.parse(str(answer["index"]))
+    if index is None:
+        return None
+    return _chain(Item(root, table, index, index.opened), int(answer["time_step"]), answer)
+
+
+def chain_here(item: Item) -> Chained | None:
+    """Go on with a run of this machine in a new item, where it cannot be gone on with in place.
+
+    Returns:
+        None where no checkpoint of it is on the disk.
+    """
+    found = list_checkpoints(Path(item.folder(CHECKPOINT)), CHECKPOINT_NAME)
+    return _chain(item, found[-1][0], read_run_file(item)) if found else None
+
+
+def _chain(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
+    """A chain from a checkpoint of `parent`; `told`: what run.json or the agent says of that run."""
+    folder = Path(parent.folder(CHECKPOINT))
+    link = {
+        "run": parent.index.path,
+        "table": parent.table,
+        "time_step": step,
+        "rows": read_marks(folder, CHECKPOINT_NAME, step).get("rows"),
+        "chain": True,
+        "run_id": told.get("run_id"),
+        "host": told.get("host"),
+    }
+    return Chained(parent, step, read_resume_state(folder, CHECKPOINT_NAME, step) or {}, link)
+
+
+def take_checkpoint(chained: Chained, item: Item) -> None:
+    """Give the new item the checkpoint that it begins with.
+
+    Raises:
+        OSError: the disk is full, and the like.
+    """
+    source, target = Path(chained.parent.folder(CHECKPOINT)), Path(item.folder(CHECKPOINT))
+    name = f"{CHECKPOINT_NAME}_{chained.time_step}"
+    found = source / f"{name}.pt"
+    if not found.exists():
+        found = source / f"{CHECKPOINT_NAME}-{chained.time_step}.pt"
+    with replacing(target / f"{name}.pt", durable=False) as temp:
+        try:
+            os.link(found, temp)
+        except OSError:
+            shutil.copy2(found, temp)  # a file system without links
+    below = target / RESUME_FOLDER
+    below.mkdir(exist_ok=True)
+    state = source / RESUME_FOLDER / f"{name}.state"
+    if state.exists():
+        write_atomic(below / f"{name}.state", state.read_bytes(), mode=state.stat().st_mode & 0o666)
+    write_atomic(below / f"{name}.marks.json", NO_ROWS)
+
+
+def put_under(source: Item, item: Item, run: Run) -> str:
+    """Copy a run's data under an open one, which continues in them.
+
+    Returns:
+        What went wrong; empty when nothing did.
+    """
+    aside = _free_name(source, item)
+    staged = Path(item.folder(LOG)) / f"{FORK_COPY_PREFIX}{os.urandom(8).hex()}"
+    try:
+        staged.mkdir()
+        _copy(Path(source.folder(LOG)), staged, aside)
+        for kind in COPIED_AT_ONCE:
+            _copy(Path(source.folder(kind)), Path(item.folder(kind)), aside)
+        problem = "" if run.go_on(rows=None, staged=staged.name, abandoned=aside) else "the spool is full"
+    except (OSError, shutil.Error) as error:
+        problem = str(error)
+    if problem:
+        shutil.rmtree(staged, ignore_errors=True)
+        return problem
+    deadline = time.monotonic() + PLACED_S
+    while staged.exists() and time.monotonic() < deadline and agent_alive(find_places()):
+        time.sleep(POLL_S)
+    return ""
+
+
+def _free_name(source: Item, item: Item) -> str:
+    """A folder for the run's own files that neither run has yet."""
+    name, number = BEFORE_FORK, 1
+    kinds = (LOG, *COPIED_AT_ONCE)
+    while any(
+        os.path.lexists(os.path.join(one.folder(kind), name)) for one in (source, item) for kind in kinds
+    ):
+        number += 1
+        name = f"{BEFORE_FORK}-{number}"
+    return name
+
+
+def _copy(source: Path, target: Path, aside: str) -> None:
+    """Copy the plain files below a folder; what lies in the way goes to the folder `aside`.
+
+    A launcher's snapshots that another machine wrote stay where they are: here they would be the user's own.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    for file in _plain_files(source):
+        below = file.relative_to(source)
+        final = target / below
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temp = temp_path(final)
+        try:
+            shutil.copy2(file, temp, follow_symlinks=False)
+            _place(temp, final, target / aside / below)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temp)
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    """Files that a fork takes over: no links, and nothing that is the earlier run's own."""
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _left_out(name)]
+        for name in names:
+            path = Path(here, name)
+            if _left_out(name) or not stat.S_ISREG(os.lstat(path).st_mode):
+                continue
+            if name.endswith(SNAPSHOT_ENDING) and is_foreign(path):
+                warn(f"{path} came from another machine: it stays there, and loads with trust=True")
+            else:
+                yield path
+
+
+def _left_out(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in NOT_FORKED)
+
+
+def _place(temp: Path, final: Path, aside: Path) -> None:
+    """Give a file its name; the agent may be writing one of that name just now, and neither is lost."""
+    while not claim_name(temp, final):
+        with suppress(FileNotFoundError):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(final, aside)

@@ -36,7 +36,7 @@ from rla_client.contract.descriptors import (
     try_lock,
 )
 from rla_client.contract.opening import CONSOLE_VARIABLE
-from rla_client.run.current import warn
+from rla_client.run.run import warn
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig

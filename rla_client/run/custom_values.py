@@ -1,4 +1,4 @@
-"""Custom data as plain data: what a manager's archive and a checkpoint's resume state hold of it.
+"""What a run keeps to be loaded and resumed: custom data, the archive, and a checkpoint's resume state.
 
 `split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is its
 inverse. None, numbers, text, lists and dicts with text as keys stand as they are. The others are
@@ -13,12 +13,14 @@ of registered types come back as they were::
 Reading never imports or calls what a file names: a registered pair of functions is the reader's own,
 and without one, or where it fails, an object is its plain data.
 
-archive_tester: what RLA pickled of its manager, as plain data.
+The archive (`archive_tester`) is what RLA pickled of its manager, as plain data. `<index>.json` holds
+hyper-parameters, tracked keys, custom data, dates and folders. Arrays and tensors among the custom data
+lie in `<index>.pt` (torch.load(weights_only=True) reads it), and the JSON names them. Without tensors
+among them neither writing nor reading needs torch. Objects that are neither are refused when they are added.
 
-`<index>.json` holds hyper-parameters, tracked keys, custom data, dates and folders. Arrays and
-tensors among the custom data lie in `<index>.pt` (torch.load(weights_only=True) reads it), and the
-JSON names them. Without tensors among them neither writing nor reading needs torch. Objects that
-are neither are refused when they are added.
+The resume state is what exact resume needs beside the model: clock, random generators, moving averages,
+custom data. It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
+`.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.
 """
 
 from __future__ import annotations
@@ -36,10 +38,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.errors import ArgumentError, BrokenFileError
-from rla_client.contract.files import open_plain, write_atomic
+import msgpack
 
-ARCHIVE_FORMAT = 1
+from rla_client.contract.errors import ArgumentError, BrokenFileError
+from rla_client.contract.files import open_plain, read_small, write_atomic
+from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
+from rla_client.contract.protocol import pack
+from rla_client.run.run import Run, get_current, warn
+from rla_client.stream.clock import time_step_holder
+
+ARCHIVE_FORMAT = STATE_FORMAT = 1
+MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
 ARRAY_KEY = "__rla_array__"
 DEQUE_KEY = "__rla_deque__"
 TUPLE_KEY = "__rla_tuple__"
@@ -296,3 +305,88 @@ def unpack_arrays(data: bytes) -> Mapping[str, Any]:
         return decode_arrays(data)
     except ValueError:
         return {}
+
+
+def capture_random_state() -> dict[str, Any]:
+    """States of python's, numpy's and torch's (CUDA too) global generators, as plain data."""
+    import random  # noqa: PLC0415 - not at import of the package
+
+    version, internal, gauss = random.getstate()
+    state: dict[str, Any] = {"python": [version, list(internal), gauss]}
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [name, keys.tobytes(), int(position), int(has_gauss), float(cached)]
+    if torch is not None:
+        state["torch"] = torch.get_rng_state().numpy().tobytes()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = [entry.numpy().tobytes() for entry in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Bring the generators back to a captured state."""
+    if "python" in state:
+        import random  # noqa: PLC0415 - not at import of the package
+
+        version, internal, gauss = state["python"]
+        random.setstate((version, tuple(internal), gauss))
+    if "numpy" in state:
+        import numpy as np  # noqa: PLC0415 - it was in use when the state was taken
+
+        name, keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state((name, np.frombuffer(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
+    if "torch" in state:
+        import torch  # noqa: PLC0415
+
+        torch.set_rng_state(torch.frombuffer(bytearray(state["torch"]), dtype=torch.uint8))
+        if "cuda" in state and torch.cuda.is_available():
+            entries = [torch.frombuffer(bytearray(entry), dtype=torch.uint8) for entry in state["cuda"]]
+            if len(entries) == torch.cuda.device_count():
+                torch.cuda.set_rng_state_all(entries)
+
+
+def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step: int) -> None:
+    """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training."""
+    if run.opening is None:
+        return
+    arrays: dict[str, Any] = {}
+    try:
+        plain = split_arrays(dict(custom_data), arrays, "")
+    except ArgumentError:
+        plain = {}
+    state = {
+        "format": STATE_FORMAT,
+        "time_step": time_step_holder.get_time(),
+        "random": capture_random_state(),
+        "logger": get_current().memory(),
+        "custom_data": plain,
+    }
+    if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
+        state["arrays"] = pack_arrays(arrays)
+    try:
+        content = pack(state)
+        if len(content) > 2 * MAX_STATE_BYTES:
+            content = pack({**state, "custom_data": {}, "arrays": b""})
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        warn(f"resume state not written: a key or text of the run is not text ({error.reason})")
+        return
+    path = f"{RESUME_FOLDER}/{name}_{step}.state"
+    folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])
+    try:
+        (folder / RESUME_FOLDER).mkdir(exist_ok=True)
+        write_atomic(folder / path, content, durable=False)
+    except OSError as error:
+        warn(f"resume state not written: {error.strerror or error}")
+        return
+    run.file(CHECKPOINT, path, content)
+
+
+def read_resume_state(checkpoint_dir: str | os.PathLike[str], name: str, step: int) -> dict[str, Any] | None:
+    """The state stored for a checkpoint, None without one."""
+    path = Path(checkpoint_dir) / RESUME_FOLDER / f"{name}_{step}.state"
+    try:
+        content = msgpack.unpackb(read_small(path, 2 * MAX_STATE_BYTES), strict_map_key=False)
+    except (OSError, ValueError, msgpack.UnpackException):
+        return None
+    return content if isinstance(content, dict) and content.get("format") == STATE_FORMAT else None

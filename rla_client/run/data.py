@@ -27,10 +27,16 @@ from rla_client.contract.layout import (
     TMP_DATA,
 )
 from rla_client.contract.protocol import ALERT_MARK
-from rla_client.run.current import get_current, warn
-from rla_client.run.custom_values import encode_archive, register_custom_type, split_arrays, write_archive
+from rla_client.run.custom_values import (
+    encode_archive,
+    keep_resume_state,
+    register_custom_type,
+    restore_random_state,
+    split_arrays,
+    write_archive,
+)
 from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
-from rla_client.run.run import Run
+from rla_client.run.run import Run, get_current, warn
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
 
@@ -38,11 +44,12 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.run.disabled import DisabledRun
+    from rla_client.run.item import DisabledRun
     from rla_client.run.setup import RunSetup
 
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
 CHECKPOINT_NAME = "checkpoint"
+ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
 
 
@@ -171,8 +178,13 @@ class RunData:
         held = self.custom_data.get(key)
         if isinstance(held, list) and issubclass(dtype, deque) and max_len > 0:
             held = deque(held, maxlen=max_len)  # archives of RLA are read with lists in place of deques
+        elif not isinstance(held, (list, deque)) and issubclass(dtype, deque):
+            if max_len < 1:
+                message = f"a deque needs max_len of at least 1, got {max_len}"
+                raise ArgumentError(message)
+            held = deque(maxlen=max_len)
         elif not isinstance(held, (list, deque)):
-            held = _new_deque(max_len) if issubclass(dtype, deque) else []
+            held = []
         self.custom_data[key] = held
         held.append(data)
 
@@ -246,9 +258,8 @@ class RunData:
         from rla_client.checkpoint.saver import CheckpointSaver  # noqa: PLC0415 - not at import of the package
 
         identity = run.opening.run if run.opening else ""
-        self._saver = CheckpointSaver(
-            run.outbox, Path(item.folder(CHECKPOINT)), self.max_to_keep, run=identity
-        )
+        folder = Path(item.folder(CHECKPOINT))
+        self._saver = CheckpointSaver(run.outbox, folder, self.max_to_keep, run=identity)
         for rule, arguments in self._keeps:
             getattr(self._saver, rule)(*arguments)
         return self._saver
@@ -293,8 +304,6 @@ class RunData:
         elif self.disabled is not None:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
-            from rla_client.run.state import keep_resume_state  # noqa: PLC0415
-
             get_current().write_scalars()
             keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
             saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
@@ -362,8 +371,6 @@ class RunData:
     def restore_random_state(self) -> None:
         """Random generators as they were at the checkpoint that the run was resumed from."""
         if "random" in self.resume_state:
-            from rla_client.run.state import restore_random_state  # noqa: PLC0415
-
             restore_random_state(self.resume_state["random"])
 
     # -- where --------------------------------------------------------------------------------
@@ -482,13 +489,3 @@ class RunData:
             run.file(ARCHIVE_TESTER, os.path.basename(item.archive_file), text)
 
     serialize_object_and_save = save_archive
-
-
-def _new_deque(max_len: int) -> deque[Any]:
-    if max_len < 1:
-        message = f"a deque needs max_len of at least 1, got {max_len}"
-        raise ArgumentError(message)
-    return deque(maxlen=max_len)
-
-
-ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out

@@ -284,6 +284,11 @@ class Logger:
             shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
             self._tell(f"{values} recorded {since}; call logger.dump_tabular() ({shown})")
 
+    def flush(self, timeout: float | None, *, media: bool) -> bool:
+        """Wait until what was sent is on disk, with `media` also figures and videos. See `logger.flush`."""
+        self.write_scalars()
+        return True if self.outbox is None else self.outbox.flush_kept(timeout, media=media)
+
     def _tell(self, message: str) -> None:
         """Warn on stderr, and in warn.txt where there is one."""
         import logging  # noqa: PLC0415 - not at import of the package

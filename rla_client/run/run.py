@@ -1,4 +1,4 @@
-"""One open run in the training process: its description, its stream, its end.
+"""One open run in the training process: its description, its stream, its end; and the current logger.
 
 A run is described by the payload of its OPEN frame (`opening`), which is all the agent knows of
 it: who writes, the data root with its device and inode, the folders below it, the outputs. The
@@ -16,11 +16,12 @@ note a call while a KeyboardInterrupt is handled, or with 130, the shells' statu
 it says that the program went on. A handler of SIGINT would be surer, but asyncio and others treat Ctrl-C
 in another way where one is set. `raise SystemExit` is not seen, except in a `with` block of ours.
 
-What ended a run: a line for its run.json, and the traceback for its text log.
+What ended a run is a line in its run.json, and the traceback in its text log: Python prints it to stderr,
+which may be gone. All this runs inside of sys.excepthook, where an exception of our own would stand before
+the user's, and the run would end as finished: so whatever a user's class raises when it is asked for its
+text is caught.
 
-Python prints the traceback to stderr, which may be gone. All this runs inside of sys.excepthook, where
-an exception of our own would stand before the user's, and the run would end as finished: so whatever
-a user's class raises when it is asked for its text is caught.
+The current logger is what `rla_client.logger` writes to, and whatever else says something of a run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import (
     ALWAYS_OUTPUTS,
     FILE_NAMES,
-    LOG,
     OUTPUT_NAMES,
     TAKEN_NAMES,
     TIMESTAMP,
@@ -54,14 +54,17 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
-from rla_client.contract.protocol import FrameKind, pack
-from rla_client.run.recording import ERROR, Comm, Logger, Row
+from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
+from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger
+from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
 
+ASK_AGAIN_S = 0.1
+ANSWER_S = 2.0  # for one question; then it is asked again
 REASON_CHARS = 2000  # of what run.json says
 INTERRUPTED_STATUS = 130  # 128 + SIGINT
 MAX_CHAIN = 100  # exceptions behind an exception that are looked at
@@ -71,7 +74,6 @@ TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 RUN_VARIABLE = "RLA_RUN"
 WRITER_VARIABLE = "RLA_WRITER_FOLDER"  # log_dir of the run's first SummaryWriter, for its workers
 MODE_VARIABLE = "RLA_MODE"
-RUN_FILE_VARIABLE = "RLA_RUN_FILE"
 MODES = ("", "online", "offline", "disabled")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
@@ -123,6 +125,45 @@ class Run:
         before = self.opening.continues
         earlier = Earlier() if before is None else before.earlier
         return self.outbox.go_on(lambda old: Continuation(**continues, after=(old,), earlier=earlier))
+
+    def replicate_now(self, *, wait: bool, timeout: float) -> bool:
+        """Have it replicated at once, instead of at the agent's next look, which comes without a call.
+
+        A mark in the stream says so, which the agent passes on with the next commit. Never raises because
+        of the agent or the network.
+
+        Args:
+            wait: return when everything recorded or written so far is on the master. The agent is asked
+                whether all of the item is there, as its files lie here.
+            timeout: seconds to wait at most.
+
+        Returns:
+            Without `wait` True: it was asked for. With it, whether all of the run's files are on the
+            master; False at once where the run has no item or is not replicated.
+        """
+        outbox, opening = self.outbox, self.opening
+        if outbox is None or opening is None or not opening.table or opening.master or opening.offline:
+            return False
+        deadline = time.monotonic() + timeout
+        self.mark(REPLICATE_NOW, {})
+        outbox.push()
+        if not wait:
+            return True
+        if not outbox.flush(timeout, media=True):
+            return False
+        from rla_client.contract.agent_process import ask  # noqa: PLC0415 - not at import of the package
+
+        header = {"root": opening.root, "item": f"{opening.table}/{opening.index}"}
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            answer = ask(find_places().control_socket, header, min(ANSWER_S, left_s))
+            if answer is not None:
+                found = answer.get("replicated")
+                if found is None or found:
+                    return bool(found)
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic())))
 
     def close(self, state: str, reason: str, details: str = "") -> None:
         """End the run; does nothing the second time.
@@ -292,38 +333,6 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
         "python": readable(sys.executable or ""),
         "client": __version__,
     }
-
-
-def open_run(
-    opening: Opening,
-    sinks: Iterable[str],
-    settings: AgentConfig,
-    *,
-    callback: Callable[[Row], object] | None = None,
-    comm: Comm | None = None,
-) -> Run:
-    """Open the stream of a described run whose folders exist."""
-    places = find_places()
-    from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
-
-    opening = opening._replace(**settings_of_run(settings))
-    warn_of_machine_keys(settings, opening.config)
-    outbox = Outbox(
-        places,
-        opening,
-        settings,
-        as_worker=lambda: worker_opening(opening),
-        config_path=None if opening.config is None else Path(opening.config),
-    )
-    logger = Logger(
-        os.path.join(opening.root, opening.folders[LOG]), sinks, outbox, callback=callback, comm=comm
-    )
-    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
-    if RUN_FILE_VARIABLE in os.environ:
-        from rla_client.run.run_list import tell  # noqa: PLC0415 - rarely needed
-
-        tell(os.environ[RUN_FILE_VARIABLE], opening)
-    return Run(logger, opening, settings)
 
 
 def worker_opening(opening: Opening) -> Opening | None:
@@ -515,3 +524,48 @@ def active_traceback() -> str:
     """The same of the exception that is being handled; empty where there is none."""
     error = sys.exc_info()[1]
     return "" if error is None else traceback_text(error)
+
+
+# -- the current logger -------------------------------------------------------------------------
+
+_DEFAULT = Logger(None, ("stdout",))
+_DEFAULT.reminder = (
+    "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
+    "or exp_manager.configure(...) and exp_manager.log_files_gen()"
+)
+_current = joined_logger() or _DEFAULT
+copies: list[Callable[[Logger], None]] = []  # who keeps a copy of it is told of each change
+
+
+def get_current() -> Logger:
+    """The logger that the functions of `rla_client.logger` use now."""
+    return _current
+
+
+def set_current(logger: Logger | None) -> Logger:
+    """Make `logger` (None: the one that only prints) the current one; returns the former."""
+    global _current
+    former, _current = _current, logger or _DEFAULT
+    for take in copies:
+        take(_current)
+    return former
+
+
+def info(*args: object) -> None:
+    """`log` at level INFO."""
+    _current.log(*args, level=INFO)
+
+
+def warn(*args: object) -> None:
+    """`log` at level WARN, after `[WARN] <time-step> : `."""
+    _current.log(*_prefixed("WARN", args), level=WARN)
+
+
+def backup(*args: object, echo: bool = True) -> None:
+    """`log` at level BACKUP, after `[BACKUP] <time-step> : `; `echo=False` leaves stdout out."""
+    _current.log(*_prefixed("BACKUP", args), level=BACKUP, echo=echo)
+
+
+def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:
+    first = args[0] if args else ""
+    return (f"[{word}] {time_step_holder.get_time()} : {first}", *args[1:])

@@ -19,10 +19,9 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError, Unknow
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.contract.user_messages import near
-from rla_client.run.current import backup, get_current, warn
 from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
-from rla_client.run.run import check_path
+from rla_client.run.run import backup, check_path, get_current, warn
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.values import name_of, plain_hyper_param
 

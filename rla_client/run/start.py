@@ -1,24 +1,143 @@
-"""Opening the stream of an item, and what every run begins with: recorders, code, where it lies."""
+"""Opening a run: of an item, in a plain folder, or of a rank above 0; and what every run begins with.
+
+A run that is opened gets its recorders, its code is captured, and it says in its own log where it lies.
+
+Ranks above 0 of a distributed job are dropped by default, or joined to rank 0's run. Rank 0 publishes
+its run's description under a name that all ranks of the job share (torchrun's run id and master port, or
+the Slurm job and step); the others pick it up. They do not wait: until it is there, their records wait in
+memory in order. Only where the run may be resumed does a rank wait, RESUMED_WAIT_S at most, for what rank 0
+says about the point it continues from: a look of its own would come too early or too late.
+
+RLA_RUN_FILE: who started this program learns which items it opened. The file gets a line for each item that
+a process opens or continues, as it is opened:
+
+    {"data_root": "/data/rla", "table": "t", "index": "2026/11/21/…", "run_key": "sweep-3"}
+
+`run_key` is the `run_id`, empty without one. Workers of a run, ranks above 0 and RLA_MODE=disabled open none.
+An item that the same process opens again in its turn (a launcher's runner that goes back to a snapshot)
+has its line already. Whatever goes wrong is one warning: training is worth more than the line.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.descriptors import standard_taken
-from rla_client.contract.layout import ARCHIVE_TESTER, CODE, FOLDER_KINDS, LOG, OTHER_RESULTS
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError
+from rla_client.contract.files import append_line, read_small, write_atomic
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CODE,
+    FOLDER_KINDS,
+    LOG,
+    OTHER_RESULTS,
+    OUTPUT_NAMES,
+    SINKS,
+    RunIndex,
+)
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import find_places
-from rla_client.run.current import warn
-from rla_client.run.run import Run, make_opening, open_run
+from rla_client.run.item import DisabledRun, Item
+from rla_client.run.recording import Comm, Logger, Row
+from rla_client.run.run import (
+    RUN_VARIABLE,
+    Run,
+    check_path,
+    disabled,
+    make_opening,
+    rank,
+    warn,
+    worker_opening,
+)
+from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
+    from rla_client.config.schema import AgentConfig, Config
     from rla_client.run.data import RunData
-    from rla_client.run.item import Item
-    from rla_client.run.recording import Logger
 
+RUN_FILE_VARIABLE = "RLA_RUN_FILE"
 FOLDERS_TOLD = ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir")
+JOB_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+    "OMPI_MCA_ess_base_jobid",
+    "PMI_JOBID",
+)
+FOLDER = ".rla-jobs"
+FRESH_S = 86400.0  # an older description is of a former job with the same name
+RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
+BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank came this far
+POLL_S = 0.02
+
+_began = time.time()
+_opened: dict[tuple[str, str], int] = {}  # how many runs this process opened: all ranks open as many
+_told: set[tuple[str, int, str, str]] = set()  # lines in RLA_RUN_FILE
+_failed: set[str] = set()
+
+
+def open_run(
+    opening: Opening,
+    sinks: Iterable[str],
+    settings: AgentConfig,
+    *,
+    callback: Callable[[Row], object] | None = None,
+    comm: Comm | None = None,
+) -> Run:
+    """Open the stream of a described run whose folders exist."""
+    places = find_places()
+    from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
+
+    opening = opening._replace(**settings_of_run(settings))
+    warn_of_machine_keys(settings, opening.config)
+    outbox = Outbox(
+        places,
+        opening,
+        settings,
+        as_worker=lambda: worker_opening(opening),
+        config_path=None if opening.config is None else Path(opening.config),
+    )
+    logger = Logger(
+        os.path.join(opening.root, opening.folders[LOG]), sinks, outbox, callback=callback, comm=comm
+    )
+    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
+    _tell_opened(os.environ.get(RUN_FILE_VARIABLE, ""), opening)
+    return Run(logger, opening, settings)
+
+
+def _tell_opened(path: str, opening: Opening) -> None:
+    """Append the item of `opening` to the file at `path`; a plain folder is none."""
+    told = path, os.getpid(), opening.root, opening.title
+    if not path or not opening.table or told in _told:
+        return
+    _told.add(told)
+    found = {"data_root": opening.root, "table": opening.table, "index": opening.index}
+    line = json.dumps({**found, "run_key": opening.run_key}) + "\n"
+    try:
+        append_line(path, line.encode())
+    except (OSError, ValueError) as error:
+        if path not in _failed:
+            _failed.add(path)
+            import logging  # noqa: PLC0415 - not at import of the package
+
+            logging.getLogger("rla_client").warning(
+                "RLA_RUN_FILE: nobody is told which runs are opened here: %s", error
+            )
+
+
+# -- an item -------------------------------------------------------------------------------------
 
 
 def open_item(data: RunData, item: Item, **continuing: object) -> Run:
@@ -72,8 +191,10 @@ def bind_recorders(run: Run, item: Item) -> None:
 @standard_taken()
 def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
     """Capture code and environment; whatever goes wrong is told."""
-    from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
-    from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415
+    from rla_client.code.capture import (  # noqa: PLC0415 - not at import of the package
+        EnvironmentCapture,
+        back_up_code,
+    )
     from rla_client.code.select import BackupPlan  # noqa: PLC0415
 
     setup, config = data.setup, data.setup.configured()[1]
@@ -110,3 +231,213 @@ def tell_folders(data: RunData, to: Logger, *, echo: bool = False) -> None:
     """Log the folders of the run."""
     for name in FOLDERS_TOLD:
         to.log(f"{name.replace('log_dir', 'log dir')}: {getattr(data, name)}", echo=echo)
+
+
+# -- a plain folder ------------------------------------------------------------------------------
+
+
+def open_plain_run(
+    folder: str,
+    sinks: tuple[str, ...],
+    callback: Callable[[Row], object] | None,
+    comm: Comm | None,
+    suffix: str,
+    names: dict[str, str],
+) -> Run:
+    """Open a run that logs into a plain folder.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    from rla_client.config.schema import AgentConfig  # noqa: PLC0415 - not at import of the package
+
+    settings = AgentConfig()
+    if disabled() or rank() > 0:
+        outputs = [name for name in sinks if name != "stdout" or rank() == 0]
+        where = DisabledRun("plain", "", "noip").log_dir
+        return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
+    check_path(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the log folder {folder}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    if suffix:
+        for output in ("csv", "json", "log"):
+            stem, ending = os.path.splitext(OUTPUT_NAMES[output])
+            names.setdefault(output, f"{stem}{suffix}{ending}")
+    opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
+    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
+    run.logger.folder = folder
+    return run
+
+
+def default_folder(folder: str | os.PathLike[str] | None) -> str:
+    """`folder`, else `$OPENAI_LOGDIR`, else a new name among the temporary files."""
+    if folder is not None:
+        return os.fspath(folder)
+    stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
+    if os.environ.get("OPENAI_LOGDIR"):
+        return os.environ["OPENAI_LOGDIR"]
+    import tempfile  # noqa: PLC0415 - not at import of the package
+
+    return os.path.join(tempfile.gettempdir(), stamp)
+
+
+def check_sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
+    """The outputs asked for, else those of `$OPENAI_LOG_FORMAT`, else stdout, log, csv.
+
+    Raises:
+        ArgumentError: one that does not exist.
+    """
+    if format_strs is None:
+        format_strs = os.environ.get("OPENAI_LOG_FORMAT", "stdout,log,csv").split(",")
+    names = tuple(name for name in format_strs if name)
+    for name in names:
+        if name not in SINKS:
+            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
+            raise ArgumentError(message)
+    return names
+
+
+# -- ranks above 0 -------------------------------------------------------------------------------
+
+
+def join_rank_zero(config: Config, path: Path | None) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is told at `path`."""
+    began = time.time()
+
+    def opening() -> Opening | None:
+        found = read_published(path, began)
+        told = None if found is None else _opening_in(found)
+        return None if told is None else worker_opening(told)
+
+    outbox = Outbox(find_places(), None, config.agent, as_worker=opening, waits_for_opening=True)
+    sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
+    return Run(Logger(None, sinks, outbox), None, config.agent)
+
+
+def publish(
+    root: str,
+    table: str,
+    opening: Opening | None,
+    sinks: tuple[str, ...],
+    resumed: tuple[str, int | None] | None = None,
+) -> None:
+    """Let other ranks of this job join the run. Does nothing outside of a job.
+
+    Args:
+        root: data root.
+        table: task table name.
+        opening: describes the run; None: it stores nothing.
+        sinks: its outputs.
+        resumed: name and time-step of the checkpoint that it continues from.
+    """
+    path = job_file(root, table, next_number(root, table))
+    if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
+        return
+    try:
+        path.parent.mkdir(exist_ok=True)
+        told = {} if opening is None else opening.to_fields()
+        content = json.dumps({"opening": told, "sinks": sinks, "time": time.time(), "resumed": resumed})
+        write_atomic(path, content.encode(), mode=0o600, durable=False)
+        _sweep(path.parent)
+    except OSError:
+        return  # the other ranks then drop their records; rank 0 continues
+
+
+def next_number(root: str, table: str) -> int:
+    """How many runs of this table this process opens, with this one."""
+    place = os.path.abspath(root), table
+    _opened[place] = _opened.get(place, 0) + 1
+    return _opened[place]
+
+
+def job_file(root: str, table: str, number: int) -> Path | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job."""
+    key = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
+    if not key:
+        return None
+    text = "\n".join([*key, _launcher(), table, str(number)])
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
+    return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+
+def _launcher() -> str:
+    """What tells this job from another one of the same name, where all ranks share one parent."""
+    if os.environ.get("LOCAL_WORLD_SIZE", "") != os.environ.get("WORLD_SIZE", "-"):
+        return ""
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        started = ""
+    return f"{os.uname().nodename} {parent} {started}"
+
+
+def _sweep(folder: Path) -> None:
+    """Drop descriptions of jobs that nobody can join any more."""
+    for old in folder.glob("*.json"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > FRESH_S:
+                old.unlink()
+
+
+def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+    """What rank 0 put at `path` after `since`, or at most `before_s` before; None when there is none yet."""
+    if path is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(read_small(path))
+    except (OSError, ValueError):
+        return None
+    return found if found.get("time", 0.0) > since - before_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where rank 0's run continues.
+
+    Attributes:
+        item: the run; None where it began anew.
+        name: of the checkpoint's series.
+        time_step: of the checkpoint; None without one.
+    """
+
+    item: Item | None
+    name: str = ""
+    time_step: int | None = None
+
+
+def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
+    """Where rank 0's run continues, once it has said so; None when it did not in time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        found = read_published(path, _began, BEFORE_S)
+        if found is not None and _is_of_this_job(_opening_in(found)):
+            return _resumed(found)
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_S)
+
+
+def _resumed(found: dict[str, Any]) -> Resumed:
+    opening, resumed = _opening_in(found), found.get("resumed")
+    index = None if opening is None else RunIndex.parse(opening.index)
+    if resumed is None or opening is None or index is None:
+        return Resumed(None)
+    return Resumed(Item(opening.root, opening.table, index, index.opened), resumed[0], resumed[1])
+
+
+def _opening_in(found: dict[str, Any]) -> Opening | None:
+    with suppress(RemoteProtocolError, KeyError):
+        return Opening.from_fields(found["opening"])
+    return None
+
+
+def _is_of_this_job(opening: Opening | None) -> bool:
+    """False where the process that opened the run ran on this machine and is gone."""
+    if opening is None or opening.host != os.uname().nodename:
+        return True
+    return os.path.exists(f"/proc/{opening.pid}")

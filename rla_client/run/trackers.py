@@ -17,11 +17,12 @@ import threading
 import time
 import types
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ContextDecorator
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from contextlib import ContextDecorator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rla_client.contract.errors import ArgumentError, MissingExtraError
-from rla_client.run.current import get_current, info, warn
+from rla_client.run.recording import WAIT_PREFIX
+from rla_client.run.run import get_current, info, warn
 from rla_client.stream import forks
 
 if TYPE_CHECKING:
@@ -35,21 +36,6 @@ MAX_SIZE_DEPTH = 8
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-class RowLogger(Protocol):
-    """What trackers need of a logger: values of the next row, under a reentrant lock."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while a value is read and changed."""
-
-    @property
-    def pending(self) -> Mapping[str, Any]:
-        """The next row so far."""
-
-    def record(self, key: str, value: object, exclude: str | tuple[str, ...] | None = None) -> None:
-        """Set a value of the next row."""
 
 
 # -- time --------------------------------------------------------------------------------------
@@ -124,13 +110,11 @@ class TimeTracker:
             info[f"time cost percentage/{name}"] = cost / passed
         return info
 
-    def log(
-        self, exclude_lst: list[str] | tuple[str, ...] = ("csv",), *, target: RowLogger | None = None
-    ) -> None:
+    def log(self, exclude_lst: list[str] | tuple[str, ...] = ("csv",)) -> None:
         """Record all of `get_info()` under `time_used/…` for the next row, by default not in the CSV."""
-        found = _target(target)
+        current = get_current()
         for key, value in self.get_info().items():
-            found.record(f"time_used/{key}", value, tuple(exclude_lst))
+            current.record(f"time_used/{key}", value, tuple(exclude_lst))
 
 
 time_tracker = TimeTracker()
@@ -142,9 +126,9 @@ def open_time_tracker(name: str) -> SingleTimeTracker:
     return time_tracker(name)
 
 
-def log_time_tracker(target: RowLogger | None = None) -> None:
-    """Record what the global time tracker measured (not in the CSV)."""
-    time_tracker.log(target=target)
+def log_time_tracker() -> None:
+    """Record what `open_time_tracker` measured (not in the CSV)."""
+    time_tracker.log()
 
 
 def time_record(name: str) -> None:
@@ -152,7 +136,7 @@ def time_record(name: str) -> None:
     _records[name] = time.perf_counter()
 
 
-def time_record_end(name: str, target: RowLogger | None = None) -> float:
+def time_record_end(name: str) -> float:
     """Record the seconds since `time_record(name)` as `time_used/<name>`, and return them.
 
     Raises:
@@ -162,7 +146,7 @@ def time_record_end(name: str, target: RowLogger | None = None) -> float:
     start = _records.pop(name, None)
     if start is None:
         raise ArgumentError(f"time_record_end({name!r}) without time_record({name!r}) before it")
-    _target(target).record(f"time_used/{name}", now - start)
+    get_current().record(f"time_used/{name}", now - start)
     return now - start
 
 
@@ -173,11 +157,10 @@ def clear_time() -> None:
 
 
 class ProfileKV:
-    """`with ProfileKV(name, get_logger):` adds the seconds of the block to `wait_<name>`."""
+    """`with ProfileKV(name):` adds the seconds of the block to `wait_<name>` of the next row."""
 
-    def __init__(self, name: str, get_logger: Callable[[], RowLogger] | None = None) -> None:
-        self.name = f"wait_{name}"
-        self._get_logger = get_logger
+    def __init__(self, name: str) -> None:
+        self.name = f"{WAIT_PREFIX}{name}"
         self._begun: list[float] = []
 
     def __enter__(self) -> Self:
@@ -186,34 +169,24 @@ class ProfileKV:
 
     def __exit__(self, *_error: object) -> None:
         seconds = time.perf_counter() - self._begun.pop()
-        target = self._get_logger() if self._get_logger is not None else _target(None)
-        with target.lock:
-            before = target.pending.get(self.name, 0.0)
-            target.record(self.name, (before if isinstance(before, int | float) else 0.0) + seconds)
+        current = get_current()
+        with current.lock:
+            before = current.pending.get(self.name, 0.0)
+            current.record(self.name, (before if isinstance(before, int | float) else 0.0) + seconds)
 
 
-def profile_with(
-    make: Callable[[], AbstractContextManager[Any]],
-) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorator that runs each call inside a context manager of its own, made by `make`."""
+def profile(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorator: `ProfileKV(name)` around each call."""
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            with make():
+            with ProfileKV(name):
                 return function(*args, **kwargs)
 
         return call
 
     return decorate
-
-
-def _target(target: RowLogger | None) -> RowLogger:
-    if target is not None:
-        return target
-    from rla_client.run.current import get_current  # noqa: PLC0415 - imports us
-
-    return get_current()
 
 
 # -- memory ------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from rla_agent.jobs.checkpoint import free_slot
-from rla_client.code.backup import BackupPlan, back_up_code
-from rla_client.code.environment import EnvironmentCapture
+from rla_client.code.capture import EnvironmentCapture, back_up_code
+from rla_client.code.select import BackupPlan
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.jobs import SlotRef
 from rla_client.contract.paths import Places

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-from rla_client.run.plain import open_plain_run
+from rla_client.run.start import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")

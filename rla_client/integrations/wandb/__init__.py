@@ -29,8 +29,7 @@ from rla_client.contract.paths import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
-from rla_client.run.current import info, warn
-from rla_client.run.run import MODE_VARIABLE, disabled
+from rla_client.run.run import MODE_VARIABLE, disabled, info, warn
 from rla_client.shortcuts import default_data_root, ensure_run, script_name, starts_agent
 from rla_client.stream.clock import time_step_holder
 
@@ -138,7 +137,7 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
     Raises:
         UsageError: there is none, and there must be.
     """
-    from rla_client.resume import earlier_streams, find  # noqa: PLC0415 - rarely needed
+    from rla_client.resume import find  # noqa: PLC0415 - rarely needed
     from rla_client.resume.resume import find_unfinished  # noqa: PLC0415
 
     root, late = default_data_root(), ""
@@ -146,11 +145,11 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
         places, where = find_places(), (os.path.realpath(root), table, run_id)
         waiting = [
             stream
-            for stream in earlier_streams.all_streams(places)
-            if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
+            for stream in find.all_streams(places)
+            if (told := stream.opening) and (find.root_of(told), told.table, told.run_key) == where
         ]
-        with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
-            late = earlier_streams.await_taken_in(places, waiting, autostart=starts_agent())
+        with contextlib.suppress(find.StillWritingError):  # what is stored so far counts
+            late = find.await_taken_in(places, waiting, autostart=starts_agent())
         item = find_unfinished(str(root), table, run_id, any_state=True)
         if late and (item is not None or not must):
             warn(f"run {run_id!r} does not continue behind all of its rows: {late}")

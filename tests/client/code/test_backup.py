@@ -13,8 +13,8 @@ import pytest
 from support.spooled import bare_opening, fill_spool
 
 from rla_agent.jobs.code import Outcome, parse_code, run_code
-from rla_client.code.backup import BackupPlan, BackupReport, back_up_code
-from rla_client.code.select import select_files
+from rla_client.code.capture import back_up_code
+from rla_client.code.select import BackupPlan, BackupReport, select_files
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack

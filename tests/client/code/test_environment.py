@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.code.environment import (
+from rla_client.code.capture import (
     EnvironmentCapture,
     git_state,
     hide_in_diff,

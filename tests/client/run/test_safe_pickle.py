@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.run.safe_pickle import Placeholder, parse_pickle, read_pickle, to_plain
+from rla_client.run.hyper_params import Placeholder, parse_pickle, read_pickle, to_plain
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -69,8 +69,8 @@ def hook(event, args):
     if event in {"pickle.find_class", "os.system"}:
         seen.append((event, args))
 sys.addaudithook(hook)
-from rla_client.run.safe_pickle import to_plain
-from rla_client.run.safe_pickle import read_pickle
+from rla_client.run.hyper_params import to_plain
+from rla_client.run.hyper_params import read_pickle
 before = set(sys.modules)
 print(to_plain(read_pickle(sys.argv[1])), to_plain(read_pickle(sys.argv[2])))
 assert not seen, seen

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.run.screen import MAX_COLUMNS, QUIET_S, UP_S, WINDOW, Screen
+from rla_client.run.mirror import MAX_COLUMNS, QUIET_S, UP_S, WINDOW, Screen
 
 BARS = "".join(f"\r{done:3}%|{'#' * (done // 10):10}|" for done in range(0, 101, 10)) + "\n"
 NESTED = "".join(f"\router {done}\n\rinner {done}\x1b[A" for done in range(50)) + "\n\n"

@@ -43,9 +43,11 @@ def spin(seconds: float = SPIN_S) -> None:
 
 
 @pytest.fixture
-def rows() -> Rows:
+def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     trackers.clear_time()
-    return Rows()
+    made = Rows()
+    monkeypatch.setattr(trackers, "get_current", lambda: made)
+    return made
 
 
 def test_time_tracker_counts_calls_and_seconds(rows: Rows) -> None:
@@ -55,7 +57,7 @@ def test_time_tracker_counts_calls_and_seconds(rows: Rows) -> None:
         with tracker("learn"):
             spin()
     passed = time.perf_counter() - started
-    tracker.log(target=rows)
+    tracker.log()
     row = rows.pending
     assert list(row) == [
         "time_used/total calls/learn", "time_used/total time cost/learn",
@@ -111,7 +113,7 @@ def test_time_tracker_in_threads() -> None:
 def test_open_and_log_time_tracker(rows: Rows) -> None:
     with trackers.open_time_tracker("rollout"):
         spin()
-    trackers.log_time_tracker(rows)
+    trackers.log_time_tracker()
     assert rows.pending["time_used/total calls/rollout"] == 1
 
 
@@ -119,12 +121,12 @@ def test_time_record(rows: Rows) -> None:
     started = time.perf_counter()
     trackers.time_record("epoch")
     spin()
-    seconds = trackers.time_record_end("epoch", rows)
+    seconds = trackers.time_record_end("epoch")
     assert rows.pending == {"time_used/epoch": seconds}
     assert rows.excluded == {"time_used/epoch": None}
     assert SPIN_S <= seconds <= time.perf_counter() - started
     with pytest.raises(ArgumentError, match="epoch"):
-        trackers.time_record_end("epoch", rows)
+        trackers.time_record_end("epoch")
 
 
 def test_a_new_experiment_forgets_times(rows: Rows) -> None:
@@ -132,26 +134,26 @@ def test_a_new_experiment_forgets_times(rows: Rows) -> None:
     with trackers.time_tracker("old"):
         pass
     trackers.clear_time()
-    trackers.log_time_tracker(rows)
+    trackers.log_time_tracker()
     assert rows.pending == {}
     with pytest.raises(ArgumentError):
-        trackers.time_record_end("epoch", rows)
+        trackers.time_record_end("epoch")
 
 
 def test_profile_adds_seconds_until_the_dump(rows: Rows) -> None:
     started = time.perf_counter()
     for _ in range(2):
-        with ProfileKV("step", lambda: rows):
+        with ProfileKV("step"):
             spin()
     assert list(rows.pending) == ["wait_step"]
     assert 2 * SPIN_S <= rows.pending["wait_step"] <= time.perf_counter() - started
-    with pytest.raises(KeyError), ProfileKV("step", lambda: rows):
+    with pytest.raises(KeyError), ProfileKV("step"):
         raise KeyError
     assert rows.pending["wait_step"] >= 2 * SPIN_S
 
 
 def test_profile_decorator_keeps_the_function(rows: Rows) -> None:
-    @trackers.profile_with(lambda: ProfileKV("f", lambda: rows))
+    @trackers.profile("f")
     def f(n: int) -> int:
         """Count down."""
         return 0 if n == 0 else f(n - 1)
@@ -174,7 +176,7 @@ def test_profile_in_threads_adds_up(rows: Rows) -> None:
 
     def work() -> None:
         for _ in range(5):
-            with ProfileKV("work", lambda: rows):
+            with ProfileKV("work"):
                 spin(0.001)
 
     threads = [threading.Thread(target=work) for _ in range(3)]

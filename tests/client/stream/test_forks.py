@@ -18,7 +18,7 @@ from support.spooled import bare_opening
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread
 from rla_client.media.summary_writer import AgentSummaryWriter
-from rla_client.run import current
+from rla_client.run import run
 from rla_client.run.recording import Logger
 from rla_client.run.run import RUN_VARIABLE, joined_logger
 from rla_client.run.trackers import SingleTimeTracker
@@ -76,7 +76,7 @@ def test_a_logger_without_a_stream(kind: str, tmp_path: Path, monkeypatch: pytes
     if kind == "joined":
         found = joined_before_its_first_record(monkeypatch, tmp_path)
     else:
-        made = {"the default one": current._DEFAULT, "prints": Logger(None, ("stdout",))}
+        made = {"the default one": run._DEFAULT, "prints": Logger(None, ("stdout",))}
         found = made.get(kind) or Logger(None, ())
     found.forget_pending()
     found.record("parent", 1)
