@@ -16,7 +16,6 @@ import os
 import re
 import sqlite3
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -264,6 +263,8 @@ def size_text(count: int) -> str:
 
 def version() -> str:
     """This release."""
+    from importlib import metadata  # noqa: PLC0415 - takes 20 ms, which `rla-agent status` need not wait for
+
     try:
         return metadata.version("rla-agent")
     except metadata.PackageNotFoundError:

@@ -308,7 +308,7 @@ class SftpSession(SftpCore):
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        size = self._handle_stat(handle, job.temp).size
+        size = self._ask(wire.path_request(wire.FSTAT, handle), "look at", job.temp).attributes.size
         if size != job.size:
             self._call(wire.close_request(handle))
             self.remove(job.temp)

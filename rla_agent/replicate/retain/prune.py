@@ -42,7 +42,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -514,23 +514,20 @@ class Retention:
 
     def _prune(self, one: Kept) -> None:
         pruner = Pruner(self._state, one.root, one.target.name)
-        session = None
         gone = size = stays = 0
         try:
             plan = pruner.plan(rules_of(one.settings, one.root), time.time())
             if not plan.chosen:
                 return
-            session = one.target.open()
-            for entry in pruner.carry_out(plan, session):
-                if not entry.stays:
-                    gone, size = gone + 1, size + entry.size
-                    continue
-                stays += 1
-                if stays <= MAX_WARNINGS:
-                    _log.warning("retention: %s stays: %s", entry.path, entry.stays)
+            with closing(one.target.open()) as session:
+                for entry in pruner.carry_out(plan, session):
+                    if not entry.stays:
+                        gone, size = gone + 1, size + entry.size
+                        continue
+                    stays += 1
+                    if stays <= MAX_WARNINGS:
+                        _log.warning("retention: %s stays: %s", entry.path, entry.stays)
         finally:
-            if session is not None:
-                session.close()
             pruner.close()
             if gone:
                 _log.info("retention of %s: %d file(s), %d bytes freed here", one.root, gone, size)
