@@ -283,7 +283,7 @@ def push(  # noqa: PLR0913, PLR0917 - options
     """Send items to the master; files it already has are not replaced."""
     with _failures():
         selection = transfer.Selection(table, index, since, until, tuple(kind or DEFAULT_LOG_TYPES))
-        with closing(_target(load_config(config)).open()) as session, _progress() as progress:
+        with _progress() as progress, closing(_target(load_config(config)).open()) as session:
             tally = push_items(session, str(data_root), selection, progress)
     _told("sent", tally, as_json=as_json)
 
