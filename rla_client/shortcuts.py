@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row
@@ -106,6 +105,8 @@ def describe(  # noqa: PLR0913 - `init`'s
         ConfigError: the configuration has faults.
         KeyError: a tracked name without dot is not among the hyper-parameters.
     """
+    from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
+
     if isinstance(track, str):
         raise ArgumentError(f"track takes a list of names, e.g. track=[{track!r}]")
     parameters = to_parameters(config)
@@ -177,6 +178,8 @@ def opened_here() -> bool:
 
 def default_data_root() -> Path:
     """Where `init` puts runs that are told no data root."""
+    from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
+
     root = os.environ.get(DATA_ROOT_VARIABLE)
     return Path(root) if root else _source(None, None)[1] / DATA_FOLDER
 
@@ -354,6 +357,8 @@ def _source(
     start: Path | None = None,
 ) -> tuple[str | os.PathLike[str] | Mapping[str, Any], Path]:
     """The configuration, and the folder beside which the database lies by default."""
+    from rla_client.config.schema import find_config  # noqa: PLC0415 - not at import of the package
+
     try:
         begin = start or Path.cwd()
         here = begin if code_root is None else Path(str(code_root)).absolute()

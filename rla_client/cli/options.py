@@ -27,8 +27,6 @@ from rla_client.contract.errors import (
 )
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, HYPARAMETER, LOG
 from rla_client.contract.user_messages import examples, hint, unknown
-from rla_client.database.records import STATES, clock
-from rla_client.database.text import csv_text, json_text, lines_text, table_text
 from rla_client.database.tree import SEARCH_DEPTH, NoRunsYetError, find_data_root, is_data_root, roots_below
 
 if TYPE_CHECKING:
@@ -79,6 +77,8 @@ def complete_tag(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_state(incomplete: str) -> list[str]:
     """States that runs have."""
+    from rla_client.database.records import STATES
+
     return _matching(STATES, incomplete)
 
 
@@ -358,6 +358,8 @@ def _selection(values: Mapping[str, Any]) -> Selection:
     Raises:
         ArgumentError: a bad filter, or a state that runs do not have.
     """
+    from rla_client.database.records import STATES
+
     where, tags = values["where"], tuple(values["with_tag"] or ())
     filters = []
     if where is not None:
@@ -421,6 +423,8 @@ def say(text: str) -> None:
 
 def say_aside(text: str) -> None:
     """Print to stderr: what is not the answer itself."""
+    from rla_client.database.text import lines_text
+
     print(lines_text(text), file=sys.stderr)  # noqa: T201
 
 
@@ -431,12 +435,15 @@ def teller(*, as_json: bool) -> Callable[[str], None]:
 
 def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Say what a command did, in the form that was asked for."""
+    from rla_client.database.text import json_text
+
     say(json_text(facts) if as_json else text)
 
 
 def held(data_root: Path) -> AbstractContextManager[None]:
     """Hold a database for a change; where another command holds it, say why nothing happens."""
     from rla_client.database.changes import changing
+    from rla_client.database.records import clock
 
     waiting = "waiting for another rla command that changes this database…"
     return changing(data_root, clock(), lambda: say_aside(waiting))
@@ -446,6 +453,8 @@ def print_rows(
     names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, as_csv: bool
 ) -> None:
     """Print a table in the form that was asked for."""
+    from rla_client.database.text import csv_text, json_text, table_text
+
     if as_json:
         say(json_text([dict(zip(names, row, strict=True)) for row in rows]))
     elif as_csv:

@@ -104,10 +104,10 @@ class Record:
         tags: from note.json.
         note: from note.json.
         problems: one line of text per file that could not be read.
-        parent: index of the run that this one continues (see `chains`), empty without one.
+        parent: index of the run that this one continues (see `chain_of`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
         told_json: what else run.json says, see `told`.
-        likely: the metric that people most likely want to see (see `metrics`), empty without one.
+        likely: the metric that people most likely want to see (see `likely_metric`), empty without one.
         likely_text: its last value, as `repr` of a float.
     """
 

@@ -331,7 +331,7 @@ class Database:
         return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
-        """(table, index) of each run that continues another one (see `chains`) → that one's index."""
+        """(table, index) of each run that continues another one (`records.chain_of`) → that one's index."""
         with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()

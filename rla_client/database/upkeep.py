@@ -338,8 +338,8 @@ class _Run:
             if name == RUN_FILE:
                 about = content or {}
         updated = about.get("updated")
-        silent_s = self.now - updated if isinstance(updated, int | float) else 0.0
-        if about.get("state") in LIVE_STATES and silent_s > OLD_S:
+        old = isinstance(updated, int | float) and updated < self.now - OLD_S
+        if old and about.get("state") in LIVE_STATES:
             yield self.fault("stale-state", folder / RUN_FILE, "running, but silent for a day")
         if os.path.lexists(folder / PROGRESS_FILE):
             yield from self._of_csv(folder / PROGRESS_FILE, about)

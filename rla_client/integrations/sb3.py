@@ -255,7 +255,8 @@ class RLACallback(BaseCallback):
             self._resume = False  # a second `learn` continues from where the first one ended
             _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
             restore_state(self.model, state)
-            self._noise = {"random": capture_random_state(), "exploration": state["exploration"]}
+            torchs = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
+            self._noise = {"random": torchs, "exploration": state["exploration"]}
         self._saved = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:

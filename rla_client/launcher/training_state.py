@@ -165,9 +165,10 @@ class RunnerSampler:
                 factory, agents=policy, envs=env, **setup.sampler_args
             )
         else:  # of 2020.06's kind
-            self._sampler = sampler_cls(algo, env, **setup.sampler_args)
-            if hasattr(self._sampler, "start_worker"):
-                self._sampler.start_worker()
+            sampler = sampler_cls(algo, env, **setup.sampler_args)
+            if hasattr(sampler, "start_worker"):
+                sampler.start_worker()
+            self._sampler = sampler
         if self._restored:
             self._sampler.restore_env_states(self._restored)
             self._restored = []

@@ -2,7 +2,7 @@
 
 `spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which of them are
 tried next, `command` how the program is started with them. `journal` keeps what is planned and what became
-of it, and `state` is what that says of each run. `driver` starts, watches and repeats the runs on an engine
+of it, and says the state of each run. `driver` starts, watches and repeats the runs on an engine
 (`engines/`): this machine's cores and GPUs, Slurm, or Ray.
 
 A sweep survives its driver: what runs continues, and who starts the same sweep again looks after it from

@@ -513,8 +513,7 @@ class BucketSession:
             return late
         ranges = held.ranges(self._key(path), begin, end)
         if len(ranges) == 1:  # nearly always; needs no other thread
-            key, *rest = ranges[0]
-            return self._bucket.range(key, path, *rest)
+            return self._bucket.range(ranges[0][0], path, *ranges[0][1:])
         return b"".join(self._each(lambda one: self._bucket.range(one[0], path, *one[1:]), ranges))
 
     # -- changing names -------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event
 
-    for data in read_events(path):
+    for data in read_events(path, check=False):
         try:
             event = Event.FromString(data)
             points = [(value.tag, _value(value)) for value in event.summary.value]

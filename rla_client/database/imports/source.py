@@ -165,7 +165,7 @@ def write(folder: Path, source: Source) -> tuple[str, ...]:
     if tags or source.note:
         note = secrets.text(source.note)
         _write_json(log / NOTE_FILE, {"format": NOTE_FORMAT, "tags": list(dict.fromkeys(tags)), "note": note})
-    if source.text is not None and source.text.is_file() and not source.text.is_symlink():
+    if source.text is not None and os.path.isfile(source.text) and not os.path.islink(source.text):
         copy(source.text, log / "log.txt")
     for path in (event for event in source.events if not event.is_symlink()):
         copy(path, log / "tb" / "events" / path.name)

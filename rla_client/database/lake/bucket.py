@@ -19,9 +19,9 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -446,7 +446,7 @@ def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None
     lake.add_others(runs)
     local = Lake(lake.root)
 
-    def fetched() -> Iterator[PartRuns]:
+    def fetched() -> Generator[PartRuns, None, None]:
         parts = list(local.parts)
         for done, one in enumerate(parts):
             if progress is not None:
@@ -460,7 +460,8 @@ def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None
     def check(one: PartRuns) -> list[str]:
         return wrong_runs(lake.root, one, partial(_reread, lake, runs, one), found)
 
-    bad = bad_parts(local, fetched(), check, found)
+    with closing(fetched()) as parts:
+        bad = bad_parts(local, parts, check, found)
     if bad:
         builder = BucketBuilder(lake)
         builder.publish([part for part in builder.parts if part.name not in bad])

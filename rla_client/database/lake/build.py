@@ -442,7 +442,7 @@ def _read_same(
         return None
     kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
     data = RunData(catalogue_row(data_root, table, index, kinds), signature)
-    fill(data_root, data)
+    data.rows, data.system = read_rows(data_root, table, index), read_system(data_root, table, index)
     return data if signatures.of(table, index) == signature else None
 
 

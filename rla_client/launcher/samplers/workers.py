@@ -326,7 +326,7 @@ class Episode:
 def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:
     """Tell a policy that keeps a state in which of its environments an episode begins."""
     reset = getattr(agent, "reset", None)
-    if reset is None:
+    if not callable(reset):
         return
     if len(begins) == 1:
         reset()
