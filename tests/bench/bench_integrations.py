@@ -512,7 +512,7 @@ def client(name: str, who: str) -> None:
 def run(name: str, who: str) -> dict[str, Any] | str:
     """The figures of one training in a process and folder of its own, or what is missing for it."""
     with Stage(CONFIG) as stage:
-        if who == "ours":
+        if who != "own":
             stage.agent()
         folder = stage.folder / "work"
         folder.mkdir()
