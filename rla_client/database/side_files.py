@@ -29,7 +29,6 @@ from rla_client.contract.layout import LOG, OUTPUT_NAMES
 from rla_client.contract.opening import RUN_FILE
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.user_messages import unknown
-from rla_client.database.changes import HIDDEN
 from rla_client.database.records import NOTE_FILE, Record, read_json, shown_name
 
 if TYPE_CHECKING:
@@ -262,6 +261,8 @@ def _rewrite(path: Path, add: Sequence[str], remove: Sequence[str], note: str | 
 
 def read_views(data_root: Path) -> dict[str, str]:
     """The views by name; none where the file is not there, or broken."""
+    from rla_client.database.changes import HIDDEN
+
     try:
         with held_folder(data_root, HIDDEN) as folder:
             content = read_json(folder / VIEWS_FILE) or {}
@@ -286,6 +287,8 @@ def write_view(data_root: Path, name: object, query: object) -> dict[str, str]:
     Raises:
         ArgumentError: name or query cannot be one, or there are too many views.
     """
+    from rla_client.database.changes import HIDDEN
+
     views = read_views(data_root)
     if query is None:
         views.pop(str(name), None)
