@@ -1,9 +1,8 @@
 """`rla`: the command line of a database.
 
 Commands live in modules that register themselves on the app; a module that is not installed
-is left out. Only the module of the command that is asked for is imported, and each starts with
-imports of typer only: tables, charts and most commands need neither pandas nor numpy, so that
-`rla show` answers within 0.3 s.
+is left out. Only the module of the command that is asked for is imported, without pandas and numpy,
+which tables, charts and most commands do not need, so that `rla show` answers within 0.3 s.
 
 Errors that are the user's to fix are `error: …` on stderr, with a line `hint: …` where one helps,
 and exit code 1; wrong options are typer's, exit code 2. A reader that closes the pipe ends the command
