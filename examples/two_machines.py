@@ -35,6 +35,11 @@ def cable() -> Iterator[str]:
     """A network namespace for the node, and a pair of virtual network devices; gives the namespace's name."""
     name = f"rla{os.getpid()}"
     here, there = f"{name}m", f"{name}n"
+    if f" {MASTER}/" in run("ip", "-o", "addr"):
+        sys.exit(
+            f"a network device has {MASTER} already: of a run of this program, perhaps one that was killed. "
+            "`ip netns list` names what it left (rla…), `ip netns del NAME` removes it"
+        )
     run("ip", "netns", "add", name)
     try:
         run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", name)
