@@ -135,8 +135,8 @@ def main() -> None:
     if os.geteuid() != 0:
         parser.error("making network namespaces needs root")
     folder = options.folder.absolute()
-    folder.mkdir()
     with cable() as namespace:
+        folder.mkdir()
         server = start_master(folder / "master")
         try:
             play(namespace, folder / "node", folder / "master", options.timesteps)
