@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import ArgumentError, MissingExtraError
 from rla_client.database.imports import source
@@ -79,7 +79,7 @@ def _read(run: aim.Run, name: str) -> source.Source:
     )
 
 
-def _points(metric: Any) -> Iterator[source.Point]:  # noqa: ANN401
+def _points(metric: aim.Metric) -> Iterator[source.Point]:
     context = metric.context.to_dict()
     above = [str(value) if key == "subset" else f"{key}={value}" for key, value in context.items()]
     name = "/".join([*above, str(metric.name)])

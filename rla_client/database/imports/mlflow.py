@@ -82,7 +82,7 @@ def _found(run: Mapping[str, Any], table: str, read: partial[source.Source]) -> 
     return source.Found(shown, _ms(run.get("start_time")) or 0.0, read, table)
 
 
-def _ms(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+def _ms(value: str | float | None) -> float | None:
     return float(value) / 1000 if value not in {None, ""} else None
 
 

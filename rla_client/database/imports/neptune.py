@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _OWN = "sys/"
 _NAMES = ["sys/name", "sys/creation_time"]  # by which a run is found
 _ENDED = frozenset({"Inactive", "idle"})  # of Neptune 2; Neptune 3 does not say
 Row = Mapping[str, Any]
+_rows = partial(source.parquet_rows, what="rla import neptune")
 
 
 def find(path: Path) -> Iterator[source.Look]:
@@ -55,10 +57,6 @@ def _look(name: str, parts: Sequence[Path]) -> source.Found:
     ident = run if len(run) <= WHOLE_ID else f"{run[:7]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
     shown = source.run_name(title if title != run else run if ident != run else None, ident)
     return source.Found(shown, began, partial(_read, run, parts), project.rpartition("/")[2])
-
-
-def _rows(path: Path, **chosen: Any) -> Iterator[Row]:  # noqa: ANN401 - of pyarrow
-    return source.parquet_rows(path, "rla import neptune", **chosen)
 
 
 def _read(run: str, parts: Sequence[Path]) -> source.Source:
@@ -118,18 +116,18 @@ def _files(project: Path, named: Mapping[str, Any]) -> Iterator[source.File]:
                 break
 
 
-def _single(row: Row) -> Any:  # noqa: ANN401 - foreign data
+def _single(row: Row) -> object:
     """The value of an attribute that has one."""
     value = row.get(f"{row['attribute_type']}_value")  # of a kind that is not known, none
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _seconds(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+def _seconds(value: object) -> float | None:
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     return value.timestamp() if isinstance(value, datetime) else None
 
 
-def _step(value: Any) -> float:  # noqa: ANN401 - a Decimal, or None
-    number = 0 if value is None else value
+def _step(value: Decimal | None) -> float:
+    number = value or 0
     return int(number) if number == int(number) else float(number)

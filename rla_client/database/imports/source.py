@@ -310,7 +310,7 @@ def files_below(folder: Path, *, but: Sequence[str] = ()) -> list[File]:
     return found
 
 
-def seconds_of(value: Any) -> float | None:  # noqa: ANN401 - foreign data
+def seconds_of(value: str | float | None) -> float | None:
     """Unix seconds of a foreign time: a number, or ISO text (UTC where it names no zone); None without."""
     if value is None or value == "":
         return None
@@ -336,13 +336,19 @@ def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> 
     return found
 
 
-def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
+def parquet_rows(
+    path: Path,
+    what: str,
+    columns: list[str] | None = None,
+    filters: list[tuple[str, str, object]] | None = None,
+) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet file, as Python's objects some at a time.
 
     Args:
         path: the file.
         what: needs pyarrow, for the message.
-        **chosen: columns or filters, as pyarrow takes them.
+        columns: only these.
+        filters: only rows that fit, as pyarrow takes them.
 
     Raises:
         BrokenFileError: it is no Parquet file, or lacks what was chosen.
@@ -353,7 +359,8 @@ def parquet_rows(path: Path, what: str, **chosen: Any) -> Iterator[dict[str, Any
         import pyarrow.parquet as pq
     with open_plain(path, links=True) as file:
         try:
-            for batch in pq.read_table(file, **chosen).to_batches(max_chunksize=PARQUET_ROWS):
+            found = pq.read_table(file, columns=columns, filters=filters)
+            for batch in found.to_batches(max_chunksize=PARQUET_ROWS):
                 yield from batch.to_pylist()
         except pa.ArrowException as error:
             raise BrokenFileError(os.fspath(path), str(error)) from error
