@@ -36,9 +36,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.root import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S
 from rla_client.code.secrets import (
     ANY,
+    GIT,
+    GIT_ENVIRONMENT,
+    GIT_LIMIT_S,
     HIDDEN,
     Secrets,
     hide_in_command,
@@ -234,8 +236,7 @@ def _copy(files: list[tuple[str, str]], code_dir: Path, report: BackupReport) ->
             with suppress(FileExistsError), open(target, "xb") as file:
                 file.write(data)
     except OSError as error:
-        message = f"cannot write below {code_dir}: {error.strerror or error}"
-        raise SpoolError(message) from error
+        raise SpoolError(f"cannot write below {code_dir}: {error.strerror or error}") from error
 
 
 class EnvironmentCapture:

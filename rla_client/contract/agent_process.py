@@ -89,17 +89,17 @@ def agent_alive(places: Places) -> bool:
 
 def memory_apart(places: Places) -> bool:
     """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
-    theirs = _lock_record(places).get("shm")
+    theirs = agent_record(places).get("shm")
     return isinstance(theirs, int) and theirs != shared_memory_device()
 
 
 def refuses_raw_blobs(places: Places) -> bool:
     """Whether the agent that serves is older than raw blobs: it would take one for a torn `.pt`."""
-    record = _lock_record(places)
+    record = agent_record(places)
     return bool(record) and RAW_BLOBS not in record and agent_alive(places)
 
 
-def _lock_record(places: Places) -> dict[str, Any]:
+def agent_record(places: Places) -> dict[str, Any]:
     """What an agent wrote of itself; empty where none did."""
     import json  # noqa: PLC0415 - not at import of the package
 
