@@ -43,23 +43,10 @@ START_TIMEOUT_S = 5.0
 RAW_BLOBS = "raw_blobs"  # in agent.lock: this agent makes checkpoints from them
 LEAST_FILES = 64  # open ones, below which an agent writes no outputs
 _KEPT = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-    "XDG_CONFIG_HOME",
-    "SSH_AUTH_SOCK",
-    "DBUS_SESSION_BUS_ADDRESS",
-    STATE_VARIABLE,
-    RUNTIME_VARIABLE,
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", STATE_VARIABLE, RUNTIME_VARIABLE,
     OWNER_VARIABLE,
-)
+)  # fmt: skip
 CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
 GREETING_BYTES = 64
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)

@@ -50,7 +50,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeGuard
 
@@ -219,14 +219,7 @@ class Stamp:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "token": self.token,
-            "order": self.order,
-            "run": self.run,
-            "name": self.name,
-            "time_step": self.time_step,
-            "metrics": dict(self.metrics),
-        }
+        return asdict(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Stamp:
