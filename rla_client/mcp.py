@@ -27,8 +27,7 @@ from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.opening import run_file
 from rla_client.contract.parsing import rows_text
-from rla_client.contract.textformat import duration_text
-from rla_client.contract.user_messages import unknown
+from rla_client.contract.textformat import duration_text, unknown
 from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import (
     code_differences,

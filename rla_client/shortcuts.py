@@ -5,7 +5,7 @@
         rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
-built-in defaults hold, and what the code is `rla_client.code.root` finds. The database lies in
+built-in defaults hold, and what the code is `rla_client.code.select` finds. The database lies in
 `data` beside the configuration (without one: in the working folder), or where `RLA_DATA_ROOT` says.
 """
 

@@ -20,7 +20,7 @@ from rla_client.config.alerts import AlertRule, Alerts, Channel
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import AgentNotRunningError, ConfigError, RlaError
 from rla_client.contract.paths import find_places
-from rla_client.contract.user_messages import examples
+from rla_client.contract.textformat import examples
 
 EXIT_FAILED, EXIT_STATE, EXIT_CONFIG = 1, 3, 5
 

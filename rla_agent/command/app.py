@@ -44,8 +44,7 @@ from rla_client.contract.errors import (
 )
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import spool_bytes
-from rla_client.contract.textformat import escape_unprintable
-from rla_client.contract.user_messages import columns, examples, run_app, tell_error
+from rla_client.contract.textformat import columns, escape_unprintable, examples, run_app, tell_error
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 LOG_POLL_S = 0.25

@@ -39,8 +39,7 @@ from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
-from rla_client.contract.textformat import printable
-from rla_client.contract.user_messages import examples, tell_error
+from rla_client.contract.textformat import examples, printable, tell_error
 
 if TYPE_CHECKING:
     import paramiko

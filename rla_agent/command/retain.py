@@ -40,8 +40,7 @@ from rla_client.contract.checkpoints import PRUNABLE, pruned_files
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places, user_name
-from rla_client.contract.textformat import printable
-from rla_client.contract.user_messages import examples
+from rla_client.contract.textformat import examples, printable
 
 EXIT_STAYED, EXIT_MASTER = 1, 2
 SHOWN: Final = 20  # files; --json lists all

@@ -31,7 +31,8 @@ from rla_agent.outputs.encoders import (
     read_chunks,
 )
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.textformat import NUMBERS, cells_of
+from rla_client.contract.parsing import cells_of
+from rla_client.contract.textformat import NUMBERS
 
 SINK = "csv"
 QUOTE, NEWLINE = b'"\n'

@@ -1,29 +1,25 @@
 """From a user's content to a skeleton pickle and a list of storages, fast and without copying.
 
-The skeleton is what `torch.save` would write as `data.pkl`: the same pickle protocol (2, the one
-that `torch.load(weights_only=True)` reads in full), the same rebuild functions, storages by
-persistent id. Plain strided tensors and parameters are reduced here, because torch's own reducers
-take twice as long; every other tensor (sparse, quantized, conjugated, subclass, new dtypes) and
-every other object is reduced by its own `__reduce_ex__`. Arrays of numpy whose dtype torch knows
-become `numpy.asarray(<tensor>)`: their bytes travel as a storage, and `torch.load` gives an array
-back (weights_only needs `numpy.asarray` on its list; `rla_client.checkpoint.saver.load_file` sees to it).
+The skeleton is what `torch.save` would write as `data.pkl`: the same pickle protocol (2, the one that
+`torch.load(weights_only=True)` reads in full), the same rebuild functions, storages by persistent id. Plain
+strided tensors and parameters are reduced here, because torch's own reducers take twice as long; every other
+tensor (sparse, quantized, conjugated, subclass, new dtypes) and every other object is reduced by its own
+`__reduce_ex__`. Arrays of numpy whose dtype torch knows become `numpy.asarray(<tensor>)`: their bytes travel
+as a storage, and `files.load_file` gets an array back.
 
-Nothing here keeps or copies tensor bytes; `Captured.storages` holds references, so that the bytes
-stay where they are until they have been copied. Storages are told apart by address and length:
-what shared one before shares one after loading.
+Nothing here keeps or copies tensor bytes; `Captured.storages` holds references, so that the bytes stay
+where they are, and no address is met twice, until they have been copied. Storages are told apart by
+address and length: what shared one before shares one after loading.
 
-The fast way to a skeleton: opcodes written by hand for the few types that state dicts are made of.
+`emit` is the fast way to a skeleton: it writes by hand what the C pickler would mean, three times as fast
+for thousands of tensors, as the pickler calls back into Python some fifteen times per tensor. It knows
+exact types only: None, bool, int, float, str, dict, OrderedDict, list, tuple, plain tensors, parameters,
+arrays, and leaves (which hold no other objects and are pickled by themselves). Anything else raises
+`Unusual`, and `capture` takes the general way.
 
-`emit` writes what the C pickler would mean, three times as fast for thousands of tensors: the
-pickler calls back into Python some fifteen times per tensor, this does a few look-ups. It knows
-exact types only: None, bool, int, float, str, dict, OrderedDict, list, tuple, plain tensors,
-parameters, arrays, and leaves (LEAF types hold no other objects and are pickled by themselves).
-Anything else raises `Unusual`, and the caller takes the general way.
-
-Memo numbers: 0…199 belong to leaves (each needs a handful and overwrites its predecessors'),
-200…255 to the names that every tensor needs, the rest to objects, so that what was one object
-before is one after loading.
-Only opcodes that `torch.load(weights_only=True)` reads are used; POP is not among them, so a name
+Memo numbers: 0…199 belong to leaves (each needs a handful and overwrites its predecessors'), 200…255 to
+the names that every tensor needs, the rest to objects, so that what was one object before is one after
+loading. Only opcodes that `torch.load(weights_only=True)` reads are used; POP is not among them, so a name
 is defined where it is first needed.
 """
 
@@ -31,36 +27,181 @@ from __future__ import annotations
 
 import copyreg
 import gc
+import importlib
 import io
 import pickle
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rla_client.checkpoint.tensors import Reference, Storage, Table, array_arguments, is_plain
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, extra
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-PROTOCOL = b"\x80\x02"
-FIRST_OBJECT = 256
-LONG_TEXT = 64  # shorter text is repeated rather than remembered
-_INT32 = 1 << 31
-_OPEN_TUPLE, _CLOSE_TUPLE, _REDUCE, _PERSISTENT = b"(", b"t", b"R", b"Q"
-_TRUE, _FALSE = b"\x88", b"\x89"
-_get_object = struct.Struct("<cI").pack
-_LEAF_TYPES = (bytes, bytearray, complex)
-
+PICKLE_PROTOCOL = 2
 _REBUILD, _STORAGE, _CPU, _ORDERED, _PARAMETER, _AS_ARRAY = range(200, 206)
 _FIRST_KIND = 210  # storage classes, in the order they are met; there are a dozen
+_FIRST_OBJECT = 256
 _NO_HOOKS = b"h%c)RtR" % _ORDERED
-PICKLE_PROTOCOL = 2
+_TRUE, _FALSE = b"\x88", b"\x89"
+_get_object = struct.Struct("<cI").pack
+_INT32 = 1 << 31
+_LONG_TEXT = 64  # shorter text is repeated rather than remembered
+_LEAF_TYPES = (bytes, bytearray, complex)
+# dtypes whose storages have had a class of their own since the first torch; newer ones go by bytes
+_REAL_STORAGE_CLASSES = {
+    "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage", "int64": "LongStorage", "int32": "IntStorage", "int16": "ShortStorage",
+    "int8": "CharStorage", "uint8": "ByteStorage", "bool": "BoolStorage",
+}  # fmt: skip
+_QUANTIZED_STORAGE_CLASSES = {
+    "quint8": "QUInt8Storage", "qint8": "QInt8Storage", "qint32": "QInt32Storage",
+    "quint4x2": "QUInt4x2Storage", "quint2x4": "QUInt2x4Storage",
+}  # fmt: skip
+_COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
+STORAGE_CLASSES = _REAL_STORAGE_CLASSES | _COMPLEX_STORAGE_CLASSES
+NUMPY_STORAGE_CLASSES = {name: kind for name, kind in STORAGE_CLASSES.items() if name != "bfloat16"}
+# address (0 on a device), bytes, and what keeps them alive; on a device that is the storage itself
+Storage = tuple[int, int, Any]
 _Thing = TypeVar("_Thing")
+
+
+class Unusual(Exception):  # noqa: N818 - a turn in the road, not an error
+    """The content holds something that only the general pickler can write."""
+
+
+class _Reference(NamedTuple):
+    """Stands for a storage inside reduce tuples; the pickler writes it as a persistent id."""
+
+    identity: tuple[str, Any, str, str, int]
+
+
+def torch_module() -> ModuleType:
+    """The torch package, imported by whoever needs it first.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    with extra("torch", "a checkpoint"):
+        return importlib.import_module("torch")  # 1 s, and only who saves tensors has it
+
+
+class TorchNames:
+    """What this torch calls the things that a `.pt` file is made of, looked up once."""
+
+    def __init__(self) -> None:
+        torch = torch_module()
+        self.tensor = torch.Tensor
+        self.parameter = torch.nn.Parameter
+        self.strided = torch.strided
+        self.storage_classes = _by_dtype(torch, STORAGE_CLASSES)
+        self.typed_classes = _by_dtype(torch, STORAGE_CLASSES | _QUANTIZED_STORAGE_CLASSES)
+        self.complex_dtypes = frozenset(getattr(torch, dtype) for dtype in _COMPLEX_STORAGE_CLASSES)
+        self.rebuild_tensor = torch._utils._rebuild_tensor_v2  # noqa: SLF001 - the name is in every .pt file
+        self.rebuild_parameter = torch._utils._rebuild_parameter  # noqa: SLF001
+        self.typed_storage = torch.storage.TypedStorage
+        self.is_storage = torch.is_storage
+        self.location_tag = torch.serialization.location_tag
+        self.byte_storage = torch.serialization.normalize_storage_type(torch.UntypedStorage)
+        self.byte_kinds = frozenset((self.byte_storage, torch.ByteStorage))  # two names of one type
+        self.leaf_types: tuple[type, ...] = (torch.Size, torch.dtype, torch.device)
+        self.leaf_exceptions: tuple[type, ...] = ()
+        self.array: Any = None
+        self.array_kinds: dict[str, Any] = {}  # by numpy's spelling of a dtype in native byte order
+        with suppress(ImportError):  # torch works without
+            import numpy as np  # noqa: PLC0415
+
+            self.array, self.as_array = np.ndarray, np.asarray
+            for dtype, name in NUMPY_STORAGE_CLASSES.items():
+                self.array_kinds[np.dtype(dtype).str] = getattr(torch, name)
+            self.leaf_types += (np.generic,)
+            self.leaf_exceptions = (np.object_, np.void)
+
+
+@cache
+def torch_names() -> TorchNames:
+    """The names of the torch that is installed."""
+    return TorchNames()
+
+
+def _by_dtype(torch: ModuleType, names: dict[str, str]) -> dict[Any, Any]:
+    return {getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()}
+
+
+class Table:
+    """The storages met so far, in the order of their keys. Shared by both picklers.
+
+    Attributes:
+        storages: what to copy.
+        numbers: key of the storage at (address, bytes).
+        kinds: class of torch under which the storage of a key was met first.
+    """
+
+    __slots__ = ("kinds", "names", "numbers", "storages")
+
+    def __init__(self) -> None:
+        self.names = torch_names()
+        self.storages: list[Storage] = []
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.kinds: list[Any] = []
+
+    def refer(self, storage: torch.UntypedStorage, kind: type, itemsize: int) -> _Reference:
+        """Note a storage and return what stands for it.
+
+        Raises:
+            ArgumentError: the same bytes are saved as two types, which `.pt` files cannot say.
+        """
+        if storage.device.type == "meta":
+            raise ArgumentError("a storage on the meta device has no bytes to save; save the tensor")
+        on_cpu = storage.device.type == "cpu"
+        nbytes = storage.nbytes()
+        number = self.note(storage.data_ptr(), nbytes, kind, storage, on_cpu=on_cpu)
+        location = "cpu" if on_cpu else self.names.location_tag(storage)
+        return _Reference(("storage", kind, str(number), location, nbytes // itemsize))
+
+    def note(self, address: int, nbytes: int, kind: type, owner: object, *, on_cpu: bool = True) -> int:
+        """Key of the storage at an address; empty ones share nothing.
+
+        Raises:
+            ArgumentError: as for `refer`.
+        """
+        number = self.numbers.get((address, nbytes)) if nbytes else None
+        if number is None:
+            number = self.numbers[address, nbytes] = len(self.storages)
+            self.storages.append((address if on_cpu else 0, nbytes, owner))
+            self.kinds.append(kind)
+        elif self.kinds[number] is not kind and not {self.kinds[number], kind} <= self.names.byte_kinds:
+            raise ArgumentError(
+                "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
+                "save a .clone() of one of them"
+            )
+        return number
+
+    def note_array(
+        self, array: NDArray[Any]
+    ) -> tuple[type, int, int, tuple[int, ...], tuple[int, ...]] | None:
+        """Note an array's bytes as a storage of their own; None when torch has no such dtype.
+
+        Returns:
+            The storage's kind, key and number of elements; shape and strides of the array, in elements.
+        """
+        kind = self.names.array_kinds.get(array.dtype.str)
+        if kind is None or array.dtype.metadata:
+            return None
+        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+            array = array.copy(order="C")
+        self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
+        self.kinds.append(kind)
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        count = array.nbytes // array.itemsize
+        return kind, len(self.storages) - 1, count, tuple(array.shape), strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +225,11 @@ class Captured:
 class _ArrayBytes:
     """Stands for the tensor over an array's bytes; pickled as `_rebuild_tensor_v2(...)`."""
 
-    __slots__ = ("arguments",)
+    def __init__(self, rebuild: Any, arguments: tuple[Any, ...]) -> None:  # noqa: ANN401 - torch's function
+        self._reduced = rebuild, arguments
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
-        self.arguments = arguments
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
 
 
 class _Pickler(pickle.Pickler):
@@ -102,12 +244,11 @@ class _Pickler(pickle.Pickler):
         self.dispatch_table = copyreg.dispatch_table.copy()
         self.dispatch_table[names.tensor] = self._reduce_tensor
         self.dispatch_table[names.parameter] = self._reduce_parameter
-        self.dispatch_table[_ArrayBytes] = self._reduce_array_bytes
         if names.array is not None:
             self.dispatch_table[names.array] = self._reduce_array
 
     def persistent_id(self, obj: object) -> object:
-        if type(obj) is Reference:
+        if type(obj) is _Reference:
             return obj.identity
         if isinstance(obj, self._typed):
             kind = self._table.names.typed_classes.get(obj.dtype)
@@ -122,32 +263,37 @@ class _Pickler(pickle.Pickler):
     def _reduce_tensor(self, tensor: torch.Tensor) -> str | tuple[Any, ...]:
         names = self._table.names
         kind = names.storage_classes.get(tensor.dtype)
-        if kind is None or not is_plain(tensor, names):
+        if (
+            kind is None
+            or tensor.layout is not names.strided
+            or not (tensor.is_cpu or tensor.is_cuda)
+            or tensor.is_neg()
+            or tensor.__dict__
+            or (tensor.dtype in names.complex_dtypes and tensor.is_conj())
+            or tensor.is_nested
+        ):  # more than a strided view of one storage
             reduced: str | tuple[Any, ...] = tensor.__reduce_ex__(PICKLE_PROTOCOL)
             return self._keep(reduced)
         reference = self._table.refer(tensor.untyped_storage(), kind, tensor.itemsize)
-        shape, stride = tuple(tensor.shape), tensor.stride()
-        arguments: tuple[Any, ...]
-        arguments = (reference, tensor.storage_offset(), shape, stride, tensor.requires_grad, OrderedDict())
-        return names.rebuild_tensor, arguments
+        view = (reference, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        return names.rebuild_tensor, (*view, tensor.requires_grad, OrderedDict())
 
     def _reduce_parameter(self, parameter: torch.nn.Parameter) -> str | tuple[Any, ...]:
         if parameter.__dict__:
             reduced: str | tuple[Any, ...] = parameter.__reduce_ex__(PICKLE_PROTOCOL)
             return self._keep(reduced)
-        data = parameter.data
-        return self._keep(
-            (self._table.names.rebuild_parameter, (data, parameter.requires_grad, OrderedDict()))
-        )
+        arguments: tuple[Any, ...] = (parameter.data, parameter.requires_grad, OrderedDict())
+        return self._keep((self._table.names.rebuild_parameter, arguments))
 
     def _reduce_array(self, array: NDArray[Any]) -> str | tuple[Any, ...]:
-        arguments = array_arguments(array, self._table)
-        if arguments is None:
+        noted = self._table.note_array(array)
+        if noted is None:
             return self._keep(array.__reduce_ex__(PICKLE_PROTOCOL))
-        return self._table.names.as_array, (self._keep(_ArrayBytes(arguments)),)
-
-    def _reduce_array_bytes(self, data: _ArrayBytes) -> tuple[Any, ...]:
-        return self._table.names.rebuild_tensor, data.arguments
+        kind, key, count, shape, strides = noted
+        reference = _Reference(("storage", kind, str(key), "cpu", count))
+        arguments: tuple[Any, ...] = (reference, 0, shape, strides, False, OrderedDict())
+        names = self._table.names
+        return names.as_array, (self._keep(_ArrayBytes(names.rebuild_tensor, arguments)),)
 
     def _keep(self, thing: _Thing) -> _Thing:
         self._alive.append(thing)
@@ -163,11 +309,10 @@ def capture(content: object) -> Captured:
     collecting = gc.isenabled()
     gc.disable()  # thousands of tuples would set it off several times, for nothing
     try:
-        try:
+        with suppress(Unusual):
             table = Table()
             return Captured(emit(content, table), table.storages)
-        except Unusual:
-            return capture_generally(content)
+        return capture_generally(content)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
         if _is_anothers(error):
             raise
@@ -194,10 +339,6 @@ def capture_generally(content: object) -> Captured:
     return Captured(file.getvalue(), table.storages)
 
 
-class Unusual(Exception):  # noqa: N818 - a turn in the road, not an error
-    """The content holds something that only the general pickler can write."""
-
-
 def emit(content: object, table: Table) -> bytes:
     """Write `content` as a pickle of protocol 2; its storages are added to `table`.
 
@@ -219,13 +360,13 @@ class _Emitter:
     """One pickle in the making."""
 
     def __init__(self, table: Table) -> None:
-        self.out = [PROTOCOL]
+        self.out = [b"\x80%c" % PICKLE_PROTOCOL]
         self._table = table
         names = self._names = table.names
         self._storage_classes, self._complex_dtypes = names.storage_classes, names.complex_dtypes
         self._strided = names.strided
         self._memo: dict[int, int] = {}
-        self._next = FIRST_OBJECT
+        self._next = _FIRST_OBJECT
         self._defined: dict[int, bytes] = {}
         self._kinds: dict[Any, int] = {}
         self._writers: dict[type, Callable[[Any], None]] = {
@@ -279,7 +420,7 @@ class _Emitter:
 
     def _text(self, value: str) -> None:
         data = value.encode("utf-8", "surrogatepass")
-        if len(data) <= LONG_TEXT:
+        if len(data) <= _LONG_TEXT:
             self.out.append(text(data))
         elif not self._known(value):
             self.out.append(text(data))
@@ -377,12 +518,12 @@ class _Emitter:
         nbytes = storage.nbytes()
         key = self._table.note(storage.data_ptr(), nbytes, kind, tensor)
         shape = geometry(tensor.storage_offset(), tensor.shape, tensor.stride())
+        count = nbytes // tensor.itemsize
         named = self._kinds.get(kind)
         if named is None:
-            self._rebuild(kind, key, nbytes // tensor.itemsize)
+            self._rebuild(kind, key, count)
             self.out += (shape, requires_grad, self._empty_ordered(), b"tR")
         else:
-            count = nbytes // tensor.itemsize
             self.out += (storage_reference(named, key, count), shape, requires_grad, _NO_HOOKS)
 
     def _rebuild(self, kind: type, key: int, count: int) -> None:
@@ -413,14 +554,13 @@ class _Emitter:
     def _array(self, array: NDArray[Any]) -> None:
         if self._known(array):
             return
-        arguments = array_arguments(array, self._table)
-        if arguments is None:
+        noted = self._table.note_array(array)
+        if noted is None:
             raise Unusual("array")
-        reference, offset, shape, strides = arguments[:4]
-        _, kind, key, _, count = reference.identity
+        kind, key, count, shape, strides = noted
         self.out.append(self._name(_AS_ARRAY, b"cnumpy\nasarray\n"))
-        self._rebuild(kind, int(key), count)
-        self.out.append(geometry(offset, shape, strides))
+        self._rebuild(kind, key, count)
+        self.out.append(geometry(0, shape, strides))
         self.out.append(_FALSE + self._empty_ordered() + b"tR\x85R")
         self._remember(array)
 

@@ -33,11 +33,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
-from rla_client.checkpoint.pickling import Captured, capture
-from rla_client.checkpoint.tensors import copy_storages, pin_memory, torch_module, write_storage
+from rla_client.checkpoint.pickling import Captured, Storage, capture, torch_module
 from rla_client.contract.checkpoints import remove_superseded
 from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
@@ -58,11 +57,14 @@ from rla_client.contract.jobs import (
     final_name,
     storage_offsets,
 )
-from rla_client.stream.arena import Slot, SlotSender
+from rla_client.stream.arena import Arena, Slot, SlotSender
+from rla_client.stream.memory import Copy, copy_memory
 from rla_client.stream.messenger import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
+    import torch
+
     from rla_client.stream.outbox import Outbox
 
 FREE_DISK_SHARE = 0.05  # never fill a disk further than this
@@ -366,6 +368,55 @@ def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
     return metric, cast("Mode", mode), whole_number(k, "k")
 
 
+def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None:
+    """Copy each storage to its address; large amounts by several threads, devices by torch."""
+    jobs: list[Copy] = []
+    devices: dict[str, Any] = {}
+    for (address, nbytes, owner), to in zip(storages, addresses, strict=True):
+        if address:
+            jobs.append((to, address, nbytes))
+        elif nbytes:
+            _start_copy_from_device(owner, nbytes, to)
+            devices[str(owner.device)] = owner.device
+    copy_memory(jobs)
+    for device in devices.values():
+        torch_module().accelerator.current_stream(device).synchronize()
+
+
+def _write_storage(file: BinaryIO, storage: Storage) -> int:
+    """Write the bytes of a storage from where they are; those of a device are brought to memory.
+
+    Raises:
+        OSError: the disk did not take them.
+    """
+    address, nbytes, owner = storage
+    if nbytes and not address:
+        owner = owner.cpu()  # held until they are written
+        address = owner.data_ptr()
+    return file.write((ctypes.c_ubyte * nbytes).from_address(address))
+
+
+def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -> None:
+    """Queue one copy over the bus; the caller waits for the device's stream once for all of them."""
+    torch = torch_module()
+    target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)
+    source = torch.empty(0, dtype=torch.uint8, device=owner.device).set_(owner)
+    target.copy_(source, non_blocking=True)
+
+
+def pin_memory(arena: Arena) -> None:
+    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
+    if arena.on_close is not None:
+        return
+    torch = torch_module()
+    arena.on_close = lambda: None  # also where CUDA does not take it
+    if not torch.cuda.is_available():
+        return
+    runtime, address = torch.cuda.cudart(), arena.address
+    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
+        arena.on_close = lambda: runtime.cudaHostUnregister(address)
+
+
 class NotWrittenError(Exception):
     """The disk did not take a checkpoint; says why."""
 
@@ -386,7 +437,7 @@ def write_blob(captured: Captured, begins: Sequence[int], token: bytes, path: Pa
         at = file.write(captured.skeleton)
         for begin, storage in zip(begins, captured.storages, strict=False):
             at += file.write(bytes(begin - at))
-            at += write_storage(file, storage)
+            at += _write_storage(file, storage)
         at += file.write(bytes(begins[-1] - at))
         return at + file.write(token)
 
@@ -407,13 +458,7 @@ def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
                 file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
         complete = True
         return path.stat().st_size
-    except (
-        pickle.PicklingError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        NotImplementedError,
-    ) as error:
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError, NotImplementedError) as error:
         raise ArgumentError(f"this content cannot be saved: {error}") from error
     except RuntimeError as error:
         if "view the same data" in str(error):

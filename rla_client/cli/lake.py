@@ -30,7 +30,7 @@ from rla_client.cli.options import (
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import read_small, replacing
 from rla_client.contract.parsing import rows_text
-from rla_client.contract.user_messages import examples
+from rla_client.contract.textformat import examples
 from rla_client.database.records import clock as now
 from rla_client.database.text import bytes_text, json_text
 

@@ -36,7 +36,7 @@ from rla_client.cli.options import (
 )
 from rla_client.contract.errors import LaunchError, RlaError
 from rla_client.contract.layout import LOG
-from rla_client.contract.user_messages import examples, unknown
+from rla_client.contract.textformat import examples, unknown
 from rla_client.database.text import clean, json_text
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import typer
 from rla_client.cli.options import BEGIN, MASTER, AsJson, add_command, open_database, print_done, say
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, require_config
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.user_messages import examples
+from rla_client.contract.textformat import examples
 from rla_client.database.tree import find_data_root
 
 IGNORE_NAME = ".gitignore"

@@ -36,8 +36,7 @@ from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import CHECKPOINT, CODE, LOG
 from rla_client.contract.opening import run_file
-from rla_client.contract.textformat import duration_text
-from rla_client.contract.user_messages import full_name
+from rla_client.contract.textformat import duration_text, full_name
 from rla_client.database.records import clock, shown_name
 from rla_client.database.side_files import last_lines, log_path
 from rla_client.database.text import (

@@ -35,7 +35,7 @@ from rla_client.cli.options import (
 )
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, check_table_name
-from rla_client.contract.user_messages import examples, unknown
+from rla_client.contract.textformat import examples, unknown
 from rla_client.database.records import clock, shown_name
 from rla_client.database.text import bytes_text, clean, cut, table_text, width
 from rla_client.database.tree import item_bytes, run_items

@@ -36,9 +36,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.root import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S
 from rla_client.code.secrets import (
     ANY,
+    GIT,
+    GIT_ENVIRONMENT,
+    GIT_LIMIT_S,
     HIDDEN,
     Secrets,
     hide_in_command,
@@ -65,7 +67,6 @@ from rla_client.contract.protocol import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from rla_client.stream.outbox import Outbox
 
@@ -234,8 +235,7 @@ def _copy(files: list[tuple[str, str]], code_dir: Path, report: BackupReport) ->
             with suppress(FileExistsError), open(target, "xb") as file:
                 file.write(data)
     except OSError as error:
-        message = f"cannot write below {code_dir}: {error.strerror or error}"
-        raise SpoolError(message) from error
+        raise SpoolError(f"cannot write below {code_dir}: {error.strerror or error}") from error
 
 
 class EnvironmentCapture:
@@ -243,16 +243,13 @@ class EnvironmentCapture:
 
     Args:
         code_root: folder of the project; its repository is described.
-        limit_s: when git is given up.
         secrets: of the run; hidden in all that is written.
     """
 
-    def __init__(
-        self, code_root: Path, *, limit_s: float = GIT_LIMIT_S, secrets: Secrets | None = None
-    ) -> None:
+    def __init__(self, code_root: Path, *, secrets: Secrets | None = None) -> None:
         self._root = code_root
         self._secrets = secrets or Secrets()
-        self._deadline = time.monotonic() + limit_s
+        self._deadline = time.monotonic() + GIT_LIMIT_S
         self._git = git_state(code_root)
         self._lock = threading.Lock()
         self._late: Callable[[], None] | None = None
@@ -262,24 +259,17 @@ class EnvironmentCapture:
         else:
             threading.Thread(target=self._diff, name="rla-git-diff", daemon=True).start()
 
-    def write(
-        self,
-        write: Callable[[bytes], None],
-        backup: BackupReport | None = None,
-        *,
-        wait_s: float = DIFF_WAIT_S,
-    ) -> None:
+    def write(self, write: Callable[[bytes], None], backup: BackupReport | None = None) -> None:
         """Write the file: once, or once more when the diff comes later.
 
         Args:
             write: takes the content; called here, and perhaps once from another thread.
             backup: what came of the code backup.
-            wait_s: how long to wait for the diff here.
         """
         data = describe(self._root, self._secrets)
         if backup is not None:
             data["code_backup"] = describe_backup(backup)
-        self._done.wait(wait_s)
+        self._done.wait(DIFF_WAIT_S)
         with self._lock:
             data["git"] = self._git
             content = to_json(data)
@@ -315,9 +305,9 @@ def to_json(data: dict[str, Any]) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
 
 
-def describe(code_root: Path, secrets: Secrets | None = None) -> dict[str, Any]:
+def describe(code_root: Path, secrets: Secrets) -> dict[str, Any]:
     """Everything but git, as plain data."""
-    hide = (secrets or Secrets()).verbatim
+    hide = secrets.verbatim
     return {
         "format_version": FORMAT_VERSION,
         "command": [hide(word)[:MAX_VALUE_CHARS] for word in hide_in_command(sys.orig_argv)],

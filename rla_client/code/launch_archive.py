@@ -40,12 +40,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.root import ask_git, find_script, imported_below, is_broad
+from rla_client.code.secrets import ask_git
 from rla_client.code.select import (
     DATA_ROOT_MARKS,
     DATABASE_FOLDERS,
     NEVER_FOLDERS,
     VENV_MARKS,
+    find_script,
+    imported_below,
+    is_broad,
     is_written,
     read_written,
     secrets_among,
@@ -350,11 +353,7 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str, found: os.stat_result
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = len(data), stat.S_IMODE(found.st_mode), int(found.st_mtime)
     tar.addfile(info, io.BytesIO(data))
-    manifest.files[name] = {
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "size": len(data),
-        "mode": info.mode,
-    }
+    manifest.files[name] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "mode": info.mode}
     manifest.total_bytes += len(data)
 
 
@@ -369,20 +368,17 @@ def restore(archive_dir: Path, target: Path) -> Manifest:
     """
     manifest = _read_manifest(archive_dir)
     if target.exists() and any(target.iterdir()):
-        message = f"{target} is not empty; name a new folder for the code"
-        raise LaunchError(message)
+        raise LaunchError(f"{target} is not empty; name a new folder for the code")
     target.mkdir(parents=True, exist_ok=True)
     left = dict(manifest.files)
     with _open_archive(archive_dir) as tar:
         for member in tar:
             entry = left.pop(member.name, None)
             if entry is None:
-                message = f"the archive holds {member.name!r}, which its manifest does not name"
-                raise LaunchError(message)
+                raise LaunchError(f"the archive holds {member.name!r}, which its manifest does not name")
             _put_back(tar, member, entry, target)
     if left:
-        message = f"the archive lacks {len(left)} files of its manifest, e.g. {next(iter(left))!r}"
-        raise LaunchError(message)
+        raise LaunchError(f"the archive lacks {len(left)} files of its manifest, e.g. {next(iter(left))!r}")
     _put_links(manifest, target)
     return manifest
 
@@ -392,8 +388,7 @@ def _read_manifest(archive_dir: Path) -> Manifest:
         content = json.loads((archive_dir / MANIFEST_NAME).read_bytes())
         return Manifest(dict(content["files"]), dict(content["left_out"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{archive_dir} has no code archive with a manifest: {error}"
-        raise LaunchError(message) from error
+        raise LaunchError(f"{archive_dir} has no code archive with a manifest: {error}") from error
 
 
 def _open_archive(archive_dir: Path) -> tarfile.TarFile:
@@ -402,10 +397,8 @@ def _open_archive(archive_dir: Path) -> tarfile.TarFile:
             try:
                 return tarfile.open(archive_dir / name)
             except (OSError, tarfile.TarError, lzma.LZMAError) as error:
-                message = f"{archive_dir / name} cannot be read: {error}"
-                raise LaunchError(message) from error
-    message = f"{archive_dir} has no {ARCHIVE_NAME}"
-    raise LaunchError(message)
+                raise LaunchError(f"{archive_dir / name} cannot be read: {error}") from error
+    raise LaunchError(f"{archive_dir} has no {ARCHIVE_NAME}")
 
 
 def _put_back(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: dict[str, Any], target: Path) -> None:
@@ -415,8 +408,7 @@ def _put_back(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: dict[str, An
     source = tar.extractfile(member)
     data = b"" if source is None else source.read()
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        message = f"{member.name} in the archive is damaged: its hash is not the manifest's"
-        raise LaunchError(message)
+        raise LaunchError(f"{member.name} in the archive is damaged: its hash is not the manifest's")
     final.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(final, data, durable=False)
     final.chmod(entry["mode"] & 0o777)
@@ -426,8 +418,7 @@ def _place(target: Path, name: str) -> Path:
     """Where an archived name goes. Any name that git takes is fine, as long as it stays below `target`."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-        message = f"the archive holds {name!r}, which is not a path below a folder"
-        raise LaunchError(message)
+        raise LaunchError(f"the archive holds {name!r}, which is not a path below a folder")
     return target.joinpath(*parts)
 
 

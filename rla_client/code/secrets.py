@@ -17,12 +17,17 @@ know.
 What git has committed, unchanged, is not a secret and stays: it is in the repository for everybody to read.
 Of a link that is the name that it points to, not the content, so links do not count. git is asked only
 where such a name was found. A diff is what is not committed, so there the name alone decides.
+
+`ask_git` changes nothing, and runs no hook or file monitor that a repository's settings name. Content filters
+(`filter.*.clean`, as Git LFS has them) do run where git compares a file: without them it would report clean
+files as changed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +35,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rla_client.code.root import ask_git
 from rla_client.stream.values import plain_hyper_param
 
 HIDDEN = "<hidden>"
@@ -464,23 +468,13 @@ _EXAMPLE = re.compile(
 )
 _OLDER = re.compile(r"(?:~|[._-](?:bak|old|orig|save|swp|swo|backup|copy|tmp))+$", re.IGNORECASE)
 _SOURCES = (
-    ".py",
-    ".pyi",
-    ".pyc",
-    ".md",
-    ".rst",
-    ".ipynb",
-    ".c",
-    ".cc",
-    ".cpp",
-    ".cu",
-    ".h",
-    ".hpp",
-    ".png",
-    ".jpg",
-)
+    ".py", ".pyi", ".pyc", ".md", ".rst", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".png", ".jpg",
+)  # fmt: skip
 _WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
 MAX_ASKED = 500  # names in one question to git; more of them are no project
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+GIT_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
 
 
 @lru_cache(maxsize=4096)
@@ -562,6 +556,24 @@ def tracked_by_git(paths: Iterable[str], root: str) -> list[str] | None:
     if listed is None:
         return None
     return [os.path.normpath(os.path.join(root, os.fsdecode(name))) for name in listed.split(b"\0") if name]
+
+
+def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMIT_S) -> bytes | None:
+    """What a git command in `root` prints; None when it fails or takes longer than `limit_s`."""
+    try:
+        done = subprocess.run(
+            [*GIT, *words],
+            cwd=root,
+            env=os.environ | GIT_ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limit_s,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
 
 
 def _is_below(path: str, places: set[str]) -> bool:

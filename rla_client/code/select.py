@@ -1,25 +1,27 @@
-"""Which files belong to a run: the walk, the gitignore rules, and what is never taken.
+"""Which files belong to a run: where its code lies, the walk, the gitignore rules, and what is never taken.
 
-`select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
-given, and folders that look like one), version control folders, virtual environments, caches,
-TensorBoard's event files, what `rla plot` and `rla export` wrote (below), files that hold
-secrets by their name and are not committed as they are (`secrets`), and whatever is not a regular file.
-Other pictures and tables stay: a program may need them; where nobody said what the code is, only
-what looks like source or is in git's index is taken (`sources_only`). A file that this process's
-own output is redirected to is never code, and one that is called like an output (`train.log`) only
-where git's index or a `!rule` has it. Links to folders are not followed unless
-BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
+Where no rla_config.yaml says it, the code lies in the git repository around the script, else in the script's
+own folder (`find_code`). Where that is not a project (the home folder or one above it, the root of the file
+system, a folder for temporary files), only the script is taken, with the modules of its folder that are
+imported when the run opens. Without a script (a notebook, `python -c`, an installed command) the working
+folder takes the part of the script's.
 
-What `rla` itself wrote into a project are pictures and tables: results and no code. `rla plot` and `rla
-export` write where the user says, mostly into the project's folder, and the code backup of later runs
-takes all that lies there: it cannot tell by the name of `curve.png` whether a program needs it. So each
-such file is noted in `<data_root>/.rla/written.jsonl`, one line each::
+`select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those given, and
+folders that look like one), version control folders, virtual environments, caches, TensorBoard's event files,
+what `rla plot` and `rla export` wrote (below), files that hold secrets by their name and are not committed as
+they are (`secrets`), and whatever is not a regular file. Other pictures and tables stay: a program may need
+them; where nobody said what the code is, only what looks like source or is in git's index is taken
+(`sources_only`). A file that this process's own output is redirected to is never code, and one that is called
+like an output (`train.log`) only where git's index or a `!rule` has it. Links to folders are not followed
+unless BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
+
+What `rla plot` and `rla export` write into a project is no code, and no name tells it from a picture that a
+program needs. So each such file is noted in `<data_root>/.rla/written.jsonl`, one line each::
 
     {"path": "/home/me/project/plot.png", "size": 18372, "mtime_ns": 1764000000000000000}
 
-and left out of backups as long as it is that very file: who puts another one in its place, or
-edits it, has it backed up. Notes are of this machine alone and never the truth; what is lost of
-them costs a file too many in a backup.
+and left out of backups as long as it is that very file: who puts another one in its place, or edits it, has
+it backed up. Notes are of this machine alone and never the truth; what is lost of them costs a file too many.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ import json
 import os
 import re
 import stat
+import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +51,7 @@ from rla_client.contract.descriptors import open_high
 from rla_client.contract.errors import BrokenFileError, ConfigError
 from rla_client.contract.files import held_folder, open_plain, write_atomic
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
+from rla_client.contract.paths import SHARED_FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,18 +78,10 @@ SOURCE_ENDINGS = frozenset({
     ".sbatch", ".scala", ".sdf", ".sh", ".slurm", ".sql", ".swift", ".toml", ".ts", ".tsx", ".urdf", ".world",
     ".xacro", ".xml", ".yaml", ".yml", ".zsh",
 })  # fmt: skip
-SOURCE_NAMES = (
-    "cmakelists",
-    "constraints",
-    "copying",
-    "dockerfile",
-    "license",
-    "makefile",
-    "notice",
-    "pipfile",
-    "requirements",
-    "snakefile",
-)  # fmt: skip - how they begin, in small letters
+SOURCE_NAMES = (  # how they begin, in small letters
+    "cmakelists", "constraints", "copying", "dockerfile", "license", "makefile", "notice", "pipfile",
+    "requirements", "snakefile",
+)  # fmt: skip
 OUTPUT_LIKE = re.compile(r".*\.(?:log|out|err)|(?:log|nohup|stdout|stderr)(?:\.txt)?", re.IGNORECASE)
 WHY_NAMED = "it holds a secret of REMOTE_SETTING"
 WHY_BY_NAME = "its name says that it holds secrets"
@@ -92,6 +89,92 @@ EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
 DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE, ".rla"})  # the last: the trash
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCode:
+    """The code of a program that was not configured.
+
+    Attributes:
+        root: the folder that names in the backup start from.
+        script: the program; None without one.
+        whole: the folder is a project and taken as a whole.
+    """
+
+    root: Path
+    script: Path | None
+    whole: bool
+
+    def code_dirs(self) -> tuple[str, ...]:
+        """What to back up, for BackupPlan."""
+        if self.whole:
+            return (".",)
+        script = () if self.script is None else (str(self.script),)
+        return (*script, *imported_below(self.root))
+
+    def told(self) -> str:
+        """The one line that says what was taken."""
+        if self.whole:
+            what = f"the source files of {self.root}"
+        elif self.script is not None:
+            what = f"{self.script} and what it imported from its folder, as {self.root} is not a project"
+        else:
+            what = f"only what was imported from {self.root}, which is not a project"
+        return f"no rla_config.yaml was found: the code kept with this run is {what} (`rla init` sets it up)"
+
+
+def find_code(start: Path | None = None) -> FoundCode:
+    """The code of this program; `start` takes the part of the working folder."""
+    script = find_script()
+    folder = (start or Path.cwd()) if script is None else script.parent
+    for place in (folder, *folder.parents):
+        if (place / ".git").exists() and not is_broad(place):
+            return FoundCode(place, script, whole=True)
+    return FoundCode(folder, script, whole=not is_broad(folder))
+
+
+def find_script() -> Path | None:
+    """The file that was started; None for a notebook, `python -c` and installed commands."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    for name in filter(None, (main, *sys.argv[:1])):
+        path = Path(os.path.abspath(name))
+        if path.is_file() and not _installed(path):
+            return path
+    return None
+
+
+def _installed(path: Path) -> bool:
+    own = Path(__file__).resolve().parents[1]
+    programs = {Path(sys.executable).parent, Path(sys.prefix, "bin"), Path(os.path.dirname(os.__file__))}
+    return (
+        not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+        or bool(programs & {path.parent})
+        or path.resolve().is_relative_to(own)
+    )
+
+
+def is_broad(folder: Path) -> bool:
+    """Whether a folder holds more than one project: home, what is above it, a folder for temporary files."""
+    real = Path(os.path.realpath(folder))
+    homes = [Path(os.path.realpath(os.path.expanduser("~")))]
+    with suppress(ImportError, KeyError):
+        import pwd  # noqa: PLC0415 - for homes only
+
+        homes.append(Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
+    temporary = {Path(os.path.realpath(name)) for name in (*SHARED_FOLDERS, tempfile.gettempdir())}
+    return real == real.parent or real in temporary or any(home.is_relative_to(real) for home in homes)
+
+
+def imported_below(folder: Path) -> tuple[str, ...]:
+    """Files of the modules that were imported from `folder` as a place on Python's path, sorted."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py"):
+            path, expected = Path(os.path.abspath(file)), folder.joinpath(*name.split("."))
+            if path in {expected.with_name(f"{expected.name}.py"), expected / "__init__.py"}:
+                found.add(str(path))
+    return tuple(sorted(found))
 
 
 def note_written(data_root: Path, path: Path) -> None:
@@ -206,20 +289,15 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
     Names are unique and in order; the first source of a name wins. Nothing is read yet.
     """
     root = Path(os.path.abspath(plan.code_root))
-    rules = _read_rules(plan, root, report)
-    walk = _Walk(rules, {identity_of(path) for path in plan.data_roots} - {None}, report, root)
-    chosen: dict[str, str] = {}  # as text: pathlib took a third of the time of a thousand files
-    if plan.lib_mode:
-        if not plan.run_files:
-            report.notes.append("backup_code_by: lib keeps no script; name it: configure(run_file=…)")
-        base = _entry_path(root, plan.lib_dir)
-        for path in walk.below(base):
-            chosen.setdefault(_name_below(path, str(base)), path)
-    else:
-        for entry in plan.code_dirs:
-            for path in walk.below(_entry_path(root, entry)):
-                chosen.setdefault(_name_below(path, str(root)), path)
     base = _entry_path(root, plan.lib_dir) if plan.lib_mode else root
+    rules = _read_rules(plan, root, report)
+    walk = _Walk(plan, root, rules, report)
+    chosen: dict[str, str] = {}  # as text: pathlib took a third of the time of a thousand files
+    if plan.lib_mode and not plan.run_files:
+        report.notes.append("backup_code_by: lib keeps no script; name it: configure(run_file=…)")
+    for top in [base] if plan.lib_mode else [_entry_path(root, entry) for entry in plan.code_dirs]:
+        for path in walk.below(top):
+            chosen.setdefault(_name_below(path, str(base)), path)
     for entry in plan.run_files:
         script = _entry_path(root, entry)
         if not script.is_file():
@@ -238,10 +316,12 @@ def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[R
     kept = _entries(plan, root)
 
     def is_doubtful(path: str) -> bool:
-        if plan.sources_only:
-            return not _looks_like_source(path)
-        by_name = OUTPUT_LIKE.fullmatch(os.path.basename(path))
-        return by_name is not None and not any(one.includes(path) for one in rules)
+        name = os.path.basename(path)
+        if not plan.sources_only:
+            return OUTPUT_LIKE.fullmatch(name) is not None and not any(one.includes(path) for one in rules)
+        name = name.lower()
+        source = os.path.splitext(name)[1] in SOURCE_ENDINGS or name.startswith(SOURCE_NAMES)
+        return not source and not name.endswith("ignore")
 
     doubtful = [path for path in chosen.values() if path not in kept and is_doubtful(path)]
     tracked = tracked_by_git(doubtful, str(root))
@@ -251,25 +331,14 @@ def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[R
     return {name: path for name, path in chosen.items() if path not in left_out}
 
 
-def _looks_like_source(path: str) -> bool:
-    name = os.path.basename(path).lower()
-    return (
-        os.path.splitext(name)[1] in SOURCE_ENDINGS
-        or name.startswith(SOURCE_NAMES)
-        or name.endswith("ignore")
-    )
-
-
 def _own_outputs() -> set[tuple[int, int]]:
     """The files that this process's stdout and stderr are redirected to."""
     found = set()
     for descriptor in (1, 2):
-        try:
+        with suppress(OSError):
             status = os.fstat(descriptor)
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
-            found.add((status.st_dev, status.st_ino))
+            if stat.S_ISREG(status.st_mode):
+                found.add((status.st_dev, status.st_ino))
     return found
 
 
@@ -304,15 +373,11 @@ def _named(paths: Iterable[str], secrets: Iterable[Path]) -> set[str]:
     named = [*secrets]
     for path in paths:
         if os.path.basename(path) == CONFIG_NAME:
-            named += _secrets_of_config(Path(path))
+            try:
+                named += load_config(path).secret_files
+            except ConfigError:  # it may hold a password: nobody knows
+                named.append(Path(path))
     return named_secrets(paths, named)
-
-
-def _secrets_of_config(path: Path) -> tuple[Path, ...]:
-    try:
-        return load_config(path).secret_files
-    except ConfigError:  # it may hold a password: nobody knows
-        return (path,)
 
 
 def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
@@ -353,9 +418,7 @@ def _name_below(path: str, base: str) -> str:
     """Relative name; what lies outside of `base` keeps its own last folder, without the way up."""
     if path.startswith(f"{base}{os.sep}"):
         return path[len(base) + 1 :]
-    relative = os.path.relpath(path, base)
-    parts = [part for part in relative.split(os.sep) if part != os.pardir]
-    return "/".join(parts)
+    return "/".join(part for part in os.path.relpath(path, base).split(os.sep) if part != os.pardir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,23 +443,21 @@ class Rules:
 
 
 def _read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Rules]:
-    """Rule sets in use; each file of rules is anchored at its own folder, as git does it."""
+    """Rule sets in use."""
     sources: list[tuple[Path, list[str]]] = []
     if plan.ignore_file is not None:
         path = _entry_path(root, str(plan.ignore_file))
         lines = _lines(path)
         if lines is None:
             report.notes.append(f"the ignore file {path} is not there")
-        else:
-            sources.append((path.parent, lines))
+        sources.append((path.parent, lines or []))
     patterns: list[str] = []
     for entry in plan.ignore_rules:
-        if not os.path.basename(entry).endswith("ignore"):
+        if os.path.basename(entry).endswith("ignore"):
+            path = _entry_path(root, entry)
+            sources.append((path.parent, _lines(path) or []))
+        else:
             patterns.append(entry)
-            continue
-        lines = _lines(_entry_path(root, entry))
-        if lines is not None:
-            sources.append((_entry_path(root, entry).parent, lines))
     sources.append((root, patterns))
     return [_rules(root, anchor, lines) for anchor, lines in sources if lines]
 
@@ -438,13 +499,11 @@ def _lines(path: Path) -> list[str] | None:
 class _Walk:
     """Walks trees in a fixed order, with what is left out for good left out."""
 
-    def __init__(
-        self, rules: list[Rules], data_roots: set[tuple[int, int] | None], report: BackupReport, root: Path
-    ) -> None:
+    def __init__(self, plan: BackupPlan, root: Path, rules: list[Rules], report: BackupReport) -> None:
         self.withheld: list[str] = []  # files and folders that may hold secrets
         self._root = str(root)
         self._rules = rules
-        self._data_roots = data_roots
+        self._data_roots = {identity_of(path) for path in plan.data_roots} - {None}
         self._report = report
         self._seen = 0
         self._visited: set[tuple[int, int]] = set()
@@ -468,7 +527,10 @@ class _Walk:
         pending = [(top, identity)]
         while pending:
             folder, identity = pending.pop()
-            entries = self._entries(folder) if self._enter(folder, top, identity) else []
+            if identity in self._visited or (identity in self._data_roots and folder != top):
+                continue
+            self._visited.add(identity)
+            entries = self._entries(folder)
             if entries is None:
                 return
             names = {entry.name for entry in entries}
@@ -502,13 +564,6 @@ class _Walk:
         if secret:
             self.withheld.append(path)
         return secret
-
-    def _enter(self, folder: str, top: str, identity: tuple[int, int]) -> bool:
-        """False for data roots below the top, and for what has been walked before."""
-        if identity in self._visited or (identity in self._data_roots and folder != top):
-            return False
-        self._visited.add(identity)
-        return True
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]] | None:
         """Sorted content; empty for an unreadable folder, None once the walk is too long."""

@@ -161,9 +161,7 @@ RULE_KEYS: dict[str, dict[str, Rule]] = {
     "disk_low": {**_COMMON, "free_bytes": Number(1, whole=True, unit="bytes")},
     "replication_parked": _COMMON,
 }
-ADVICE = {
-    "password": "does not belong here: name a file in credentials_file, or a variable in password_env",
-}
+ADVICE = {"password": "does not belong here: name a file in credentials_file, or a variable in password_env"}
 
 
 def _every(kinds: Mapping[str, Mapping[str, Rule]]) -> dict[str, str]:

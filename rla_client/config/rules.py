@@ -18,7 +18,7 @@ from rla_client.contract.errors import BrokenFileError, ConfigError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.parsing import check_yaml
-from rla_client.contract.user_messages import near as nearest
+from rla_client.contract.textformat import near as nearest
 
 if TYPE_CHECKING:
     import yaml

@@ -43,23 +43,10 @@ START_TIMEOUT_S = 5.0
 RAW_BLOBS = "raw_blobs"  # in agent.lock: this agent makes checkpoints from them
 LEAST_FILES = 64  # open ones, below which an agent writes no outputs
 _KEPT = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-    "XDG_CONFIG_HOME",
-    "SSH_AUTH_SOCK",
-    "DBUS_SESSION_BUS_ADDRESS",
-    STATE_VARIABLE,
-    RUNTIME_VARIABLE,
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", STATE_VARIABLE, RUNTIME_VARIABLE,
     OWNER_VARIABLE,
-)
+)  # fmt: skip
 CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
 GREETING_BYTES = 64
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -89,17 +76,17 @@ def agent_alive(places: Places) -> bool:
 
 def memory_apart(places: Places) -> bool:
     """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
-    theirs = _lock_record(places).get("shm")
+    theirs = agent_record(places).get("shm")
     return isinstance(theirs, int) and theirs != shared_memory_device()
 
 
 def refuses_raw_blobs(places: Places) -> bool:
     """Whether the agent that serves is older than raw blobs: it would take one for a torn `.pt`."""
-    record = _lock_record(places)
+    record = agent_record(places)
     return bool(record) and RAW_BLOBS not in record and agent_alive(places)
 
 
-def _lock_record(places: Places) -> dict[str, Any]:
+def agent_record(places: Places) -> dict[str, Any]:
     """What an agent wrote of itself; empty where none did."""
     import json  # noqa: PLC0415 - not at import of the package
 

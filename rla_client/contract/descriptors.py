@@ -1,4 +1,4 @@
-"""Our file descriptors in somebody else's process: their numbers, whether they are still ours, their locks.
+"""What is ours in somebody else's process: file descriptors and their locks; what a forked child renews.
 
 Training code and its libraries close descriptors that they did not open (`os.closerange` in whatever turns
 itself into a daemon), and write to numbers that they expect to be open (1 and 2). So what stays open here
@@ -11,21 +11,29 @@ It is for locks that only those ask for who want them. A record lock can be look
 
 Descriptors of memory and of processes are also had where a build of Python, conda's among them, lacks the
 system calls that the kernel has.
+
+Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
+there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row) must not
+be used twice. Objects with such things say so by `at_fork`.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import os
 import resource
 import signal
 import struct
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Protocol
 
 FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
 LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
@@ -277,6 +285,45 @@ def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if by_file else fcntl.F_GETLK, query)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+# -- forks and the end ------------------------------------------------------------------------------
+
+
+class Forked(Protocol):
+    """Something that has to know when it finds itself in a forked child."""
+
+    def after_fork_in_child(self) -> None:
+        """Renew what must not be shared with the parent; called once in each child, in no order."""
+
+
+_forked: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def at_fork(thing: Forked) -> None:
+    """Have `thing.after_fork_in_child()` called in forked children for as long as it is referred to."""
+    _forked.add(thing)
+
+
+def _after_fork_in_child() -> None:
+    for thing in list(_forked):
+        thing.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def renew_lock(lock: threading.Lock | threading.RLock) -> None:
+    """In a child: free a lock that a thread of the parent may have held."""
+    lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """Have it called at the end of this process, also of a forked `multiprocessing` child; twice in some."""
+    atexit.register(call)
+    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, call, exitpriority=0)
 
 
 # -- calls that Python may lack ----------------------------------------------------------------------

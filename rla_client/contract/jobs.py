@@ -50,7 +50,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeGuard
 
@@ -219,14 +219,7 @@ class Stamp:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "token": self.token,
-            "order": self.order,
-            "run": self.run,
-            "name": self.name,
-            "time_step": self.time_step,
-            "metrics": dict(self.metrics),
-        }
+        return asdict(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Stamp:
@@ -309,10 +302,7 @@ class CheckpointJob:
             "keep_best": None if keep.keep_best is None else list(keep.keep_best),
         }
         source = self.source
-        if isinstance(source, ArenaSource):
-            fields |= {"arena": source.arena, "slot": source.slot, "number": source.number}
-        else:
-            fields |= {"blob": source.blob, "size": source.size}
+        fields |= _source_fields(source)
         if isinstance(source, ArenaSource | RawBlobSource):
             fields |= {"skeleton_bytes": source.skeleton_bytes, "sizes": list(source.sizes)}
         return fields
@@ -365,6 +355,12 @@ def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int
         offsets.append(at)
         at += -(-size // ALIGNMENT) * ALIGNMENT
     return offsets, at
+
+
+def _source_fields(source: ArenaSource | BlobSource) -> dict[str, Any]:
+    if isinstance(source, ArenaSource):
+        return {"arena": source.arena, "slot": source.slot, "number": source.number}
+    return {"blob": source.blob, "size": source.size}
 
 
 def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
@@ -489,18 +485,16 @@ class SnapshotJob:
 
     def encode(self) -> dict[str, Any]:
         """Plain data for a JOB frame."""
-        fields: dict[str, Any] = {
+        source = self.source
+        return {
             "v": SNAPSHOT_VERSION,
             "token": self.token,
             "order": self.order,
             "kind": self.kind,
             "names": list(self.names),
+            **_source_fields(source),
+            "size": source.skeleton_bytes if isinstance(source, ArenaSource) else source.size,
         }
-        source = self.source
-        if isinstance(source, ArenaSource):
-            fields |= {"arena": source.arena, "slot": source.slot, "number": source.number}
-            return fields | {"size": source.skeleton_bytes}
-        return fields | {"blob": source.blob, "size": source.size}
 
     @classmethod
     def decode(cls, fields: object) -> SnapshotJob:

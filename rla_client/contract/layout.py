@@ -23,15 +23,7 @@ ARCHIVE_TESTER = "archive_tester"
 HYPARAMETER = "hyperparameter"
 OTHER_RESULTS = "results"
 TMP_DATA = "tmp_data"
-DEFAULT_LOG_TYPES = (
-    LOG,
-    CODE,
-    CHECKPOINT,
-    ARCHIVE_TESTER,
-    HYPARAMETER,
-    OTHER_RESULTS,
-    TMP_DATA,
-)
+DEFAULT_LOG_TYPES = (LOG, CODE, CHECKPOINT, ARCHIVE_TESTER, HYPARAMETER, OTHER_RESULTS, TMP_DATA)
 FOLDER_KINDS = tuple(kind for kind in DEFAULT_LOG_TYPES if kind != ARCHIVE_TESTER)
 ARCHIVED_TABLE = "arc"
 HYPARAM_FILE_NAME = "parameter"
@@ -62,10 +54,7 @@ _ENCODING = sys.getfilesystemencoding()  # all but UTF-8 has to be asked for
 FILE_NAMES = f"this Python writes file names as {_ENCODING}"
 
 _TIME = r"\d{2}-\d{2}-\d{2}-\d{6}"
-_INDEX = re.compile(
-    rf"^(?P<time>{_TIME})(?P<sep>[_ ])(?P<ip>[^_ ]*)(?P=sep)(?P<info>.*)$",
-    re.DOTALL,
-)
+_INDEX = re.compile(rf"^(?P<time>{_TIME})(?P<sep>[_ ])(?P<ip>[^_ ]*)(?P=sep)(?P<info>.*)$", re.DOTALL)
 _DATE_FOLDERS = re.compile(r"^\d{4}/\d{2}/\d{2}$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _INFO_TRANSLATION = str.maketrans({"[": "{", "]": "}", "/": "_"})

@@ -292,12 +292,6 @@ class _Walk:
             self.close()
             raise
 
-    def __enter__(self) -> _Walk:  # noqa: PYI034
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Let go of the descriptor."""
         os.close(self.descriptor)
@@ -424,7 +418,7 @@ def make_private(folder: Path) -> None:
             else can make its path lead elsewhere.
     """
     try:
-        with _Walk(folder) as walk:
+        with closing(_Walk(folder)) as walk:
             walk.make_rest()
             _check_ours(walk, folder)
             if walk.found.st_mode & 0o077:
@@ -443,7 +437,7 @@ def folder_problem(folder: Path) -> PlaceError | None:
     if not _O_PATH:
         return None
     try:
-        with _Walk(folder) as walk:
+        with closing(_Walk(folder)) as walk:
             if not walk.missing:
                 _check_ours(walk, folder)
             elif not os.access(walk.where, os.W_OK | os.X_OK):
@@ -461,7 +455,7 @@ def file_problem(file: str | os.PathLike[str]) -> PlaceError | None:
     if not path.is_absolute():
         return PlaceError(f"{str(file)!r} is not an absolute path")
     try:
-        with _Walk(path) as walk:
+        with closing(_Walk(path)) as walk:
             if walk.missing or not stat.S_ISREG(walk.found.st_mode):
                 return PlaceError(f"there is no file {path}")
             _check_writers(walk.descriptor, walk.found, walk.where)
@@ -510,7 +504,7 @@ def _serves(folder: Path) -> bool:
     if len(os.fsencode(folder / "control.sock")) > MAX_SOCKET_PATH_BYTES:
         return False
     try:
-        with _Walk(folder) as walk:
+        with closing(_Walk(folder)) as walk:
             _check_ours(walk, folder)
             return not walk.missing and not walk.found.st_mode & 0o077
     except OSError:

@@ -1,6 +1,6 @@
-"""The table of one row, as stdout and log.txt show it. Pure, stdlib only, shared with the agent.
+"""What users read of `rla`, `rla-agent` and the library: tables, lines that fit, hints, errors.
 
-::
+The table of one row, as stdout and log.txt show it::
 
     ---------------------------------------------------------
     | loss      | 0.25     |
@@ -11,34 +11,43 @@ Keys are sorted without regard to case; a float is `%-8.3g`, anything else `str`
 longer than 80 characters is cut to 40 and `...`. The right border is straight on a terminal:
 wide (CJK) characters count as two columns, combining ones as none, and what cannot be printed
 (a newline in a value) is shown escaped. The layout of the key column is kept per set of keys,
-since a training loop logs the same ones each time. Shared as well: a record of a CSV,
-and how long something took.
+since a training loop logs the same ones each time.
+
+A name of several parts (`charts/episodic_return`, `agent.lr`) may be given by its last parts alone
+where no other known name ends in them; a whole name always means itself. A name that means nothing
+becomes an error with the nearest names as its hint, and each command tells errors in the same way.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from functools import lru_cache
+from itertools import product
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from rla_client.contract.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import typer
 
 MAX_CELL_CHARS = 80
 CUT_CELL_CHARS = 40
 DASHES_BEYOND_CELLS = 40  # as in the original: its dashes continue to the right of the table
 NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
 MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
-
-
-def escape_unprintable(*streams: object) -> None:
-    """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
-    for stream in streams:
-        reconfigure = getattr(stream, "reconfigure", None)  # what tests or an embedder put there has none
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+EXIT_USAGE = 2
+CUTOFF = 0.6  # difflib's measure of likeness; below, words share letters but no meaning
+MARGIN = 0.12  # of likeness below the nearest name's; what is farther is noise beside it
+MOST_MEANT = 3
+MOST_LISTED = 20
+MOST_COMPARED = 5000  # names; comparing one takes 50 µs
+_PARTS = re.compile(r"[/.]")
+_MEANT = "Did you mean"  # of typer's messages
 
 
 def format_table(row: Mapping[str, object]) -> str:
@@ -176,24 +185,6 @@ def printable(text: str) -> str:
     )
 
 
-def cells_of(record: str) -> list[str]:
-    """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
-    text = record.removesuffix("\n").removesuffix("\r")
-    if not text:
-        return []
-    cells: list[list[str]] = [[]]
-    parts = text.split('"')
-    for number, part in enumerate(parts):
-        if number % 2 or "," not in part:  # inside quotes, or nothing ends here
-            doubled = not part and number % 2 == 0 and 0 < number < len(parts) - 1
-            cells[-1].append('"' if doubled else part)
-        else:
-            first, *others = part.split(",")
-            cells[-1].append(first)
-            cells += [[other] for other in others]
-    return ["".join(cell) for cell in cells]
-
-
 def duration_text(seconds: float | None) -> str | None:
     """How long something took, as every command prints it: `3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays."""
     if seconds is None:
@@ -207,3 +198,147 @@ def duration_text(seconds: float | None) -> str | None:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+# -- names that are near -------------------------------------------------------------------------------
+
+
+def near(name: object, known: Iterable[str], count: int = MOST_MEANT) -> list[str]:
+    """At most `count` known names that look like `name`, the nearest first; case does not count.
+
+    Names of several parts are also compared by their last ones, and found by any word in them.
+    """
+    import difflib  # noqa: PLC0415 - for messages only
+
+    wanted = str(name).casefold()
+    matchers = {
+        text: difflib.SequenceMatcher(b=text, autojunk=False) for text in (wanted, _PARTS.split(wanted)[-1])
+    }
+    found: list[tuple[float, str]] = []
+    for word in list(dict.fromkeys(known))[:MOST_COMPARED]:
+        whole = word.casefold()
+        likeness = 0.0
+        for text, matcher in product({whole, _PARTS.split(whole)[-1]}, matchers.values()):
+            matcher.set_seq1(text)
+            if matcher.real_quick_ratio() >= CUTOFF and matcher.quick_ratio() >= CUTOFF:
+                likeness = max(likeness, matcher.ratio())
+        if wanted in re.split(r"[\W_]+", whole):
+            likeness = max(likeness, CUTOFF)
+        if likeness >= CUTOFF:
+            found.append((-likeness, word))
+    found.sort(key=lambda pair: pair[0])
+    return [word for likeness, word in found[:count] if likeness <= found[0][0] + MARGIN]
+
+
+def hint(name: object, known: Iterable[str]) -> str:
+    """`did you mean 'x' or 'y'?`, or else `there are: …`; empty where nothing is known."""
+    words = list(dict.fromkeys(known))
+    meant = near(name, words)
+    if meant:
+        return f"did you mean {' or '.join(map(repr, meant))}?"
+    return f"there are: {listed(words)}" if words else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names separated by commas, `MOST_LISTED` at most, the rest counted."""
+    words = list(names)
+    more = len(words) - MOST_LISTED
+    return ", ".join(words[:MOST_LISTED]) + (f", … and {more} more" if more > 0 else "")
+
+
+def ends_in(name: str, known: Iterable[str]) -> list[str]:
+    """The known names whose last parts are `name`."""
+    tails = (f"/{name}", f".{name}")
+    return [word for word in dict.fromkeys(known) if word.endswith(tails)] if name else []
+
+
+def full_name(name: str, known: Iterable[str], problem: str) -> str:
+    """The one known name that is meant.
+
+    Args:
+        name: as given: whole, or its last parts.
+        known: all names that there are.
+        problem: says that there is no such name, for the error.
+
+    Raises:
+        UnknownNameError: none is meant, or several; the message has a line `hint: …`.
+    """
+    words = list(dict.fromkeys(known))
+    if name in words:
+        return name
+    found = ends_in(name, words)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownNameError(f"{name!r} fits {len(found)} names\nhint: give more of one: {listed(found)}")
+    raise unknown(name, words, problem)
+
+
+def unknown(name: object, known: Iterable[str], problem: str) -> UnknownNameError:
+    """The error for a name that there is not, with the nearest names as its hint."""
+    advice = hint(name, known)
+    return UnknownNameError(f"{problem}\nhint: {advice}" if advice else problem)
+
+
+# -- commands ------------------------------------------------------------------------------------------
+
+
+def escape_unprintable(*streams: object) -> None:
+    """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
+    for stream in streams:
+        reconfigure = getattr(stream, "reconfigure", None)  # what tests or an embedder put there has none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help; each line is a paragraph, so that none is joined to another."""
+    return "\n\n".join(["Examples:", *lines])
+
+
+def columns(stream: TextIO) -> int:
+    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    import shutil  # noqa: PLC0415 - not at import of the package
+
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
+
+
+def tell_error(message: object) -> None:
+    """Print `error: …` on stderr, whole words a line; lines of the message, such as `hint: …`, stay lines."""
+    print(fitted(f"error: {message}", columns(sys.stderr)), file=sys.stderr)  # noqa: T201
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and end with its exit code; wrong words are told as other errors are.
+
+    Raises:
+        SystemExit: always, or whatever else the command raises.
+    """
+    try:
+        code = app(arguments, standalone_mode=False)
+    except Exception as error:
+        kind = type(error).__name__  # typer brings click's classes under names of its own
+        if kind == "Abort":
+            print("Aborted.", file=sys.stderr)  # noqa: T201
+            sys.exit(1)
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        if kind == "NoArgsIsHelpError":  # its help is printed already, or is the message
+            print(message(), end="")  # noqa: T201
+        else:
+            path = getattr(getattr(error, "ctx", None), "command_path", "")
+            tell_error(_with_hint(message(), getattr(error, "possibilities", None) or [], path))
+        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_hint(message: str, options: Sequence[str], path: str) -> str:
+    """What is wrong, without the names that look like it; these, or the help, as the hint."""
+    problem, meant, names = message.partition(_MEANT)
+    if options:
+        problem = problem.partition(" (")[0]
+        names = f" {' or '.join(one if one.startswith('-') else repr(one) for one in options)}?"
+    if meant or options:
+        return f"{problem.strip().rstrip('.')}\nhint: did you mean{names.replace(', ', ' or ')}"
+    return f"{problem}\nhint: {path} --help" if path else problem

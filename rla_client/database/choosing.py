@@ -20,7 +20,7 @@ from typing import Any, overload
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, RunIndex
 from rla_client.contract.opening import LIVE_STATES
-from rla_client.contract.user_messages import ends_in, full_name, listed, near, unknown
+from rla_client.contract.textformat import ends_in, full_name, listed, near, unknown
 from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.live import with_live_states
 from rla_client.database.records import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rla_client.contract.errors import DatabaseError, extra
 from rla_client.contract.layout import LOG
-from rla_client.contract.user_messages import full_name
+from rla_client.contract.textformat import full_name
 from rla_client.database.curves import FULL_NAMES, Reader, chain_names, read_tables, warn_broken
 from rla_client.database.records import chain_of
 

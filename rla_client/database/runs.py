@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import extra
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
-from rla_client.contract.textformat import duration_text
-from rla_client.contract.user_messages import full_name
+from rla_client.contract.textformat import duration_text, full_name
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, fitting, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
@@ -323,7 +322,7 @@ class Database:
         Raises:
             UnknownNameError: no such kind of file.
         """
-        from rla_client.contract.user_messages import unknown
+        from rla_client.contract.textformat import unknown
         from rla_client.database.lake.store import NAMES, plain_path, read_parts
 
         if name not in NAMES:

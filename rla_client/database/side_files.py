@@ -28,7 +28,7 @@ from rla_client.contract.files import held_folder, open_plain, read_small, write
 from rla_client.contract.layout import LOG, OUTPUT_NAMES
 from rla_client.contract.opening import RUN_FILE
 from rla_client.contract.parsing import parse_json
-from rla_client.contract.user_messages import unknown
+from rla_client.contract.textformat import unknown
 from rla_client.database.records import NOTE_FILE, Record, read_json, shown_name
 
 if TYPE_CHECKING:

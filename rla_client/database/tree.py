@@ -28,7 +28,7 @@ from rla_client.contract.layout import (
     LOG,
     RunIndex,
 )
-from rla_client.contract.user_messages import hint
+from rla_client.contract.textformat import hint
 
 SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")

@@ -9,7 +9,7 @@ beside rla_config.yaml. A project has one database then, which `rla ls` finds, a
 ignores for git is all of it.
 
 The code is that beside the configuration, without one that beside the launcher. A home folder or one for
-temporary files is not a project: there `rla_client.code.root` finds it, as for `rla_client.init`.
+temporary files is not a project: there `rla_client.code.select` finds it, as for `rla_client.init`.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 
@@ -33,8 +33,7 @@ from typing import Any, NamedTuple
 
 from rla_client import logger
 from rla_client.checkpoint.files import list_checkpoints
-from rla_client.code.root import is_broad
-from rla_client.code.select import VENV_MARKS
+from rla_client.code.select import VENV_MARKS, is_broad
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE, load_config
 from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
 from rla_client.contract.layout import LOG, RunIndex

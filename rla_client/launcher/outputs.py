@@ -43,8 +43,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
-from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, sync_later
-from rla_client.checkpoint.tensors import pin_memory
+from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, pin_memory, sync_later
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP

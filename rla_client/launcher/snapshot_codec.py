@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import cloudpickle
 
-from rla_client.checkpoint.tensors import copy_storages
+from rla_client.checkpoint.saver import copy_storages
 from rla_client.contract.errors import SnapshotError
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ from rla_client.code import launch_archive
 from rla_client.code.launch_archive import find_repository
 from rla_client.code.secrets import Secrets, restored
 from rla_client.config.schema import LAUNCHER_FOLDER, load_config
+from rla_client.contract.descriptors import at_fork
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.jobs import read_footer
 from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
@@ -76,7 +77,6 @@ from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
 from rla_client.run.item import DisabledRun
 from rla_client.run.run import disabled, ending, rank
-from rla_client.stream import forks
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"
@@ -388,7 +388,7 @@ class _Owner:
 
 
 _owner = _Owner()
-forks.register(_owner)
+at_fork(_owner)
 
 
 @contextmanager

@@ -31,9 +31,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias
 
+from rla_client.contract.descriptors import at_exit, at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import write_atomic
-from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import summary_scalars, to_plain
 
@@ -95,7 +95,7 @@ class ScalarRows:
         self._waiting = threading.Event()
         self._watched = False  # the thread that writes rows that wait runs in this process
         self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
-        forks.register(self)
+        at_fork(self)
 
     def after_fork_in_child(self) -> None:
         """What waits belongs to the parent."""
@@ -151,7 +151,7 @@ class ScalarRows:
         if self.sets_clock:
             self._follow(step)
         if not self._watched:
-            forks.at_exit(self.write)  # a worker's run has no close of its own
+            at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
             with suppress(RuntimeError):  # no more threads: its rows wait for the next step
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
@@ -218,12 +218,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
-        forks.register(self)
+        at_fork(self)
         super().__init__(os.fspath(logdir))
 
     def after_fork_in_child(self) -> None:
         """Free the lock."""
-        forks.renew(self._files_lock)
+        renew_lock(self._files_lock)
 
     def _get_file_writer(self) -> _EmittingWriter:
         self.file_writer = self._writer

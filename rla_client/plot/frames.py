@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.user_messages import full_name
+from rla_client.contract.textformat import full_name
 from rla_client.database.curves import FULL_NAMES
 from rla_client.database.tree import find_items
 from rla_client.plot.statistics import curve_band

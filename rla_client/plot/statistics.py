@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.user_messages import unknown
+from rla_client.contract.textformat import unknown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -254,7 +254,7 @@ def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     """The `.pt` of arrays and tensors; without tensors torch is not needed."""
-    from rla_client.checkpoint.array_file import encode_arrays, normal  # noqa: PLC0415 - imports numpy
+    from rla_client.checkpoint.files import encode_arrays, normal  # noqa: PLC0415 - imports numpy
 
     torch = sys.modules.get("torch")
     if torch is None or not any(isinstance(value, torch.Tensor) for value in arrays.values()):
@@ -299,7 +299,7 @@ def unpack_arrays(data: bytes) -> Mapping[str, Any]:
 
         found = load_file(io.BytesIO(data))
         return found if isinstance(found, dict) else {}
-    from rla_client.checkpoint.array_file import decode_arrays  # noqa: PLC0415 - imports numpy
+    from rla_client.checkpoint.files import decode_arrays  # noqa: PLC0415 - imports numpy
 
     try:
         return decode_arrays(data)

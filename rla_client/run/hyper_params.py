@@ -34,7 +34,7 @@ from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
 from rla_client.contract.parsing import MAX_DIGITS, check_yaml, parse_json
-from rla_client.contract.user_messages import hint
+from rla_client.contract.textformat import hint
 
 if TYPE_CHECKING:
     import yaml

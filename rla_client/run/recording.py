@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgpack
 
+from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.textformat import format_table
-from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import to_plain
@@ -95,7 +95,7 @@ class Logger:
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
         self.forget_pending()
-        forks.register(self)
+        at_fork(self)
 
     @property
     def folder(self) -> str | None:
@@ -108,7 +108,7 @@ class Logger:
 
     def after_fork_in_child(self) -> None:
         """Free the lock, and leave what was recorded since the last dump to the parent."""
-        forks.renew(self.lock)
+        renew_lock(self.lock)
         self.forget_pending()
 
     def forget_pending(self) -> None:

@@ -18,7 +18,7 @@ from rla_client.contract.descriptors import grow_soon
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
-from rla_client.contract.user_messages import near
+from rla_client.contract.textformat import near
 from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import backup, check_path, get_current, warn
@@ -26,8 +26,8 @@ from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.values import name_of, plain_hyper_param
 
 if TYPE_CHECKING:
-    from rla_client.code.root import FoundCode
     from rla_client.code.secrets import Secrets
+    from rla_client.code.select import FoundCode
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -102,7 +102,7 @@ class RunSetup:
             run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; by default the folder of the file, and with a dict
-                what `rla_client.code.root` finds.
+                what `rla_client.code.select` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
             resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its
@@ -155,7 +155,7 @@ class RunSetup:
         self.keeps_console = config.agent.console if console is None else console
         self.found_code = None
         if code_root is None and isinstance(source, Mapping):
-            from rla_client.code.root import find_code  # noqa: PLC0415 - not at import of the package
+            from rla_client.code.select import find_code  # noqa: PLC0415 - not at import of the package
 
             self.found_code = find_code()
             code_root = self.found_code.root

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, MissingExtraError
 from rla_client.run.recording import WAIT_PREFIX
 from rla_client.run.run import get_current, info, warn
-from rla_client.stream import forks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,11 +50,11 @@ class SingleTimeTracker(ContextDecorator):
         self.time_cost = 0.0
         self._lock = threading.Lock()
         self._begun = threading.local()
-        forks.register(self)
+        at_fork(self)
 
     def after_fork_in_child(self) -> None:
         """Free the lock."""
-        forks.renew(self._lock)
+        renew_lock(self._lock)
 
     def __enter__(self) -> Self:
         stack = self._stack()

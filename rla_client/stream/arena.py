@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from rla_client.contract.descriptors import at_fork
 from rla_client.contract.jobs import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
@@ -57,7 +58,6 @@ from rla_client.contract.jobs import (
     spool_key,
     stream_key,
 )
-from rla_client.stream import forks
 from rla_client.stream.memory import (
     MADV_POPULATE_WRITE,
     Mapping,
@@ -82,19 +82,6 @@ _savers: weakref.WeakSet[SlotSender] = weakref.WeakSet()  # to be closed at exit
 class Arena:
     """One mapped file of slots. Made by `create_arena`, used by one process."""
 
-    __slots__ = (
-        "_mapping",
-        "_pid",
-        "address",
-        "closed",
-        "name",
-        "on_close",
-        "short",
-        "slot_bytes",
-        "slots",
-        "total",
-    )
-
     def __init__(self, name: str, mapping: Mapping, slots: int, slot_bytes: int) -> None:
         self.name = name
         self.slots = slots
@@ -105,7 +92,7 @@ class Arena:
         self.on_close: Callable[[], None] | None = None
         self._pid = os.getpid()
         self._mapping = mapping
-        self.address = self._mapping.address
+        self.address = mapping.address
 
     def slot_address(self, slot: int) -> int:
         """Where a slot's bytes begin in this process's memory."""
@@ -459,7 +446,7 @@ class SlotSender:
         self._number = 0
         self._copy_s = 0.0
         self._reset()
-        forks.register(self)
+        at_fork(self)
         _savers.add(self)
 
     def _reset(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from rla_client.contract.agent_process import (
     Dealer,
     agent_alive,
+    agent_record,
     ask,
     installed_unit,
     start_agent,
@@ -137,14 +138,11 @@ class Messenger:
 
     def _warn_of_older_agent(self) -> None:
         """Say once that an agent serves which cannot read this release's records."""
-        import json  # noqa: PLC0415 - not at import of the package
-        import logging  # noqa: PLC0415
+        record = agent_record(self._places)
+        reads = record.get("protocol", 1)
+        if record and isinstance(reads, int) and reads < PROTOCOL_VERSION and agent_alive(self._places):
+            import logging  # noqa: PLC0415 - not at import of the package
 
-        try:
-            reads = json.loads(self._places.lock.read_bytes()).get("protocol", 1)
-        except (OSError, ValueError, AttributeError):
-            return
-        if isinstance(reads, int) and reads < PROTOCOL_VERSION and agent_alive(self._places):
             logging.getLogger("rla_client").warning(
                 "the agent that runs is of an older release and cannot read this one's records; "
                 "they wait in %s. Start the new one: rla-agent restart",

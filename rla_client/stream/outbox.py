@@ -8,14 +8,14 @@ message is waited for.
 
 Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
 order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share
-of the spool (quota.py), records are counted as lost with one warning a minute. Media are refused first, then
+of the spool (`Quota`), records are counted as lost with one warning a minute. Media are refused first, then
 texts, rows last.
 
 Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
 calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
 
-Signal handlers may log too, and may raise (see segments.py). A waiting record is tied to the number of frames
-before it when it is first tried, so that a retry writes it only if that was not done.
+Signal handlers may log too, and may raise (see segment_writer.py). A waiting record is tied to the number of
+frames before it when it is first tried, so that a retry writes it only if that was not done.
 """
 
 from __future__ import annotations
@@ -30,24 +30,29 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rla_client.contract.agent_process import agent_alive, memory_apart, refuses_raw_blobs
+from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.files import is_there
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
 from rla_client.contract.segments import BLOBS_NAME
-from rla_client.stream import forks
 from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger, warn_rarely
-from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
-from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
+from rla_client.stream.segment_writer import (
+    CHECK_BYTES,
+    SHARE_MEDIA,
+    SHARE_ROWS,
+    SHARE_TEXT,
+    OpeningFrame,
+    Quota,
+    SegmentWriter,
+)
 
 SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
-SMALL_FILE_BYTES = (
-    64 << 10
-)  # a whole file in a frame: up to here as dear as a row, beyond a picture or snapshot
+SMALL_FILE_BYTES = 64 << 10  # a whole file in a frame: up to here as dear as a row, beyond as a picture
 SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
 SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
 
@@ -115,7 +120,7 @@ class Outbox:
         with self.lock:
             self._open_writer()
         self._messenger.start_agent_if_none()
-        forks.register(self)
+        at_fork(self)
 
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
@@ -307,6 +312,9 @@ class Outbox:
         self._blocked = True
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
+        self._retry_later(why)
+
+    def _retry_later(self, why: object) -> None:
         self._next_try = time.monotonic() + RETRY_S
         warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", why)
 
@@ -318,7 +326,7 @@ class Outbox:
         try:
             self._see_to(writer)
             while True:
-                writer.settle()
+                writer.verify()
                 # No calls from here to append(): a signal handler cannot come between.
                 if writer.unsettled:
                     continue
@@ -339,8 +347,7 @@ class Outbox:
                 self._lose(1, f"one of {len(gone)} bytes is over the limit of a file's size (ulimit -f)")
                 self._write_waiting()
                 return
-            self._next_try = time.monotonic() + RETRY_S
-            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
+            self._retry_later(error)
             return
         self._waiting_bytes = 0
         self._blocked = self._closed or self._full is not None or bool(self._waiting)
@@ -433,10 +440,7 @@ class Outbox:
         quota = self._quota
         quota.spend(self._unchecked, self._no_rows)
         self._unchecked = self._no_rows = 0
-        if count:
-            quota.count()
-        else:
-            quota.look()
+        quota.look(count=count)
         self._full = quota.why_full(SHARE_ROWS)
         self._short = quota.room(SHARE_TEXT) < SHORT_BYTES or quota.room(SHARE_MEDIA) < SHORT_BYTES
         self._check_after = quota.look_after
@@ -467,9 +471,8 @@ class Outbox:
         try:
             self._see_to(writer)
         except (PlaceError, SpoolError) as error:
-            self._next_try = time.monotonic() + RETRY_S
             self._blocked = True
-            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
+            self._retry_later(error)
             return
         if self._messenger.send({"s": writer.name, "n": writer.number, "o": writer.size}, b""):
             self._next_send = now + SEND_INTERVAL_S
@@ -528,7 +531,7 @@ class Outbox:
             if (writer := self._writer) is None or self._waiting:
                 return "", NOT_FLUSHED
             with suppress(SpoolError):
-                writer.settle()
+                writer.verify()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
         flushed = self._messenger.await_flushed(header, deadline)
         return writer.name, NOT_FLUSHED if self._spool_gone(writer) else flushed
@@ -545,7 +548,7 @@ class Outbox:
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
-        forks.renew(self.lock)
+        renew_lock(self.lock)
         self._messenger.close()
         if self._writer is not None:
             self._writer.abandon()

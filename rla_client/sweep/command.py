@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.config.schema import DATA_ROOT_VARIABLE
-from rla_client.contract.user_messages import hint
+from rla_client.contract.textformat import hint
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import Journal, RunState, SweepError
 from rla_client.sweep.space import Parameters

@@ -56,7 +56,7 @@ from rla_client.contract.files import (
     write_atomic,
 )
 from rla_client.contract.parsing import moment, parse_json, whole
-from rla_client.contract.user_messages import hint
+from rla_client.contract.textformat import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.space import Parameters
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
-from rla_client.contract.user_messages import unknown
+from rla_client.contract.textformat import unknown
 from rla_client.database.changes import HIDDEN, publish
 from rla_client.database.imports import aim, folders, mlflow, neptune, sacred, trackio, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.contract.opening import LIVE_STATES
-from rla_client.contract.user_messages import hint as spelling_hint
+from rla_client.contract.textformat import hint as spelling_hint
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.csv_table import read_columns
 from rla_client.database.curves import chain_columns, chain_names

@@ -31,7 +31,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_client.contract.files import append_line
-from rla_client.contract.user_messages import hint
+from rla_client.contract.textformat import hint
 from rla_client.sweep.engines import ray_node
 from rla_client.sweep.engines.base import Ended, Pace, Work, is_released
 from rla_client.sweep.engines.ray_node import Outcome, Sweep

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.checkpoint.array_file import decode_arrays, encode_arrays, normal
-from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
+from rla_client.checkpoint.files import decode_arrays, encode_arrays, normal
+from rla_client.checkpoint.pickling import NUMPY_STORAGE_CLASSES
 from rla_client.run.custom_values import (
     encode_archive,
     join_arrays,

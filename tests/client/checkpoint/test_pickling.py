@@ -15,8 +15,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rla_client.checkpoint.files import restore  # noqa: E402
-from rla_client.checkpoint.pickling import Captured, Unusual, capture, capture_generally, emit  # noqa: E402  # noqa: E402
-from rla_client.checkpoint.tensors import Table, copy_storages  # noqa: E402
+from rla_client.checkpoint.pickling import (  # noqa: E402
+    Captured,
+    Table,
+    Unusual,
+    capture,
+    capture_generally,
+    emit,
+)
+from rla_client.checkpoint.saver import copy_storages  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 

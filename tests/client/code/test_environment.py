@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR, wait_until
 
+from rla_client.code import capture
 from rla_client.code.capture import (
     EnvironmentCapture,
     git_state,
@@ -46,9 +47,11 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def captured(root: Path, **options: Any) -> dict[str, Any]:
+def captured(root: Path, wait_s: float = capture.DIFF_WAIT_S) -> dict[str, Any]:
     written: list[bytes] = []
-    EnvironmentCapture(root).write(written.append, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture, "DIFF_WAIT_S", wait_s)
+        EnvironmentCapture(root).write(written.append)
     data: dict[str, Any] = json.loads(written[-1])
     return data
 
@@ -151,7 +154,8 @@ def test_a_slow_git_is_not_waited_for_and_written_later(
         by.append(threading.get_ident())
         written.append(content)
 
-    EnvironmentCapture(repository, limit_s=3600.0).write(write)  # returns, though git does not end
+    monkeypatch.setattr(capture, "GIT_LIMIT_S", 3600.0)
+    EnvironmentCapture(repository).write(write)  # returns, though git does not end
 
     assert by == [threading.get_ident()]
     assert json.loads(written[0])["git"]["diff"] == {"state": "pending"}
@@ -175,7 +179,9 @@ def test_git_is_given_up_at_the_limit(
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     written: list[bytes] = []
 
-    EnvironmentCapture(repository, limit_s=0.5).write(written.append, wait_s=3600.0)
+    monkeypatch.setattr(capture, "GIT_LIMIT_S", 0.5)
+    monkeypatch.setattr(capture, "DIFF_WAIT_S", 3600.0)
+    EnvironmentCapture(repository).write(written.append)
 
     assert "took too long" in json.loads(written[0])["git"]["diff"]["state"]
 

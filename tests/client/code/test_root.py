@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.spooled import stop_autostart
 
-from rla_client.code.root import is_broad
+from rla_client.code.select import is_broad
 from rla_client.contract.paths import Places
 
 SCRIPT = """

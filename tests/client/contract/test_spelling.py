@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
-from rla_client.contract.user_messages import ends_in, full_name, hint, listed, near
+from rla_client.contract.textformat import ends_in, full_name, hint, listed, near
 
 METRICS = [
     "charts/episodic_return",

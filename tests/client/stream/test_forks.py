@@ -15,6 +15,7 @@ from support.descriptors import open_below
 from support.forked import in_forked_child
 from support.spooled import bare_opening
 
+from rla_client.contract.descriptors import at_fork
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread
 from rla_client.media.summary_writer import AgentSummaryWriter
@@ -22,7 +23,6 @@ from rla_client.run import run
 from rla_client.run.recording import Logger
 from rla_client.run.run import RUN_VARIABLE, joined_logger
 from rla_client.run.trackers import SingleTimeTracker
-from rla_client.stream import forks
 
 CHILD_S = 20.0
 
@@ -55,8 +55,8 @@ def test_what_is_registered_is_told_and_what_is_gone_is_not() -> None:
             Thing.told += 1
 
     kept, gone = Thing(), Thing()
-    forks.register(kept)
-    forks.register(gone)
+    at_fork(kept)
+    at_fork(gone)
     del gone
     assert in_forked_child(lambda: Thing.told == 1, CHILD_S)
     assert Thing.told == 0

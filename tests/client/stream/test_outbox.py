@@ -16,7 +16,6 @@ from support.spooled import bare_opening, marks, stop_autostart
 from support.spooled import rows as spooled_rows
 
 import rla_client.stream.outbox as outbox_module
-import rla_client.stream.quota as quota_module
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
@@ -147,7 +146,7 @@ def test_waiting_records_are_written_once_under_exceptions(
 def test_a_full_spool_counts_and_takes_the_last_word(
     new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota_module, "CHECK_BYTES", 100)
+    monkeypatch.setattr(spool_module, "CHECK_BYTES", 100)
     monkeypatch.setattr(outbox_module, "FULL_RECHECK_S", 0.0)
     outbox = new_outbox(spool_max_bytes=1 << 24)
     ballast = places.spool / stream_names(places.spool)[0] / "ballast"
@@ -175,7 +174,7 @@ def test_the_limit_of_the_spool_holds_for_rows_of_any_size(
 ) -> None:
     segment, limit = 1 << 18, 1 << 20
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", segment)
-    monkeypatch.setattr(quota_module, "CHECK_BYTES", segment >> 3)
+    monkeypatch.setattr(spool_module, "CHECK_BYTES", segment >> 3)
     outbox = new_outbox(spool_max_bytes=limit)
     now, seq = 1e9, 0
     while not outbox.lost and seq * size < 3 * limit:

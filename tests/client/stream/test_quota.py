@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.spooled import bare_opening
 
-from rla_client.stream import quota as quota_module
-from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+from rla_client.stream import segment_writer as spool_module
+from rla_client.stream.segment_writer import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 
 MIB = 1 << 20
 
@@ -29,7 +29,7 @@ def add_stream(spool: Path, number: int, size: int, run: str = "") -> str:
 def quota_of(spool: Path, max_bytes: int, stream: str = "", run: object = None) -> Quota:
     quota = Quota(spool, max_bytes, 0.0)
     quota.begin(stream, run)
-    quota.count()
+    quota.look(count=True)
     return quota
 
 
@@ -87,7 +87,7 @@ def test_a_process_reads_once_of_which_run_a_stream_is(tmp_path: Path) -> None:
 
 def test_the_reserve_of_the_disk(tmp_path: Path) -> None:
     quota = Quota(tmp_path, 1 << 60, 1.1)
-    quota.count()
+    quota.look(count=True)
     assert "above its reserve" in str(quota.why_full(SHARE_ROWS, 1))
 
 
@@ -96,9 +96,9 @@ def test_a_count_goes_on_from_call_to_call(tmp_path: Path, monkeypatch: pytest.M
         add_stream(tmp_path, number, 1000)
     quota = quota_of(tmp_path, 5000)
     add_stream(tmp_path, 5, 1000)
-    monkeypatch.setattr(quota_module, "COUNT_TURN_S", -1.0)  # a stream a call
+    monkeypatch.setattr(spool_module, "COUNT_TURN_S", -1.0)  # a stream a call
     assert quota.why_full(SHARE_ROWS, 1) is not None, "a refusal has the next look begin a count"
-    monkeypatch.setattr(quota_module, "RECOUNT_S", 0.0)
+    monkeypatch.setattr(spool_module, "RECOUNT_S", 0.0)
     quota._max_bytes = 7000
     found = []
     for _ in range(7):
@@ -130,11 +130,11 @@ def test_a_spool_that_cannot_be_seen_takes_no_media_and_rows_by_the_last_count(t
     quota = quota_of(spool, 24 * MIB)
     room = quota.room(SHARE_ROWS)
     spool.rename(tmp_path / "moved")
-    for look in (quota.look, quota.count):
-        look()
+    for count in (False, True):
+        quota.look(count=count)
         assert "cannot be read" in str(quota.why_full(SHARE_MEDIA))
         assert quota.room(SHARE_ROWS) == room, "the segment is open, and may be written wherever it lies"
     assert quota.why_full(SHARE_ROWS, room + 1) is not None
     (tmp_path / "moved").rename(spool)
-    quota.count()
+    quota.look(count=True)
     assert quota.why_full(SHARE_MEDIA) is None
