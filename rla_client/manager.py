@@ -390,7 +390,7 @@ class ExpManager:
             input_dict: name to value; each is a line of the table.
             name: tag of the text.
         """
-        from rla_client.media.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.tensorboard import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
 
         return table_summary(input_dict, name)
 

@@ -168,11 +168,7 @@ class ProfileKV:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        seconds = time.perf_counter() - self._begun.pop()
-        current = get_current()
-        with current.lock:
-            before = current.pending.get(self.name, 0.0)
-            current.record(self.name, (before if isinstance(before, int | float) else 0.0) + seconds)
+        get_current().add(self.name, time.perf_counter() - self._begun.pop())
 
 
 def profile(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
