@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
-from rla_client.resume import history
-from rla_client.resume.begin import begin, end_run, reopen, resume
+from rla_client.resume.begin import begin, end_run, fork, reopen, resume
 from rla_client.run import trackers
-from rla_client.run.custom_values import register_custom_type
-from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.archive import register_custom_type
+from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
 from rla_client.run.trackers import tell_large_memory_variables
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     from rla_client.config.schema import Config
     from rla_client.resume.find import FoundRun
-    from rla_client.run.item import Item
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
@@ -49,6 +47,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 SECONDS_PER_HOUR = 3600.0
+FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
 
 
 class _Held(Generic[T]):
@@ -257,7 +256,18 @@ class ExpManager:
     def of_run(cls, found: FoundRun) -> Self:
         """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
-        history.load_into(loaded._data, found)
+        data, setup, item = loaded._data, loaded._setup, found.item
+        data.item, data.run_file, data.custom_data = item, found.run_file, found.custom_data
+        setup.loaded_record = found.tracked
+        setup.hyper_param = found.hyper_param
+        setup.address = item.index.ip
+        framework = found.archive.get("dl_framework")
+        setup.dl_framework = framework if framework in FRAMEWORKS else FRAMEWORKS[0]
+        setup.log_name_format_version = item.index.version
+        setup.task_table_name, setup.data_root = item.table, item.root
+        setup.record_date, setup.info = item.opened, item.index.info
+        config = found.archive.get("private_config")
+        setup.private_config = config if isinstance(config, dict) else None
         for name, value in found.archive.items():
             if not name.startswith("_") and not hasattr(loaded, name):
                 setattr(loaded, name, value)
@@ -269,7 +279,14 @@ class ExpManager:
         Raises:
             NotConfiguredError: no run is loaded or open.
         """
-        history.relocate(self._data, root)
+        data, item = self._data, self._data.item
+        if item is None and data.disabled is not None:
+            return
+        if item is None:
+            message = "no run is loaded or open"
+            raise NotConfiguredError(message)
+        data.item = Item(os.path.abspath(root), item.table, item.index, item.opened)
+        self._setup.data_root = os.fspath(root)
 
     @staticmethod
     def log_file_finder(
@@ -301,7 +318,7 @@ class ExpManager:
             NotConfiguredError: no run is open, or none is loaded.
             StillWritingError: a living process writes the source.
         """
-        history.fork(self._data, source_tester._data)
+        fork(self._data, source_tester._data)
 
     def resume(
         self,

@@ -212,7 +212,7 @@ def archived_manager(item: Item) -> ExpManager:
     """
     from rla_client.manager import ExpManager
     from rla_client.resume.find import read_run
-    from rla_client.run.item import Item as Place
+    from rla_client.run.data import Item as Place
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)
     if content is None or index is None:

@@ -41,8 +41,7 @@ from rla_client.resume.begin import (
 from rla_client.resume.find import StillWritingError
 from rla_client.resume.resume import find_here, prepare
 from rla_client.run import run as runs
-from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.item import Item
+from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
 from rla_client.run.recording import WARN, Row
 from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders

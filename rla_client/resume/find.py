@@ -41,8 +41,8 @@ from rla_client.contract.opening import MAX_RUN_FILE_BYTES, Opening, run_file, s
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import LOCK_NAME, stream_names, writer_alive
-from rla_client.run.custom_values import load_custom_data
-from rla_client.run.item import Item
+from rla_client.run.archive import load_custom_data
+from rla_client.run.data import Item
 from rla_client.run.run import warn
 
 NOTES = ".rla-run-ids.json"

@@ -85,9 +85,8 @@ from rla_client.resume.find import (
     root_of,
     streams_of,
 )
-from rla_client.run.custom_values import read_resume_state
-from rla_client.run.data import CHECKPOINT_NAME
-from rla_client.run.item import Item
+from rla_client.run.archive import read_resume_state
+from rla_client.run.data import CHECKPOINT_NAME, Item
 from rla_client.run.run import Run, warn
 from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 

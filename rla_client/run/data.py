@@ -1,5 +1,8 @@
 """The open run and what belongs to it: its item, custom data, checkpoints, the archive.
 
+An `Item` is one run's places in the database. Its folders are made exclusively: two runs that start in the
+same microsecond get indices one microsecond apart.
+
 Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
 `<name>_<time-step>.pt` and the related variables with the time-step as custom data; the archive is
 written anew each time. The step waits for one copy of the tensors; the agent writes the file.
@@ -7,10 +10,14 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +32,22 @@ from rla_client.contract.layout import (
     LOG,
     OTHER_RESULTS,
     TMP_DATA,
+    RunIndex,
+    item_path,
+    shorten_info,
 )
 from rla_client.contract.protocol import ALERT_MARK
-from rla_client.run.custom_values import (
+from rla_client.run.archive import (
+    PARAMETER_KINDS,
     encode_archive,
     keep_resume_state,
+    parameter_file,
     register_custom_type,
     restore_random_state,
     split_arrays,
     write_archive,
+    write_parameters,
 )
-from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
 from rla_client.run.run import Run, get_current, warn
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
@@ -44,13 +56,93 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.run.item import DisabledRun
     from rla_client.run.setup import RunSetup
+    from rla_client.run.start import DisabledRun
 
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
+SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
 CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Where one run's data lie. Folders end with a slash, as RLA's do."""
+
+    root: str
+    table: str
+    index: RunIndex
+    opened: datetime
+
+    def relative(self, kind: str) -> str:
+        """Path of the item of a kind below the data root."""
+        return item_path(kind, self.table, self.index.path)
+
+    def folder(self, kind: str) -> str:
+        """Absolute folder of a kind, with a closing slash."""
+        return os.path.join(self.root, self.relative(kind)) + "/"
+
+    @property
+    def archive_file(self) -> str:
+        """The plain-data archive of the run's manager."""
+        return os.path.join(self.root, self.relative(ARCHIVE_TESTER)) + ".json"
+
+
+def create_item(root: str, table: str, info: str, address: str) -> Item:
+    """Make the folders of a new item.
+
+    Raises:
+        ArgumentError: the data root cannot be written.
+    """
+    opened = datetime.now()  # noqa: DTZ005 - indices are local time, as RLA's
+    while True:
+        index = RunIndex.make(opened, address, info)
+        item = Item(os.path.abspath(root), table, index, opened)
+        try:
+            for kind in (*FOLDER_KINDS, ARCHIVE_TESTER):
+                _check_links(item.root, item.relative(kind))
+            log = Path(item.folder(LOG))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.mkdir()
+            for kind in FOLDER_KINDS:
+                Path(item.folder(kind)).mkdir(parents=True, exist_ok=True)
+            Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            if not os.path.isdir(item.folder(LOG)):
+                raise _cannot_write(root, error) from None
+            opened += timedelta(microseconds=1)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
+                raise _cannot_write(root, error) from None  # mkdir's own chain is a screen long
+            info = shorten_info(info, SHORT_INFO_BYTES)
+        else:
+            return item
+
+
+def _check_links(root: str, relative: str) -> None:
+    """Refuse a path below the data root that somebody else's link leads on, as the agent does.
+
+    Raises:
+        PermissionError: one does.
+    """
+    path = root
+    for part in relative.split("/"):
+        path = os.path.join(path, part)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{path} is a link of uid {found.st_uid}, not yours")
+
+
+def _cannot_write(root: str, error: OSError) -> ArgumentError:
+    where = f" ({error.filename})" if error.filename else ""
+    message = f"cannot make the run's folders below data_root {root}: {error.strerror or error}{where}"
+    if error.errno == errno.EACCES:
+        message += "; if several users share it: give its folders to one group, setgid, and use umask 002"
+    return ArgumentError(message)
 
 
 class RunData:
@@ -114,17 +206,24 @@ class RunData:
         setup.hyper_param = {**setup.hyper_param, **values}
         if run is None or item is None:
             return
-        shown = setup.secrets().parameters(setup.hyper_param)
-        name, content = parameter_file(shown, item)
+        name, content = parameter_file(setup.shown_parameters(), item)
         try:
             write_parameters(item, name, content)
         except OSError as error:
             warn(f"{name} was not written, the agent will: {error.strerror or error}")
-        for kind in PARAMETER_KINDS:
-            run.file(kind, name, content)
-        run.mark("hyper_param", plain_hyper_param(shown))
+        self.send_parameters(run, name, content)
         run.logger.secrets = setup.secrets()
         self.save_archive()
+
+    def send_parameters(self, run: Run, name: str, content: bytes) -> None:
+        """Have the agent keep the parameter file, and what is in it with the run."""
+        for kind in PARAMETER_KINDS:
+            run.file(kind, name, content)
+        self.mark_parameters(run)
+
+    def mark_parameters(self, run: Run) -> None:
+        """Tell the agent the hyper-parameters."""
+        run.mark("hyper_param", plain_hyper_param(self.setup.shown_parameters()))
 
     def alert(self, title: str, text: str = "") -> None:
         """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).

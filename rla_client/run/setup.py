@@ -19,7 +19,6 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError, Unknow
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.contract.user_messages import near
-from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import backup, check_path, get_current, warn
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+PROBE_ADDRESS = ("192.0.2.1", 80)  # TEST-NET: nothing is sent, the kernel only picks the interface
 MOST_LISTED = 30  # names in one message
 RLA_SECTIONS = frozenset({
     "PROJECT_TYPE", "BACKUP_CONFIG", "LOG_USED", "DL_FRAMEWORK", "SEND_LOG_FILE", "REMOTE_SETTING",
@@ -309,10 +309,14 @@ class RunSetup:
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
-        shown = self.secrets().parameters(self.hyper_param)
+        shown = self.shown_parameters()
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             backup(f"key: {key}, value: {value}", echo=False)
         get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
+
+    def shown_parameters(self) -> dict[Any, Any]:
+        """The hyper-parameters as they may be written: without secrets."""
+        return self.secrets().parameters(self.hyper_param)
 
     def config_to_keep(self, secrets: Secrets) -> dict[str, Any]:
         """The sections of the configuration that RLA knows, without secrets, whatever AGENT.hide_secrets."""
@@ -343,6 +347,18 @@ def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str
         message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
         raise ArgumentError(message)
     return run_id, mode
+
+
+def local_address() -> str:
+    """Address of the interface towards the default route, `noip` without one."""
+    import socket  # noqa: PLC0415 - not at import of the package
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(PROBE_ADDRESS)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "noip"
 
 
 def _check_tensorflow(config: Config) -> None:
