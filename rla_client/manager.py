@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Supports
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
-from rla_client.resume.begin import begin, end_run, fork, reopen, resume
 from rla_client.run import trackers
 from rla_client.run.archive import register_custom_type
+from rla_client.run.begin import begin, end_run, fork, reopen, resume
 from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rla_client.config.schema import Config
-    from rla_client.resume.find import FoundRun
+    from rla_client.run.find import FoundRun
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
@@ -248,7 +248,7 @@ class ExpManager:
         Raises:
             RunNotFoundError: no run answers to the date.
         """
-        from rla_client.resume.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
+        from rla_client.run.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
 
         return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
 
@@ -296,7 +296,7 @@ class ExpManager:
         log_type: str = "dir",
     ) -> tuple[str, str]:
         """See `find.log_file_finder`."""
-        from rla_client.resume.find import log_file_finder  # noqa: PLC0415
+        from rla_client.run.find import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
 

@@ -198,7 +198,7 @@ def find_unfinished_call(
     """
     if name.run_id is None or name.resume == "never":
         return None
-    from rla_client.resume.resume import find_here  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_here  # noqa: PLC0415 - rarely needed
 
     autostart = load_config(config).agent.autostart
     item, _late = find_here(str(root), table, name.run_id, autostart=autostart, ends_s=0.0)

@@ -1,6 +1,6 @@
 """What the next run is to be: table, database, configuration, hyper-parameters.
 
-Nothing here opens a run; `resume.begin` does, with what was said here.
+Nothing here opens a run; `begin` does, with what was said here.
 """
 
 from __future__ import annotations

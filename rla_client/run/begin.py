@@ -28,7 +28,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError, RlaError
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
 from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import find_places
@@ -68,7 +68,7 @@ from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import name_of
 
 if TYPE_CHECKING:
-    from rla_client.resume.resume import Chained, ResumePoint
+    from rla_client.run.resume import Chained, ResumePoint
     from rla_client.run.run import Run
     from rla_client.run.setup import RunSetup
 
@@ -86,14 +86,18 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     if runs.disabled() or runs.rank() > 0:
         begin_storing_nothing(data, all_ranks=all_ranks)
         return
-    here, chained = _earlier_run(setup)
-    if here is not None and chained is None:
-        point, chained = _resume_point(setup, here)
+    chained = None
+    if setup.resume_mode != "never" and setup.run_id is not None:
+        from rla_client.run.resume import where_to_continue, with_checkpoint  # noqa: PLC0415 - rarely needed
+
+        point, chained = where_to_continue(setup, setup.run_id)
         if point is not None:
             continue_at(data, point)
             return
     item = create_item(root, table, setup.info, setup.ipaddr)
-    _open_new(data, item, _with_checkpoint(setup, chained, item))
+    if chained is not None:
+        chained = with_checkpoint(setup, chained, item)
+    _open_new(data, item, chained)
 
 
 def _tracked_info(setup: RunSetup) -> str:
@@ -127,7 +131,7 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
 
 def continue_at(data: RunData, point: ResumePoint) -> None:
     """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
-    from rla_client.resume.resume import abandon_later  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import abandon_later  # noqa: PLC0415 - rarely needed
 
     setup, item = data.setup, point.item
     _take_parameters(setup, item)
@@ -155,7 +159,7 @@ def _take_parameters(setup: RunSetup, item: Item) -> None:
     if setup.hyper_param:
         return
     from rla_client.code.secrets import taken_over  # noqa: PLC0415 - rarely needed
-    from rla_client.resume.find import read_run  # noqa: PLC0415
+    from rla_client.run.find import read_run  # noqa: PLC0415
 
     setup.hyper_param, lacking = taken_over(read_run(item).hyper_param, {})
     if lacking:
@@ -207,8 +211,8 @@ def _tell_resumed(briefly: str, wholly: str) -> None:
 
 def reopen(data: RunData, item: Item) -> Run:
     """Open an item in files of its own again: who calls this sends the rows that stay once more."""
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
-    from rla_client.resume.resume import earlier_times  # noqa: PLC0415
+    from rla_client.run.find import read_run_file  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import earlier_times  # noqa: PLC0415
 
     content = read_run_file(item)
     data.setup.run_id = str(content.get("run_key") or data.setup.run_id or "") or None
@@ -261,8 +265,8 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
 
 def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
     """Open the stream of a run that continues with all of its rows, events and files."""
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415
-    from rla_client.resume.resume import prepare  # noqa: PLC0415
+    from rla_client.run.find import read_run_file  # noqa: PLC0415
+    from rla_client.run.resume import prepare  # noqa: PLC0415
 
     point = prepare(item.root, item.table, item, None, CHECKPOINT_NAME, autostart=autostart)
     whole = Continuation(
@@ -283,7 +287,7 @@ def take_back(data: RunData, step: float) -> bool:
     Returns:
         False where the spool takes no new stream, and the rows stay.
     """
-    from rla_client.resume.resume import next_abandoned  # noqa: PLC0415
+    from rla_client.run.resume import next_abandoned  # noqa: PLC0415
 
     run, item = data.run, data.item
     if run is None or item is None:
@@ -307,8 +311,8 @@ def fork(data: RunData, loaded: RunData) -> None:
     if source is None or item is None or run is None:
         message = "log_file_copy needs an open run and a loaded one"
         raise NotConfiguredError(message)
-    from rla_client.resume.find import await_taken_in, streams_of  # noqa: PLC0415 - rarely needed
-    from rla_client.resume.resume import put_under  # noqa: PLC0415
+    from rla_client.run.find import await_taken_in, streams_of  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import put_under  # noqa: PLC0415
 
     places, autostart = find_places(), data.setup.configured()[1].agent.autostart
     late = await_taken_in(places, streams_of(places, source, loaded.run_file), autostart=autostart)
@@ -355,118 +359,12 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
         meeting = _meeting_place(data)
         end_run(data, "finished", "")
         return name, _look_on(data, meeting, which, at, name)
-    from rla_client.resume.resume import prepare  # noqa: PLC0415
+    from rla_client.run.resume import prepare  # noqa: PLC0415
 
     table, config, root = data.setup.configured()
     point = prepare(root, table, which, at, name, autostart=config.agent.autostart)
     continue_at(data, point)
     return point.name, point.time_step
-
-
-# -- which run, with a run_id ------------------------------------------------------------------
-
-
-def _earlier_run(setup: RunSetup) -> tuple[Item | None, Chained | None]:
-    """The unfinished run of this run_id: that of this machine, and a newer one of another machine.
-
-    Raises:
-        StillWritingError: `resume='must'`, and a living process of this machine writes it.
-        RlaError: see `_unfinished_here`, `_find_elsewhere`.
-    """
-    if setup.resume_mode == "never" or setup.run_id is None:
-        return None, None
-    from rla_client.resume.find import StillWritingError  # noqa: PLC0415
-
-    try:
-        here = _unfinished_here(setup, setup.run_id)
-    except StillWritingError as error:
-        _give_way(setup, error, "A new run begins")
-        return None, None
-    return here, _find_elsewhere(setup, setup.run_id, here)
-
-
-def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
-    """The unfinished run of this run_id on this machine; with `allow`, a living process of it may end first.
-
-    Raises:
-        RlaError: `resume='must'`, and one waits in the spool for want of an agent.
-        StillWritingError: a living process writes it.
-    """
-    from rla_client.resume.find import ENDS_S  # noqa: PLC0415
-    from rla_client.resume.resume import find_here  # noqa: PLC0415
-
-    table, config, root = setup.configured()
-    patience_s = 0.0 if setup.resume_mode == "must" else ENDS_S
-    found, late = find_here(root, table, run_id, autostart=config.agent.autostart, ends_s=patience_s)
-    if late:
-        message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
-        _give_way(setup, RlaError(message), "A new run begins")
-    return found
-
-
-def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
-    """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
-    if setup.resume_mode == "must":
-        raise error
-    warn(f"{error}. {then}; resume='must' would have ended here instead")
-
-
-def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chained | None]:
-    """Where to continue: in the run itself, or with `allow` in a new item, from what is on the disk.
-
-    Raises:
-        RlaError: `resume='must'`, and the run cannot be gone on with in place.
-    """
-    from rla_client.resume.resume import chain_here, prepare  # noqa: PLC0415
-
-    table, config, root = setup.configured()
-    try:
-        point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
-    except (RlaError, OSError) as error:
-        chained = chain_here(item)
-        step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
-        _give_way(setup, error, f"A new run begins{step}")
-        return None, chained
-    return point, None
-
-
-def _find_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
-    """The unfinished run of this run_id that another machine began, its checkpoint brought here.
-
-    Raises:
-        ArgumentError: `resume='must'`, and there is none here or on the master.
-        FetchError: see `remote.find_elsewhere`.
-    """
-    from rla_client.resume.resume import find_elsewhere  # noqa: PLC0415 - rarely needed
-
-    table, config, root = setup.configured()
-    must = setup.resume_mode == "must" and here is None
-    found = None
-    if not setup.is_master_node and os.environ.get(runs.MODE_VARIABLE, "").lower() != "offline":
-        found = find_elsewhere(root, table, run_id, config, must=must, known=here)
-    if found is None and must:
-        where = " or on the master" if config.send_log_file else ""
-        message = f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
-        raise ArgumentError(message)
-    return found
-
-
-def _with_checkpoint(setup: RunSetup, chained: Chained | None, item: Item) -> Chained | None:
-    """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
-
-    Raises:
-        OSError: `resume='must'`, and the disk is full, or the like.
-    """
-    if chained is None:
-        return None
-    from rla_client.resume.resume import take_checkpoint  # noqa: PLC0415
-
-    try:
-        take_checkpoint(chained, item)
-    except OSError as error:
-        _give_way(setup, error, "A new run begins")
-        return None
-    return chained
 
 
 # -- a process that stores nothing -------------------------------------------------------------
@@ -511,7 +409,7 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
 
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
-    from rla_client.resume.resume import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import find_unfinished  # noqa: PLC0415 - rarely needed
 
     if meeting is not None:
         found = await_resumed(meeting)
@@ -535,7 +433,7 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
     Returns:
         The time-step of the checkpoint to load, None where there is none.
     """
-    from rla_client.resume.find import find_item  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_item  # noqa: PLC0415 - rarely needed
 
     table, _config, root = data.setup.configured()
     clear_time()
@@ -552,7 +450,7 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
 
 
 def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import read_run_file  # noqa: PLC0415 - rarely needed
 
     folder = Path(item.folder(CHECKPOINT))
     state = {} if step is None else read_resume_state(folder, name, step) or {}
