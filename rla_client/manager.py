@@ -65,8 +65,7 @@ class _Held(Generic[T]):
 
     def __set__(self, manager: ExpManager, value: T) -> None:
         if not self._writable:
-            message = f"exp_manager.{self._name} cannot be set"
-            raise AttributeError(message)
+            raise AttributeError(f"exp_manager.{self._name} cannot be set")
         setattr(getattr(manager, self._part), self._name, value)
 
 
@@ -228,8 +227,7 @@ class ExpManager:
             ArgumentError: another status.
         """
         if status not in {"finished", "interrupted", "failed"}:
-            message = f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
         end_run(self._data, status, reason)
 
     # -- earlier runs -----------------------------------------------------------------------------
@@ -283,8 +281,7 @@ class ExpManager:
         if item is None and data.disabled is not None:
             return
         if item is None:
-            message = "no run is loaded or open"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError("no run is loaded or open")
         data.item = Item(os.path.abspath(root), item.table, item.index, item.opened)
         self._setup.data_root = os.fspath(root)
 

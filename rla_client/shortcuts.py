@@ -366,6 +366,7 @@ def _source(
             return rla_config, Path(rla_config).absolute().parent
         found = find_config(begin)
     except FileNotFoundError as error:
-        message = "a path starts from the working folder, which is gone: change to another folder"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            "a path starts from the working folder, which is gone: change to another folder"
+        ) from error
     return ({}, here) if found is None else (found, found.parent)

@@ -97,9 +97,13 @@ def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> 
     JSON has sorted keys and indent 4, as RLA's; numpy and torch scalars are numbers in it, enums,
     paths and dataclasses plain data, other objects their repr.
     """
-    kinds = {kind: item is not None and _has_parameters(item, kind) for kind in ("json", "yaml")}
-    values: Any = plain_hyper_param(dict(hyper_param)) if kinds["yaml"] else hyper_param
-    if all(isinstance(key, str) for key in values) and is_plain(values) and not kinds["json"]:
+    there = {
+        kind: item is not None
+        and os.path.exists(os.path.join(item.folder(LOG), f"{HYPARAM_FILE_NAME}.{kind}"))
+        for kind in ("json", "yaml")
+    }
+    values: Any = plain_hyper_param(dict(hyper_param)) if there["yaml"] else hyper_param
+    if all(isinstance(key, str) for key in values) and is_plain(values) and not there["json"]:
         import yaml  # noqa: PLC0415 - not at import of the package
 
         class Dumper(yaml.SafeDumper):
@@ -119,10 +123,6 @@ def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> 
         return f"{HYPARAM_FILE_NAME}.yaml", text.encode("utf-8", "backslashreplace")
     content = json.dumps(plain_hyper_param(dict(hyper_param)), sort_keys=True, indent=4)
     return f"{HYPARAM_FILE_NAME}.json", content.encode()
-
-
-def _has_parameters(item: Item, kind: str) -> bool:
-    return os.path.exists(os.path.join(item.folder(LOG), f"{HYPARAM_FILE_NAME}.{kind}"))
 
 
 def is_plain(value: object, depth: int = 50) -> bool:
@@ -296,11 +296,10 @@ def register_custom_type(
     former = [known for known, entry in _types.items() if entry.name == called and known is not kind]
     for known in former:
         if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-            message = (
+            raise ArgumentError(
                 f"{known.__module__}.{known.__qualname__} is registered as {called!r}; "
                 f"give {kind.__module__}.{kind.__qualname__} another name"
             )
-            raise ArgumentError(message)
         del _types[known]  # the same class, made again: a notebook's cell, a reloaded module
     _types[kind] = _Registered(called, to_plain, from_plain)
 
@@ -314,8 +313,9 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 
     if type(value) in _PLAIN:
         return value
     if depth > MAX_DEPTH:
-        message = f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
-        raise ArgumentError(message)
+        raise ArgumentError(
+            f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
+        )
     registered = _types.get(type(value))
     if registered is not None:
         plain = split_arrays(registered.to_plain(value), arrays, path, depth + 1)
@@ -354,12 +354,11 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
     if kind == "scalar":
         return value.item()
     if kind is None:
-        message = (
+        raise ArgumentError(
             f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
             "keep it with save_checkpoint, give plain data made of it, or register_custom_type() a pair of "
             "functions that do"
         )
-        raise ArgumentError(message)
     while path in arrays:  # keys may hold slashes
         path += "'"
     arrays[path] = value
@@ -407,14 +406,6 @@ def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     return array.view(dtype) if signed else array  # other types that no file holds stay what they became
 
 
-def _join_deque(value: dict[str, Any], arrays: Mapping[str, Any]) -> deque[Any]:
-    return deque((join_arrays(entry, arrays) for entry in value["items"]), maxlen=value[DEQUE_KEY])
-
-
-def _join_items(value: dict[str, Any], arrays: Mapping[str, Any]) -> dict[Any, Any]:
-    return {join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]}
-
-
 def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     plain = join_arrays(value["plain"], arrays)
     known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
@@ -434,12 +425,14 @@ def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
 
 _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
     ARRAY_KEY: _join_array,
-    DEQUE_KEY: _join_deque,
+    DEQUE_KEY: lambda value, arrays: deque(join_arrays(value["items"], arrays), maxlen=value[DEQUE_KEY]),
     TUPLE_KEY: lambda value, arrays: tuple(join_arrays(value[TUPLE_KEY], arrays)),
     SET_KEY: lambda value, arrays: set(join_arrays(value[SET_KEY], arrays)),
     FROZEN_KEY: lambda value, arrays: frozenset(join_arrays(value[FROZEN_KEY], arrays)),
     BYTES_KEY: lambda value, _: base64.b64decode(value[BYTES_KEY], validate=True),
-    ITEMS_KEY: _join_items,
+    ITEMS_KEY: lambda value, arrays: {
+        join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]
+    },
     OBJECT_KEY: _join_object,
 }
 

@@ -309,8 +309,7 @@ def fork(data: RunData, loaded: RunData) -> None:
         _take_custom_data(data, loaded)
         return  # rank 0 does the rest; or nothing is stored
     if source is None or item is None or run is None:
-        message = "log_file_copy needs an open run and a loaded one"
-        raise NotConfiguredError(message)
+        raise NotConfiguredError("log_file_copy needs an open run and a loaded one")
     from rla_client.run.find import await_taken_in, streams_of  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume import put_under  # noqa: PLC0415
 

@@ -267,8 +267,7 @@ class RunData:
             ArgumentError: another mode, a deque without `max_len`, or an object that cannot be kept.
         """
         if mode not in {"append", "replace"}:
-            message = f"add_custom_data takes mode 'append' or 'replace', got {mode!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"add_custom_data takes mode 'append' or 'replace', got {mode!r}")
         split_arrays(data, {}, key)
         grows = mode == "append" and isinstance(dtype, type) and issubclass(dtype, (list, deque))
         if not grows:
@@ -279,8 +278,7 @@ class RunData:
             held = deque(held, maxlen=max_len)  # archives of RLA are read with lists in place of deques
         elif not isinstance(held, (list, deque)) and issubclass(dtype, deque):
             if max_len < 1:
-                message = f"a deque needs max_len of at least 1, got {max_len}"
-                raise ArgumentError(message)
+                raise ArgumentError(f"a deque needs max_len of at least 1, got {max_len}")
             held = deque(maxlen=max_len)
         elif not isinstance(held, (list, deque)):
             held = []
@@ -300,8 +298,9 @@ class RunData:
             ArgumentError: nothing is kept there.
         """
         if key not in self.custom_data:
-            message = f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
-            raise ArgumentError(message)
+            raise ArgumentError(
+                f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
+            )
         import numpy as np  # noqa: PLC0415 - not at import of the package
 
         get_current().record(prefix + key, float(np.mean(self.custom_data[key])))
@@ -386,8 +385,7 @@ class RunData:
             ArgumentError: the name cannot be a file name, or something cannot be kept.
         """
         if self.run is None:
-            message = "open a run first: exp_manager.log_files_gen()"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         from rla_client.contract.jobs import final_name  # noqa: PLC0415
 
         step = time_step_holder.get_time()
@@ -405,7 +403,9 @@ class RunData:
         elif saver is not None:
             get_current().write_scalars()
             keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
-            saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
+            row = get_current().last_row
+            metrics = {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
+            saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
         self.save_archive()
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
@@ -416,10 +416,6 @@ class RunData:
 
         folder = self.folder_of(CHECKPOINT)
         save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
-
-    def _last_metrics(self) -> dict[str, float]:
-        row = get_current().last_row
-        return {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
 
     def load_checkpoint(
         self,
@@ -448,8 +444,9 @@ class RunData:
         try:
             index = None if ckp_index is None else int(ckp_index)
         except (TypeError, ValueError):
-            message = f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
-            raise ArgumentError(message) from None
+            raise ArgumentError(
+                f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
+            ) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
             from rla_client.checkpoint.files import load_tensorflow  # noqa: PLC0415
@@ -541,8 +538,7 @@ class RunData:
         """
         folder = self.folder(kind)
         if folder is None:
-            message = "open a run first: exp_manager.log_files_gen()"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         return folder
 
     def place(self) -> Item | None:

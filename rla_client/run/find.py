@@ -114,8 +114,9 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
     if len(found) != 1:
         what = "several runs match" if found else "there is no run"
         days = ", ".join(sorted(set(near))[:10]) or "none on that day"
-        message = f"{what} {which!r} in table {table!r} of {os.fspath(root)}; runs of that day: {days}"
-        raise RunNotFoundError(message)
+        raise RunNotFoundError(
+            f"{what} {which!r} in table {table!r} of {os.fspath(root)}; runs of that day: {days}"
+        )
     index = next(iter(found.values()))
     return Item(os.path.abspath(root), table, index, index.opened)
 
@@ -171,15 +172,15 @@ def log_file_finder(
         ArgumentError: not a date, or another log_type.
     """
     if log_type not in {"dir", "files"}:
-        message = f"log_type is 'dir' or 'files', got {log_type!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"log_type is 'dir' or 'files', got {log_type!r}")
     from datetime import datetime  # noqa: PLC0415
 
     try:
         opened = datetime.strptime(record_date, RECORD_DATE_FORMAT)  # noqa: DTZ007 - local, as indices
     except ValueError as error:
-        message = f"a record date looks like 2026/11/21/09-30-01-123456, got {record_date!r}"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            f"a record date looks like 2026/11/21/09-30-01-123456, got {record_date!r}"
+        ) from error
     folder = os.path.join(file_root, task_table_name, opened.strftime("%Y/%m/%d"))
     prefix = opened.strftime("%H-%M-%S-%f")
     if os.path.isdir(folder):
@@ -442,8 +443,9 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:
             told = stream.opening
             who = "unknown" if told is None else f"process {told.pid} on {told.host}"
             if time.monotonic() >= deadline:
-                message = f"the run is still being written by a living process ({who}); end that one first"
-                raise StillWritingError(message)
+                raise StillWritingError(
+                    f"the run is still being written by a living process ({who}); end that one first"
+                )
             if not waited:
                 warn(f"the run is still being written by {who}; waiting up to {ends_s:g} s for its end")
             waited = True

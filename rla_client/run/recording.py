@@ -154,8 +154,7 @@ class Logger:
         key = str(key)
         plain = to_plain(value)
         if plain is not None and not isinstance(plain, (int, float)):
-            message = f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}")
         with self.lock:
             count = self._counts.get(key, 0)
             if plain is None:
@@ -173,11 +172,9 @@ class Logger:
         key = str(key)
         plain = to_plain(value)
         if not isinstance(plain, (int, float)):
-            message = f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}")
         if length < 1:
-            message = f"record_len is a number of values, at least 1, got {length}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"record_len is a number of values, at least 1, got {length}")
         with self.lock:
             window = self._averages.get(key)
             if window is None or window.maxlen != length:
@@ -304,8 +301,9 @@ class Logger:
     def _pack_row(self, step: float, now: float, row: Row, excluded: dict[str, tuple[str, ...]]) -> bytes:
         content = (step, now, row, excluded) if excluded else (step, now, row)
         if len(row) > MAX_KEYS_PER_ROW:
-            message = f"a row of {len(row)} keys is over the limit of {MAX_KEYS_PER_ROW}; it was dropped"
-            raise ArgumentError(message)
+            raise ArgumentError(
+                f"a row of {len(row)} keys is over the limit of {MAX_KEYS_PER_ROW}; it was dropped"
+            )
         try:
             return self._packer.pack(content)  # type: ignore[no-any-return]
         except (OverflowError, ValueError, TypeError, UnicodeError):
@@ -518,15 +516,13 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
     try:
         names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     except TypeError as error:
-        message = (
+        raise ArgumentError(
             f"the third argument of record_tabular is `exclude`, the outputs to leave out, got {exclude!r}; "
             f"{SET_THE_STEP}"
-        )
-        raise ArgumentError(message) from error
+        ) from error
     for name in names:
         if name not in SINKS:
-            message = f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}")
     return names
 
 
@@ -537,8 +533,7 @@ def check_prefix(place: str, prefix: object) -> None:
         ArgumentError: it is none, as a step in this place.
     """
     if not isinstance(prefix, str):
-        message = f"the {place} is a text put before each name, got {prefix!r}; {SET_THE_STEP}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"the {place} is a text put before each name, got {prefix!r}; {SET_THE_STEP}")
 
 
 def without(row: Row, excluded: Mapping[str, tuple[str, ...]], sink: str) -> Row:

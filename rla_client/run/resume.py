@@ -86,7 +86,7 @@ from rla_client.run.find import (
     read_run_file,
     streams_of,
 )
-from rla_client.run.run import MODE_VARIABLE, Run, warn
+from rla_client.run.run import Run, mode, warn
 from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 
 if TYPE_CHECKING:
@@ -199,12 +199,13 @@ def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained
     table, config, root = setup.configured()
     must = setup.resume_mode == "must" and here is None
     found = None
-    if not setup.is_master_node and os.environ.get(MODE_VARIABLE, "").lower() != "offline":
+    if not setup.is_master_node and mode() != "offline":
         found = find_elsewhere(root, table, run_id, config, must=must, known=here)
     if found is None and must:
         where = " or on the master" if config.send_log_file else ""
-        message = f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(
+            f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
+        )
     return found
 
 
@@ -247,15 +248,13 @@ def prepare(
     streams = streams_of(places, item, content)
     late = await_taken_in(places, streams, autostart=autostart)
     if late:
-        message = f"the run {item.index.path} cannot be resumed: {late}"
-        raise RlaError(message)
+        raise RlaError(f"the run {item.index.path} cannot be resumed: {late}")
     content = read_run_file(item)
     if not content.get("run_id"):
-        message = (
+        raise RlaError(
             f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
-        raise RlaError(message)
     folder = Path(item.folder(CHECKPOINT))
     step = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)[0]
     marks = read_marks(folder, name, step)
@@ -415,14 +414,10 @@ def find_elsewhere(
         )
         warn(f"{error}. {then}")
         return None
-    return None if answer.get("index") is None else _chained(absolute, table, answer)
-
-
-def _chained(root: str, table: str, answer: Mapping[str, Any]) -> Chained | None:
-    index = RunIndex.parse(str(answer["index"]))
+    index = None if answer.get("index") is None else RunIndex.parse(str(answer["index"]))
     if index is None:
         return None
-    return _chain(Item(root, table, index, index.opened), int(answer["time_step"]), answer)
+    return _chain(Item(absolute, table, index, index.opened), int(answer["time_step"]), answer)
 
 
 def chain_here(item: Item) -> Chained | None:

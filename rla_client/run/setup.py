@@ -123,23 +123,20 @@ class RunSetup:
         missing = [name for name, value in given.items() if value is None]
         if missing:
             what = "; ".join(f"{name} is {_EXPECTED[name]}" for name in missing)
-            message = f"configure() needs {', '.join(missing)}: {what}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"configure() needs {', '.join(missing)}: {what}")
         source: Any = given["rla_config"]
         root: Any = given["data_root"]
         if not isinstance(source, (str, os.PathLike, Mapping)):
-            message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}")
         if isinstance(root, (str, os.PathLike)):
             check_path(root)
         table = check_table_name(given["task_table_name"])
         config = load_config(source)
         if isinstance(source, Mapping) and code_root is None and names_code(source):
-            message = (
+            raise ArgumentError(
                 "with rla_config as a dict that says what the code is, configure() needs code_root: "
                 "the folder that its paths start from"
             )
-            raise ArgumentError(message)
         self.task_table_name = table
         self.config = config
         self.private_config = _raw_config(source)
@@ -149,7 +146,8 @@ class RunSetup:
             _check_tensorflow(config)
         self.is_master_node = is_master_node
         self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
-        self.run_file = _run_files(run_file)
+        files = [run_file] if isinstance(run_file, (str, os.PathLike)) else run_file or ()
+        self.run_file = [_from_here(path) for path in files]
         self.log_callback_fn = log_callback_fn
         self.run_id, self.resume_mode = named_run(run_id, resume)
         self.keeps_console = config.agent.console if console is None else console
@@ -210,8 +208,7 @@ class RunSetup:
         """
         separators = {None: " ", LOG_NAME_FORMAT_VERSION: "_"}
         if self.log_name_format_version not in separators:
-            message = f"unknown version of the index's spelling: {self.log_name_format_version!r}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"unknown version of the index's spelling: {self.log_name_format_version!r}")
         info = f"&{self.auto_parse_info()}" if self.info is None else self.info
         index = RunIndex.make(record_date, self.ipaddr, info)
         return f"{prefix}/{replace(index, separator=separators[self.log_name_format_version]).path}"
@@ -240,8 +237,9 @@ class RunSetup:
             NotConfiguredError: `configure` was not called.
         """
         if self.task_table_name is None or self.config is None or self.data_root is None:
-            message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError(
+                "call exp_manager.configure(task_table_name, rla_config, data_root) first"
+            )
         return self.task_table_name, self.config, self.data_root
 
     # -- hyper-parameters ---------------------------------------------------------------------
@@ -268,8 +266,7 @@ class RunSetup:
             ArgumentError: one text instead of a list of names.
         """
         if isinstance(keys, str):
-            message = f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])"
-            raise ArgumentError(message)
+            raise ArgumentError(f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])")
         found: list[tuple[str, object]] = []
         for key in keys:
             if key in self.hyper_param:
@@ -341,11 +338,9 @@ def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str
     run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
     mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
     if mode not in RESUME_MODES:
-        message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}")
     if mode == "must" and run_id is None:
-        message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
-        raise ArgumentError(message)
+        raise ArgumentError(f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})")
     return run_id, mode
 
 
@@ -387,11 +382,9 @@ def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
     for old, value in older.items():
         new = _ALIASES.get(old)
         if new is None:
-            message = f"configure() got an unexpected argument {old!r}"
-            raise TypeError(message)
+            raise TypeError(f"configure() got an unexpected argument {old!r}")
         if given[new] is not None:
-            message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"configure() got both {old} and {new}; {old} is the older name of {new}")
         warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=4)
         given[new] = value
 
@@ -400,12 +393,6 @@ def _from_here(path: str | os.PathLike[str]) -> str:
     """A path that is there as seen from the working directory, absolute; any other as it is."""
     text = os.fspath(path)
     return os.path.abspath(text) if os.path.exists(text) else text
-
-
-def _run_files(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
-    if isinstance(given, (str, os.PathLike)):
-        return [_from_here(given)]
-    return [_from_here(path) for path in given or ()]
 
 
 def _raw_config(source: object) -> dict[str, Any]:

@@ -292,8 +292,9 @@ class DisabledRun:
             try:
                 root = tempfile.mkdtemp(prefix=DISABLED_PREFIX)
             except OSError as error:
-                message = f"no temporary folder for a run that stores nothing: {error}; set TMPDIR to one"
-                raise ArgumentError(message) from error
+                raise ArgumentError(
+                    f"no temporary folder for a run that stores nothing: {error}; set TMPDIR to one"
+                ) from error
             atexit.register(_remove_folder, root, pid)
             self._made = pid, create_item(root, *self._names)
         return self._made[1]
@@ -364,11 +365,10 @@ class DisabledRun:
         there = "none was saved" if step is None else f"the last one is of time-step {step}"
         if isinstance(kept, str):
             there += f" and was not kept ({kept})"
-        message = (
+        raise NoCheckpointError(
             f"no checkpoint {wanted}: {self._why} stores nothing; a process gets back what it saved last "
             f"itself, and {there}"
         )
-        raise NoCheckpointError(message)
 
 
 def _close(kept: OwnFile | str) -> None:
@@ -410,8 +410,7 @@ def open_plain_run(
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        message = f"cannot make the log folder {folder}: {error.strerror or error}"
-        raise ArgumentError(message) from error
+        raise ArgumentError(f"cannot make the log folder {folder}: {error.strerror or error}") from error
     if suffix:
         for output in ("csv", "json", "log"):
             stem, ending = os.path.splitext(OUTPUT_NAMES[output])
@@ -445,8 +444,7 @@ def check_sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
     names = tuple(name for name in format_strs if name)
     for name in names:
         if name not in SINKS:
-            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}")
     return names
 
 

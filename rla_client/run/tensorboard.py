@@ -74,8 +74,9 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
         ArgumentError: `tensorboard` is not among the outputs.
     """
     if "tensorboard" not in current.sinks:
-        message = "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
-        raise ArgumentError(message)
+        raise ArgumentError(
+            "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
+        )
     if current.tbx_writer is None:
         current.tbx_writer = AgentSummaryWriter(**writer_arguments(current))
     writer: AgentSummaryWriter = current.tbx_writer
