@@ -408,7 +408,7 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
 
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
-    from rla_client.run.resume import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_unfinished  # noqa: PLC0415 - rarely needed
 
     if meeting is not None:
         found = await_resumed(meeting)
