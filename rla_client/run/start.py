@@ -563,15 +563,16 @@ def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
     deadline = time.monotonic() + wait_s
     while True:
         found = read_published(path, _began, BEFORE_S)
-        if found is not None and _is_of_this_job(_opening_in(found)):
-            return _resumed(found)
+        if found is not None:
+            opening = _opening_in(found)
+            if _is_of_this_job(opening):
+                return _resumed(opening, found.get("resumed"))
         if time.monotonic() > deadline:
             return None
         time.sleep(POLL_S)
 
 
-def _resumed(found: dict[str, Any]) -> Resumed:
-    opening, resumed = _opening_in(found), found.get("resumed")
+def _resumed(opening: Opening | None, resumed: tuple[str, int | None] | None) -> Resumed:
     index = None if opening is None else RunIndex.parse(opening.index)
     if resumed is None or opening is None or index is None:
         return Resumed(None)

@@ -314,7 +314,9 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     ) -> None:
         """Add a video as an animated GIF; uint8 in 0…255 or float in 0…1, by default (N, T, C, H, W)."""
         frames = _prepare_video(convert_to_NTCHW(make_np(vid_tensor), input_format=dataformats))
-        image = _gif(_as_uint8(frames), fps or 4)
+        if frames.dtype != np.uint8:
+            frames = (frames.clip(0, 1) * 255).astype(np.uint8)
+        image = _gif(frames, fps or 4)
         self._writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), global_step, walltime)
 
     def add_audio(
@@ -519,12 +521,6 @@ def _within(images: Any) -> Any:  # noqa: ANN401
     """Images whose values, where they are no bytes, are within 0…1."""
     found = make_np(_array(images))
     return found if found.dtype == np.uint8 else found.clip(0, 1)
-
-
-def _as_uint8(frames: NDArray[Any]) -> NDArray[np.uint8]:
-    if frames.dtype == np.uint8:
-        return frames
-    return (frames.clip(0, 1) * 255).astype(np.uint8)
 
 
 def _gif(frames: NDArray[np.uint8], fps: float) -> Summary.Image:
