@@ -177,4 +177,4 @@ class _EarlierNames:
         """Nothing to run."""
 
 
-sys.meta_path.append(_EarlierNames)  # type: ignore[arg-type]
+sys.meta_path.append(_EarlierNames)

@@ -318,12 +318,7 @@ class ExpManager:
         fork(self._data, source_tester._data)
 
     def resume(
-        self,
-        run: str,
-        at: int | None = None,
-        checkpoint_name: str = CHECKPOINT_NAME,
-        *,
-        trust: bool = False,
+        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
     ) -> tuple[int, Any]:
         """Go on in an earlier run of the configured table, exactly where a checkpoint was taken.
 
@@ -386,11 +381,7 @@ class ExpManager:
         return tell_large_memory_variables(depth=3)
 
     def add_summary_to_logger(
-        self,
-        summary: object,
-        name: str = "",
-        simple_val: bool = False,
-        freq: int = 20,
+        self, summary: object, name: str = "", simple_val: bool = False, freq: int = 20
     ) -> None:
         """RLA's older name of `logger.log_from_tf_summary`; only `summary` has an effect."""
         del name, simple_val, freq

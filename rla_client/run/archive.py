@@ -276,10 +276,7 @@ _types: dict[type, _Registered] = {}
 
 
 def register_custom_type(
-    kind: type,
-    to_plain: Callable[[Any], object],
-    from_plain: Callable[[Any], object],
-    name: str = "",
+    kind: type, to_plain: Callable[[Any], object], from_plain: Callable[[Any], object], name: str = ""
 ) -> None:
     """Let custom data hold objects of `kind`.
 

@@ -246,12 +246,7 @@ class RunData:
     # -- custom data --------------------------------------------------------------------------
 
     def add_custom_data(
-        self,
-        key: str,
-        data: object,
-        dtype: type = list,
-        max_len: int = -1,
-        mode: str = "append",
+        self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: str = "append"
     ) -> None:
         """Keep a value with the experiment; `load_tester` and the loader give it back.
 
