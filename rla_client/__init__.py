@@ -4,11 +4,16 @@
 
 Names are those of polixir/RLAssistant. Only what every training script needs is imported here;
 the rest comes at first use.
+
+`rla_client.experiment` is `rla_client.launcher` under its earlier name: scripts import it, and snapshots name
+its modules. Each forwards every name to the module of today, so classes are the same and state exists once.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract import __version__ as __version__
@@ -28,44 +33,33 @@ from rla_client.stream.clock import time_step_holder
 
 default_log_types = list(DEFAULT_LOG_TYPES)
 
-_LAZY = {
-    "exp_manager": ("rla_client.manager", "exp_manager"),
-    "init": ("rla_client.shortcuts", "init"),
-    "log": ("rla_client.shortcuts", "log"),
-    "logger": ("rla_client.logger", None),
-    "time_tracker": ("rla_client.run.trackers", "time_tracker"),
-    "plot_func": ("rla_client.plot", "plot_func"),
-    "plot_saved_images": ("rla_client.plot", "plot_saved_images"),
-    "MatplotlibRecorder": ("rla_client.media.recorders", "MatplotlibRecorder"),
-    "ImgRecorder": ("rla_client.media.recorders", "ImgRecorder"),
-    "VideoRecorder": ("rla_client.media.recorders", "VideoRecorder"),
-    "simple_plot": ("rla_client.media.recorders", "simple_plot"),
-    "simple_hist": ("rla_client.media.recorders", "simple_hist"),
-    "simple_scatter": ("rla_client.media.recorders", "simple_scatter"),
-    "ExperimentLoader": ("rla_client.loader", "ExperimentLoader"),
-    "fork_log_file_fn": ("rla_client.loader", "fork_log_file_fn"),
-    "update_hyper_parameters_fn": ("rla_client.loader", "update_hyper_parameters_fn"),
-    "experiment_data_query": ("rla_client.database", "experiment_data_query"),
-    "single_experiment_query": ("rla_client.database", "single_experiment_query"),
-    "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),
-    "ArchiveLogTool": ("rla_client.database", "ArchiveLogTool"),
-    "MigrateLogTool": ("rla_client.database", "MigrateLogTool"),
-    "ViewLogTool": ("rla_client.database", "ViewLogTool"),
-    "PrettyPlotterTool": ("rla_client.database", "PrettyPlotterTool"),
-    "Filter": ("rla_client.database", "Filter"),
-    "SummaryWriter": ("rla_client.integrations.tensorboard", "SummaryWriter"),
-    "wrap_experiment": ("rla_client.launcher", "wrap_experiment"),
-    "DEFAULT_X_NAME": ("rla_client.compat.members", "DEFAULT_X_NAME"),
-    "DEFAULT_TIMESTAMP": ("rla_client.compat.members", "DEFAULT_TIMESTAMP"),
-    "FRAMEWORK": ("rla_client.compat.members", "FRAMEWORK"),
-    "FTP_PROTOCOL_NAME": ("rla_client.compat.members", "FTP_PROTOCOL_NAME"),
-    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat.members", "LOG_NAME_FORMAT_VERSION"),
-    "PLATFORM_TYPE": ("rla_client.compat.members", "PLATFORM_TYPE"),
-    "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
-    "LogDataType": ("rla_client.compat.members", "LogDataType"),
-}
+_MODULES = {  # where the other public names are
+    "rla_client.manager": ("exp_manager",),
+    "rla_client.shortcuts": ("init", "log"),
+    "rla_client.run.trackers": ("time_tracker",),
+    "rla_client.plot": ("plot_func", "plot_saved_images"),
+    "rla_client.media.recorders": (
+        "MatplotlibRecorder", "ImgRecorder", "VideoRecorder", "simple_plot", "simple_hist", "simple_scatter",
+    ),
+    "rla_client.loader": ("ExperimentLoader", "fork_log_file_fn", "update_hyper_parameters_fn"),
+    "rla_client.database": (
+        "experiment_data_query", "single_experiment_query", "DeleteLogTool", "ArchiveLogTool",
+        "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter",
+    ),
+    "rla_client.integrations.tensorboard": ("SummaryWriter",),
+    "rla_client.launcher": ("wrap_experiment",),
+    "rla_client.compat.members": (
+        "DEFAULT_X_NAME", "DEFAULT_TIMESTAMP", "FRAMEWORK", "FTP_PROTOCOL_NAME", "LOG_NAME_FORMAT_VERSION",
+        "PLATFORM_TYPE", "LoadTesterMode", "LogDataType",
+    ),
+}  # fmt: skip
+_LAZY = {name: module for module, names in _MODULES.items() for name in names} | {"logger": ""}
+
+_EARLIER, _TODAY = "rla_client.experiment", "rla_client.launcher"
 
 if TYPE_CHECKING:  # what type checkers see of the names above
+    from importlib.machinery import ModuleSpec
+
     from rla_client import logger
     from rla_client.compat.members import (
         DEFAULT_TIMESTAMP,
@@ -135,16 +129,52 @@ __all__ = [  # what RLA gives by `from RLA import *`; none of it loads matplotli
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    try:
-        module_name, attribute = _LAZY[name]
-    except KeyError:
-        message = f"module 'rla_client' has no attribute {name!r}"
-        raise AttributeError(message) from None
-    module = importlib.import_module(module_name)
-    value = module if attribute is None else getattr(module, attribute)
+    if name not in _LAZY:
+        raise AttributeError(f"module 'rla_client' has no attribute {name!r}")
+    if name == "logger":  # a module itself
+        value: Any = importlib.import_module("rla_client.logger")
+    else:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
+
+
+class _EarlierModule(ModuleType):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any name of the module
+        return getattr(importlib.import_module(self.__name__.replace(_EARLIER, _TODAY, 1)), name)
+
+
+class _EarlierNames:
+    """Finds what lies below the earlier name; asked last, for what nobody else finds."""
+
+    @classmethod
+    def find_spec(cls, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        """Only where there is such a module today."""
+        if not f"{fullname}.".startswith(f"{_EARLIER}."):
+            return None
+        from importlib.machinery import ModuleSpec  # noqa: PLC0415 - rarely needed
+        from importlib.util import find_spec  # noqa: PLC0415
+
+        if find_spec(fullname.replace(_EARLIER, _TODAY, 1)) is None:
+            return None
+        return ModuleSpec(fullname, cls, is_package=True)  # type: ignore[arg-type] # no base class is needed
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        """An empty module that looks its names up."""
+        return _EarlierModule(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+sys.meta_path.append(_EarlierNames)

@@ -183,10 +183,9 @@ class ExperimentLoader:
         """
         del sync_hyper_param
         if isinstance(hp_to_overwrite, (str, bool)):
-            message = (
+            raise ArgumentError(
                 f"hp_to_overwrite is a list of names, got {hp_to_overwrite!r}; sync_timestep comes after it"
             )
-            raise ArgumentError(message)
         if not self.is_valid_config:
             return
         loaded = self.load()
@@ -256,8 +255,9 @@ def _loader_of(first: object, second: object, third: object, other_names: dict[s
     """A loader of the run that the arguments name, in whichever order and by whichever names."""
     for other in other_names:
         if other not in _OTHER_NAMES:
-            message = f"got an unexpected argument {other!r}; there are task_name, record_date and root"
-            raise TypeError(message)
+            raise TypeError(
+                f"got an unexpected argument {other!r}; there are task_name, record_date and root"
+            )
     if other_names:
         first = other_names.get("task_table_name", first)
         third = other_names.get("data_root", third)
@@ -283,11 +283,10 @@ def _in_order(first: Any, second: Any, third: Any) -> tuple[str | None, str, str
         return (None if third is None else os.fspath(third)), str(first), second
     if isinstance(third, str) and _DATE.match(third):
         return os.fspath(first), str(second), third
-    message = (
+    raise ArgumentError(
         "give (task_name, record_date, root) or (root, task_name, record_date); a record date looks "
         f"like 2026/11/21/09-30-01-123456. Got {(first, second, third)!r}"
     )
-    raise ArgumentError(message)
 
 
 def without_hidden(stored: dict[str, Any]) -> dict[str, Any]:
@@ -314,8 +313,9 @@ def _overwrite(target: dict[str, Any], source: Mapping[str, Any], name: str) -> 
             inner = inner[part]
         inner[last] = copy.deepcopy(value[last])
     except (KeyError, TypeError) as error:
-        message = f"hp_to_overwrite names {name!r}, which the current hyper-parameters lack"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            f"hp_to_overwrite names {name!r}, which the current hyper-parameters lack"
+        ) from error
 
 
 exp_loader = experimental_loader = ExperimentLoader()

@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
-from rla_client.resume import history
-from rla_client.resume.begin import begin, end_run, reopen, resume
 from rla_client.run import trackers
-from rla_client.run.custom_values import register_custom_type
-from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.archive import register_custom_type
+from rla_client.run.begin import begin, end_run, fork, reopen, resume
+from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
 from rla_client.run.trackers import tell_large_memory_variables
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rla_client.config.schema import Config
-    from rla_client.resume.find import FoundRun
-    from rla_client.run.item import Item
+    from rla_client.run.find import FoundRun
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
@@ -49,6 +47,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 SECONDS_PER_HOUR = 3600.0
+FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
 
 
 class _Held(Generic[T]):
@@ -66,8 +65,7 @@ class _Held(Generic[T]):
 
     def __set__(self, manager: ExpManager, value: T) -> None:
         if not self._writable:
-            message = f"exp_manager.{self._name} cannot be set"
-            raise AttributeError(message)
+            raise AttributeError(f"exp_manager.{self._name} cannot be set")
         setattr(getattr(manager, self._part), self._name, value)
 
 
@@ -229,8 +227,7 @@ class ExpManager:
             ArgumentError: another status.
         """
         if status not in {"finished", "interrupted", "failed"}:
-            message = f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
         end_run(self._data, status, reason)
 
     # -- earlier runs -----------------------------------------------------------------------------
@@ -249,7 +246,7 @@ class ExpManager:
         Raises:
             RunNotFoundError: no run answers to the date.
         """
-        from rla_client.resume.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
+        from rla_client.run.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
 
         return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
 
@@ -257,7 +254,18 @@ class ExpManager:
     def of_run(cls, found: FoundRun) -> Self:
         """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
-        history.load_into(loaded._data, found)
+        data, setup, item = loaded._data, loaded._setup, found.item
+        data.item, data.run_file, data.custom_data = item, found.run_file, found.custom_data
+        setup.loaded_record = found.tracked
+        setup.hyper_param = found.hyper_param
+        setup.address = item.index.ip
+        framework = found.archive.get("dl_framework")
+        setup.dl_framework = framework if framework in FRAMEWORKS else FRAMEWORKS[0]
+        setup.log_name_format_version = item.index.version
+        setup.task_table_name, setup.data_root = item.table, item.root
+        setup.record_date, setup.info = item.opened, item.index.info
+        config = found.archive.get("private_config")
+        setup.private_config = config if isinstance(config, dict) else None
         for name, value in found.archive.items():
             if not name.startswith("_") and not hasattr(loaded, name):
                 setattr(loaded, name, value)
@@ -269,7 +277,13 @@ class ExpManager:
         Raises:
             NotConfiguredError: no run is loaded or open.
         """
-        history.relocate(self._data, root)
+        data, item = self._data, self._data.item
+        if item is None and data.disabled is not None:
+            return
+        if item is None:
+            raise NotConfiguredError("no run is loaded or open")
+        data.item = Item(os.path.abspath(root), item.table, item.index, item.opened)
+        self._setup.data_root = os.fspath(root)
 
     @staticmethod
     def log_file_finder(
@@ -279,7 +293,7 @@ class ExpManager:
         log_type: str = "dir",
     ) -> tuple[str, str]:
         """See `find.log_file_finder`."""
-        from rla_client.resume.find import log_file_finder  # noqa: PLC0415
+        from rla_client.run.find import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
 
@@ -301,15 +315,10 @@ class ExpManager:
             NotConfiguredError: no run is open, or none is loaded.
             StillWritingError: a living process writes the source.
         """
-        history.fork(self._data, source_tester._data)
+        fork(self._data, source_tester._data)
 
     def resume(
-        self,
-        run: str,
-        at: int | None = None,
-        checkpoint_name: str = CHECKPOINT_NAME,
-        *,
-        trust: bool = False,
+        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
     ) -> tuple[int, Any]:
         """Go on in an earlier run of the configured table, exactly where a checkpoint was taken.
 
@@ -372,11 +381,7 @@ class ExpManager:
         return tell_large_memory_variables(depth=3)
 
     def add_summary_to_logger(
-        self,
-        summary: object,
-        name: str = "",
-        simple_val: bool = False,
-        freq: int = 20,
+        self, summary: object, name: str = "", simple_val: bool = False, freq: int = 20
     ) -> None:
         """RLA's older name of `logger.log_from_tf_summary`; only `summary` has an effect."""
         del name, simple_val, freq
@@ -390,7 +395,7 @@ class ExpManager:
             input_dict: name to value; each is a line of the table.
             name: tag of the text.
         """
-        from rla_client.media.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.tensorboard import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
 
         return table_summary(input_dict, name)
 

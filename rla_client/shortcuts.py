@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.recording import Row
+from rla_client.run.recording import Row, scalar_rows
 from rla_client.run.setup import names_code
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.values import to_plain
@@ -299,8 +299,6 @@ class CountedRows:
 
 def add_scalar(name: str, value: object, step: float) -> None:
     """Add one value of another library to the row of a step, which the clock follows."""
-    from rla_client.run.tensorboard import scalar_rows  # noqa: PLC0415 - imports tensorboardX
-
     rows = scalar_rows(logger.get_current())
     if rows is not None:
         rows.sets_clock = True
@@ -368,6 +366,7 @@ def _source(
             return rla_config, Path(rla_config).absolute().parent
         found = find_config(begin)
     except FileNotFoundError as error:
-        message = "a path starts from the working folder, which is gone: change to another folder"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            "a path starts from the working folder, which is gone: change to another folder"
+        ) from error
     return ({}, here) if found is None else (found, found.parent)

@@ -2,7 +2,7 @@
 
 Of a run they are its text logs and event files, what it was resumed with, how it failed, its tags and note.
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
-(`rla_client.resume.parameters`). The traceback of what ended a run is the last one of its warnings. Tags and
+(`rla_client.run.archive`). The traceback of what ended a run is the last one of its warnings. Tags and
 note are in `note.json` beside the log.
 
 Views are what the page shows, as the query of its address. They lie in `<data_root>/.rla/views.json`:
@@ -97,7 +97,7 @@ def log_path(run: Run, what: str) -> Path:
 
 def resumed_with(log_folder: str) -> list[dict[str, Any]]:
     """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
-    from rla_client.resume.parameters import change_files
+    from rla_client.run.archive import change_files
 
     found = []
     for path in change_files(Path(log_folder)):

@@ -12,5 +12,5 @@ import rla_client.code.capture
 import rla_client.code.secrets
 import rla_client.config.schema
 import rla_client.media.jobs
-import rla_client.run.custom_values
+import rla_client.run.archive
 import rla_client.stream.memory  # noqa: F401

@@ -24,7 +24,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.custom_values import capture_random_state, restore_random_state
+from rla_client.run.archive import capture_random_state, restore_random_state
 from rla_client.run.run import warn
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder

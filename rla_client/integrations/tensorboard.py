@@ -23,10 +23,9 @@ from typing import Any
 from rla_client import logger
 from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
-from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run.recording import Logger
 from rla_client.run.run import WRITER_VARIABLE, Run
-from rla_client.run.tensorboard import writer_arguments
+from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments
 from rla_client.shortcuts import ensure_run, opened_here, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
 

@@ -30,7 +30,8 @@ from rla_client.code.select import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.resume.begin import (
+from rla_client.run import run as runs
+from rla_client.run.begin import (
     begin,
     begin_beside,
     begin_storing_nothing,
@@ -38,12 +39,10 @@ from rla_client.resume.begin import (
     end_run,
     take_back,
 )
-from rla_client.resume.find import StillWritingError
-from rla_client.resume.resume import find_here, prepare
-from rla_client.run import run as runs
-from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.item import Item
+from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
+from rla_client.run.find import StillWritingError, find_here
 from rla_client.run.recording import WARN, Row
+from rla_client.run.resume import prepare
 from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders
 from rla_client.shortcuts import describe, flat

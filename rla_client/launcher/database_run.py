@@ -44,8 +44,7 @@ from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.relaunch import Relaunch, relaunch_of
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.data import CHECKPOINT_NAME
-from rla_client.run.item import Item
+from rla_client.run.data import CHECKPOINT_NAME, Item
 from rla_client.run.recording import Row
 from rla_client.run.run import Run
 from rla_client.run.setup import named_run, names_code
@@ -198,7 +197,7 @@ def find_unfinished_call(
     """
     if name.run_id is None or name.resume == "never":
         return None
-    from rla_client.resume.resume import find_here  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_here  # noqa: PLC0415 - rarely needed
 
     autostart = load_config(config).agent.autostart
     item, _late = find_here(str(root), table, name.run_id, autostart=autostart, ends_s=0.0)

@@ -6,7 +6,7 @@ do. No other name is looked up, none is followed through dots that are not in a 
 attribute takes the place of a method, so whatever drawing calls is matplotlib's own.
 
 `check_new`, `check_call` and `check_state` are these rules. The client applies them while it pickles
-(figure_pickle.py) and draws by itself what they refuse: lambdas, classes of the program, LaTeX. So the
+(figures.py) and draws by itself what they refuse: lambdas, classes of the program, LaTeX. So the
 reader refuses nothing that a client sends.
 
 The file is self-contained (no import of rla_client), as render.py beside it is.

@@ -193,9 +193,7 @@ def find_place(
     return Place(folder, full, chosen, cover or not explicit, outbox, makes_nothing(results_dir))
 
 
-def _folder_of(
-    results_dir: str | os.PathLike[str] | None,
-) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:
+def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:
     """The folder that names start from, its stream, and parts to put before a name.
 
     Raises:

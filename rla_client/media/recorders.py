@@ -5,7 +5,7 @@ into a blob of the spool or into shared memory; then one JOB frame, and the agen
 drawn and encoded by a process of its own (`render.py`). The file appears a moment later, whole.
 
 The caller does the work himself, with one warning for each reason, when a figure cannot travel
-(`figure_pickle.py`), when no agent runs, or when there is no spool. Files outside the run's
+(`figures.py`), when no agent runs, or when there is no spool. Files outside the run's
 results folder (an explicit `results_dir`) are always written by the caller, because the agent
 writes nowhere else.
 
@@ -147,11 +147,11 @@ class MatplotlibRecorder:
         """
         if makes_nothing(results_dir):
             return str(_figure_place(name, cover, add_timestamp, results_dir, savefig_options).path)
-        from rla_client.media import pyplot as plotting  # noqa: PLC0415 - imports matplotlib
+        from rla_client.media import figures  # noqa: PLC0415 - imports matplotlib
         from rla_client.media.render import decorate  # noqa: PLC0415 - for figures only
 
-        stays_open = (plotting.has_figures() or plotting.can_stay()) and not close_all_fig
-        with plotting.canvas(close_all=close_all_fig) as current:
+        stays_open = (figures.has_figures() or figures.can_stay()) and not close_all_fig
+        with figures.canvas(close_all=close_all_fig) as current:
             plot_func()
             figure, axes = current()
             decoration = {
@@ -161,7 +161,7 @@ class MatplotlibRecorder:
                 "pretty": pretty_plot,
             }
             place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
-            is_later = plotting.when_seen(figure, functools.partial(decorate, {}, **decoration))
+            is_later = figures.when_seen(figure, functools.partial(decorate, {}, **decoration))
             if stays_open and not is_later:
                 decorate(savefig_options, **decoration)
                 decoration = {}
@@ -247,7 +247,7 @@ def _record_figure(
 def _send_figure(
     place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None
 ) -> bool:
-    from rla_client.media.figure_pickle import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
+    from rla_client.media.figures import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
 
     try:
         data = dump_figure(figure, options, decoration, place.format)

@@ -389,10 +389,7 @@ def _video_place(
     if not nothing and not text.lower().endswith(".gif") and not _has_ffmpeg():
         jobs.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
         formats = frozenset({"gif"})
-        text = text[:-4] if text.lower().endswith(".mp4") else text
-        return jobs.find_place(
-            f"{text}.gif", formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
-        )
+        text = f"{text[:-4] if text.lower().endswith('.mp4') else text}.gif"
     return jobs.find_place(text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir)
 
 

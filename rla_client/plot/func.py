@@ -214,7 +214,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         )
         raise ArgumentError(message)
     labels = [ylabel] if isinstance(ylabel, str) else list(ylabel or metrics)
-    from rla_client.media.pyplot import leave
+    from rla_client.media.figures import leave
 
     with paper_style():
         figure, legend, bands, scores = _draw(panels, options, xlabel, labels)

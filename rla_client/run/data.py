@@ -1,5 +1,8 @@
 """The open run and what belongs to it: its item, custom data, checkpoints, the archive.
 
+An `Item` is one run's places in the database. Its folders are made exclusively: two runs that start in the
+same microsecond get indices one microsecond apart.
+
 Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
 `<name>_<time-step>.pt` and the related variables with the time-step as custom data; the archive is
 written anew each time. The step waits for one copy of the tensors; the agent writes the file.
@@ -7,10 +10,14 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +32,22 @@ from rla_client.contract.layout import (
     LOG,
     OTHER_RESULTS,
     TMP_DATA,
+    RunIndex,
+    item_path,
+    shorten_info,
 )
 from rla_client.contract.protocol import ALERT_MARK
-from rla_client.run.custom_values import (
+from rla_client.run.archive import (
+    PARAMETER_KINDS,
     encode_archive,
     keep_resume_state,
+    parameter_file,
     register_custom_type,
     restore_random_state,
     split_arrays,
     write_archive,
+    write_parameters,
 )
-from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
 from rla_client.run.run import Run, get_current, warn
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
@@ -44,13 +56,93 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.run.item import DisabledRun
     from rla_client.run.setup import RunSetup
+    from rla_client.run.start import DisabledRun
 
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
+SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
 CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Where one run's data lie. Folders end with a slash, as RLA's do."""
+
+    root: str
+    table: str
+    index: RunIndex
+    opened: datetime
+
+    def relative(self, kind: str) -> str:
+        """Path of the item of a kind below the data root."""
+        return item_path(kind, self.table, self.index.path)
+
+    def folder(self, kind: str) -> str:
+        """Absolute folder of a kind, with a closing slash."""
+        return os.path.join(self.root, self.relative(kind)) + "/"
+
+    @property
+    def archive_file(self) -> str:
+        """The plain-data archive of the run's manager."""
+        return os.path.join(self.root, self.relative(ARCHIVE_TESTER)) + ".json"
+
+
+def create_item(root: str, table: str, info: str, address: str) -> Item:
+    """Make the folders of a new item.
+
+    Raises:
+        ArgumentError: the data root cannot be written.
+    """
+    opened = datetime.now()  # noqa: DTZ005 - indices are local time, as RLA's
+    while True:
+        index = RunIndex.make(opened, address, info)
+        item = Item(os.path.abspath(root), table, index, opened)
+        try:
+            for kind in (*FOLDER_KINDS, ARCHIVE_TESTER):
+                _check_links(item.root, item.relative(kind))
+            log = Path(item.folder(LOG))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.mkdir()
+            for kind in FOLDER_KINDS:
+                Path(item.folder(kind)).mkdir(parents=True, exist_ok=True)
+            Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            if not os.path.isdir(item.folder(LOG)):
+                raise _cannot_write(root, error) from None
+            opened += timedelta(microseconds=1)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
+                raise _cannot_write(root, error) from None  # mkdir's own chain is a screen long
+            info = shorten_info(info, SHORT_INFO_BYTES)
+        else:
+            return item
+
+
+def _check_links(root: str, relative: str) -> None:
+    """Refuse a path below the data root that somebody else's link leads on, as the agent does.
+
+    Raises:
+        PermissionError: one does.
+    """
+    path = root
+    for part in relative.split("/"):
+        path = os.path.join(path, part)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{path} is a link of uid {found.st_uid}, not yours")
+
+
+def _cannot_write(root: str, error: OSError) -> ArgumentError:
+    where = f" ({error.filename})" if error.filename else ""
+    message = f"cannot make the run's folders below data_root {root}: {error.strerror or error}{where}"
+    if error.errno == errno.EACCES:
+        message += "; if several users share it: give its folders to one group, setgid, and use umask 002"
+    return ArgumentError(message)
 
 
 class RunData:
@@ -114,17 +206,24 @@ class RunData:
         setup.hyper_param = {**setup.hyper_param, **values}
         if run is None or item is None:
             return
-        shown = setup.secrets().parameters(setup.hyper_param)
-        name, content = parameter_file(shown, item)
+        name, content = parameter_file(setup.shown_parameters(), item)
         try:
             write_parameters(item, name, content)
         except OSError as error:
             warn(f"{name} was not written, the agent will: {error.strerror or error}")
-        for kind in PARAMETER_KINDS:
-            run.file(kind, name, content)
-        run.mark("hyper_param", plain_hyper_param(shown))
+        self.send_parameters(run, name, content)
         run.logger.secrets = setup.secrets()
         self.save_archive()
+
+    def send_parameters(self, run: Run, name: str, content: bytes) -> None:
+        """Have the agent keep the parameter file, and what is in it with the run."""
+        for kind in PARAMETER_KINDS:
+            run.file(kind, name, content)
+        self.mark_parameters(run)
+
+    def mark_parameters(self, run: Run) -> None:
+        """Tell the agent the hyper-parameters."""
+        run.mark("hyper_param", plain_hyper_param(self.setup.shown_parameters()))
 
     def alert(self, title: str, text: str = "") -> None:
         """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).
@@ -147,12 +246,7 @@ class RunData:
     # -- custom data --------------------------------------------------------------------------
 
     def add_custom_data(
-        self,
-        key: str,
-        data: object,
-        dtype: type = list,
-        max_len: int = -1,
-        mode: str = "append",
+        self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: str = "append"
     ) -> None:
         """Keep a value with the experiment; `load_tester` and the loader give it back.
 
@@ -168,8 +262,7 @@ class RunData:
             ArgumentError: another mode, a deque without `max_len`, or an object that cannot be kept.
         """
         if mode not in {"append", "replace"}:
-            message = f"add_custom_data takes mode 'append' or 'replace', got {mode!r}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"add_custom_data takes mode 'append' or 'replace', got {mode!r}")
         split_arrays(data, {}, key)
         grows = mode == "append" and isinstance(dtype, type) and issubclass(dtype, (list, deque))
         if not grows:
@@ -180,8 +273,7 @@ class RunData:
             held = deque(held, maxlen=max_len)  # archives of RLA are read with lists in place of deques
         elif not isinstance(held, (list, deque)) and issubclass(dtype, deque):
             if max_len < 1:
-                message = f"a deque needs max_len of at least 1, got {max_len}"
-                raise ArgumentError(message)
+                raise ArgumentError(f"a deque needs max_len of at least 1, got {max_len}")
             held = deque(maxlen=max_len)
         elif not isinstance(held, (list, deque)):
             held = []
@@ -201,8 +293,9 @@ class RunData:
             ArgumentError: nothing is kept there.
         """
         if key not in self.custom_data:
-            message = f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
-            raise ArgumentError(message)
+            raise ArgumentError(
+                f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
+            )
         import numpy as np  # noqa: PLC0415 - not at import of the package
 
         get_current().record(prefix + key, float(np.mean(self.custom_data[key])))
@@ -287,8 +380,7 @@ class RunData:
             ArgumentError: the name cannot be a file name, or something cannot be kept.
         """
         if self.run is None:
-            message = "open a run first: exp_manager.log_files_gen()"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         from rla_client.contract.jobs import final_name  # noqa: PLC0415
 
         step = time_step_holder.get_time()
@@ -306,7 +398,9 @@ class RunData:
         elif saver is not None:
             get_current().write_scalars()
             keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
-            saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
+            row = get_current().last_row
+            metrics = {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
+            saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
         self.save_archive()
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
@@ -317,10 +411,6 @@ class RunData:
 
         folder = self.folder_of(CHECKPOINT)
         save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
-
-    def _last_metrics(self) -> dict[str, float]:
-        row = get_current().last_row
-        return {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
 
     def load_checkpoint(
         self,
@@ -349,8 +439,9 @@ class RunData:
         try:
             index = None if ckp_index is None else int(ckp_index)
         except (TypeError, ValueError):
-            message = f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
-            raise ArgumentError(message) from None
+            raise ArgumentError(
+                f"ckp_index is a time-step, or None for the newest; got {ckp_index!r}"
+            ) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
             from rla_client.checkpoint.files import load_tensorflow  # noqa: PLC0415
@@ -442,8 +533,7 @@ class RunData:
         """
         folder = self.folder(kind)
         if folder is None:
-            message = "open a run first: exp_manager.log_files_gen()"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         return folder
 
     def place(self) -> Item | None:

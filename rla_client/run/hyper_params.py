@@ -70,8 +70,9 @@ class HyperParams(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            message = f"no hyper-parameter {name!r}; {hint(name, sorted(self)) or 'there are none'}"
-            raise AttributeError(message) from None
+            raise AttributeError(
+                f"no hyper-parameter {name!r}; {hint(name, sorted(self)) or 'there are none'}"
+            ) from None
 
     def dotted(self, path: str) -> Any:  # noqa: ANN401
         """The value at `a.b.c`, or under that whole name; keys may have dots themselves.
@@ -119,7 +120,10 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     Raises:
         BrokenFileError: the file is not a JSON or YAML mapping.
     """
-    for suffix, parse in (("json", parse_json), ("yaml", _parse_yaml_bytes)):
+    for suffix, parse in (
+        ("json", parse_json),
+        ("yaml", lambda data: parse_yaml(data.decode("utf-8", "replace"))),
+    ):
         path = f"{os.fspath(folder)}/{HYPARAM_FILE_NAME}.{suffix}"
         try:
             data = read_small(path)
@@ -135,10 +139,6 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
             raise BrokenFileError(path, "it holds no mapping of names to values")
         return found
     return None
-
-
-def _parse_yaml_bytes(data: bytes) -> object:
-    return parse_yaml(data.decode("utf-8", "replace"))
 
 
 def parse_yaml(text: str) -> Any:  # noqa: ANN401
@@ -189,8 +189,7 @@ def _parse_full_yaml(text: str) -> object:
 
 def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     if len(str(node.value)) > MAX_DIGITS:
-        message = f"a number of {len(node.value)} digits"
-        raise ValueError(message)
+        raise ValueError(f"a number of {len(node.value)} digits")
     return int(loader.construct_yaml_int(node))
 
 
@@ -220,7 +219,6 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _old_archive(path: str) -> dict[str, Any]:
-
     content = read_pickle(path)
     if not isinstance(content, Placeholder):
         raise BrokenFileError(path, "it is not an archived manager of RLA")
@@ -370,8 +368,7 @@ class _Reader(pickle.Unpickler):
         full = f"{module}.{name}"
         if full not in self._classes:
             if len(self._classes) == MAX_NAMES:
-                message = f"more than {MAX_NAMES} names"
-                raise ValueError(message)
+                raise ValueError(f"more than {MAX_NAMES} names")
             self._classes[full] = _Named("Placeholder", (Placeholder,), {"name": full})  # type: ignore[assignment]
         return self._classes[full]
 
@@ -401,8 +398,7 @@ def parse_pickle(data: bytes) -> object:
         ValueError: the bytes are no whole pickle, or over a bound.
     """
     if len(data) > MAX_PICKLE_BYTES:
-        message = f"larger than {MAX_PICKLE_BYTES >> 20} MiB"
-        raise ValueError(message)
+        raise ValueError(f"larger than {MAX_PICKLE_BYTES >> 20} MiB")
     try:
         _check_opcodes(data)
         return _Reader(data).load()
@@ -427,11 +423,9 @@ def _check_opcodes(data: bytes) -> None:
     """Refuse what would take much more memory than its bytes, before anything is built."""
     for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         if count > MAX_OPCODES:
-            message = f"more than {MAX_OPCODES} opcodes"
-            raise ValueError(message)
+            raise ValueError(f"more than {MAX_OPCODES} opcodes")
         if opcode.name in _MEMO_OPCODES and int(str(argument)) > count + _MEMO_SLACK:
-            message = f"memo number {argument}"
-            raise ValueError(message)
+            raise ValueError(f"memo number {argument}")
 
 
 def _as_bytes(raw: object) -> Any:  # noqa: ANN401
@@ -495,8 +489,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
 def _plain(value: object, depth: int, budget: list[int]) -> object:  # noqa: PLR0911 - one case a line
     budget[0] -= 1
     if budget[0] < 0:
-        message = f"more than {MAX_PLAIN_NODES} values"
-        raise ValueError(message)
+        raise ValueError(f"more than {MAX_PLAIN_NODES} values")
     if isinstance(value, bool | int | float | str | datetime | None):
         return value
     if depth == 0:

@@ -3,7 +3,8 @@
 A `Logger` keeps the values of the next row in a dict. `dump` packs them into one ROW frame for
 its outbox and prints the table when `stdout` is among its sinks; nothing else happens in the
 training process. All state is guarded by the outbox's re-entrant lock, so that calls from any
-thread and from signal handlers are safe and frames lie in the order of the calls.
+thread and from signal handlers are safe and frames lie in the order of the calls. `ScalarRows` makes rows
+of scalars that come one by one, each with its step.
 
 Behaviour follows polixir/RLAssistant's logger (itself openai/baselines'), its faults fixed.
 """
@@ -44,6 +45,8 @@ CLOCK_NEVER_SET = (
     "or logger.dump_tabular(step=...)"
 )
 SET_THE_STEP = "set the step with time_step_holder.set_time(step)"
+EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own
+ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
 _ROW, _EVENT = int(FrameKind.ROW), int(FrameKind.EVENT)  # an enum member costs the hot path 0.1 us
 
 Exclude = str | Iterable[str] | None
@@ -87,10 +90,8 @@ class Logger:
         self.secrets: Secrets | None = None  # hidden in text; None: nothing is
         self.lead: Callable[[], str] | None = None  # begins each text on stdout and in the text log
         self.tbx_writer: Any = None
-        self.scalar_rows: Any = None  # rows of the scalars of SummaryWriters, made with the first of these
-        self.take_parameters: Callable[[Mapping[str, Any]], object] | None = (
-            None  # hyper-parameters told late
-        )
+        self.scalar_rows: ScalarRows | None = None  # made with the first SummaryWriter
+        self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
@@ -153,8 +154,7 @@ class Logger:
         key = str(key)
         plain = to_plain(value)
         if plain is not None and not isinstance(plain, (int, float)):
-            message = f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}")
         with self.lock:
             count = self._counts.get(key, 0)
             if plain is None:
@@ -172,11 +172,9 @@ class Logger:
         key = str(key)
         plain = to_plain(value)
         if not isinstance(plain, (int, float)):
-            message = f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}")
         if length < 1:
-            message = f"record_len is a number of values, at least 1, got {length}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"record_len is a number of values, at least 1, got {length}")
         with self.lock:
             window = self._averages.get(key)
             if window is None or window.maxlen != length:
@@ -187,21 +185,17 @@ class Logger:
                 self.record(key, sum(window) / length, exclude, freq)
 
     def add(self, key: str, amount: float) -> None:
-        """Add to the pending value of `key` (0 without one)."""
+        """Add to the pending value of `key`, 0 where that is no number."""
         with self.lock:
-            self.pending[key] = self.pending.get(key, 0.0) + amount
+            before = self.pending.get(key)
+            self.record(key, (before if isinstance(before, int | float) else 0.0) + amount)
 
     def _warn_no_scalar(self, key: str, value: object) -> None:
         if value is None or isinstance(value, (int, float)) or "tensorboard" not in self.sinks:
             return
         if key not in self._text_keys:
             self._text_keys.add(key)
-            self.log(
-                f"[WARN] {time_step_holder.get_time()} : {key} is not a number; "
-                "it is kept in CSV and JSON and left out of TensorBoard",
-                level=WARN,
-                quiet=True,
-            )
+            self._warn(f"{key} is not a number; it is kept in CSV and JSON and left out of TensorBoard")
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -294,7 +288,10 @@ class Logger:
         import logging  # noqa: PLC0415 - not at import of the package
 
         logging.getLogger("rla_client").warning("%s", message)
-        self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=True)
+        self._warn(message)
+
+    def _warn(self, message: str, *, quiet: bool = True) -> None:
+        self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=quiet)
 
     def _take_special(self, row: Row) -> Row:
         counts = self._counts
@@ -304,8 +301,9 @@ class Logger:
     def _pack_row(self, step: float, now: float, row: Row, excluded: dict[str, tuple[str, ...]]) -> bytes:
         content = (step, now, row, excluded) if excluded else (step, now, row)
         if len(row) > MAX_KEYS_PER_ROW:
-            message = f"a row of {len(row)} keys is over the limit of {MAX_KEYS_PER_ROW}; it was dropped"
-            raise ArgumentError(message)
+            raise ArgumentError(
+                f"a row of {len(row)} keys is over the limit of {MAX_KEYS_PER_ROW}; it was dropped"
+            )
         try:
             return self._packer.pack(content)  # type: ignore[no-any-return]
         except (OverflowError, ValueError, TypeError, UnicodeError):
@@ -404,9 +402,107 @@ class Logger:
                 try:
                     outbox.put(_EVENT, event_payload(event), wall_time)
                 except FrameTooLargeError as error:
-                    self.log(
-                        f"[WARN] {time_step_holder.get_time()} : not sent to TensorBoard: {error}", level=WARN
-                    )
+                    self._warn(f"not sent to TensorBoard: {error}", quiet=False)
+
+
+class ScalarRows:
+    """Rows from values that are given with their step, one by one: those of one step, given in a row.
+
+    A row is written when a value of another step comes, or of a name that it has already, when the
+    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
+    have the values already do not get the row; nor is it printed.
+    """
+
+    def __init__(self, current: Logger) -> None:
+        self._logger = current
+        self._values: Row = {}
+        self._step, self._wall_time, self._begun = 0.0, 0.0, 0.0
+        self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
+        self._waiting = threading.Event()
+        self._watched = False  # the thread that writes rows that wait runs in this process
+        self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """What waits belongs to the parent."""
+        self._values, self._waiting = {}, threading.Event()
+        self._watched = False
+
+    def add(
+        self,
+        tag: str,
+        value: object,
+        step: float,
+        wall_time: float,
+        exclude: tuple[str, ...] = EVENTS_HAVE_IT,
+    ) -> None:
+        """Take a value; `exclude` names the outputs that do not get it by the row."""
+        with self._logger.lock:
+            if self._values and (step != self._step or tag in self._values or exclude != self._exclude):
+                self.write()
+            if not self._values:
+                self._begin(step, exclude)
+            self._values[tag] = value
+            self._wall_time = wall_time
+
+    def add_all(
+        self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
+    ) -> None:
+        """Take several values of one step; nothing more comes to a row that is `complete`."""
+        with self._logger.lock:
+            held = self._values
+            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
+                self.write()
+            if complete and not self._values:
+                self._follow(step)
+                self._logger.write_row(values, step, wall_time, exclude)
+                return
+            if not self._values:
+                self._begin(step, exclude)
+            self._values.update(values)
+            self._wall_time = wall_time
+            if complete:
+                self.write()
+
+    def _begin(self, step: float, exclude: tuple[str, ...]) -> None:
+        self._step, self._exclude, self._begun = step, exclude, time.monotonic()
+        if self.sets_clock:
+            self._follow(step)
+        if not self._watched:
+            forks.at_exit(self.write)  # a worker's run has no close of its own
+            self._watched = True
+            with suppress(RuntimeError):  # no more threads: its rows wait for the next step
+                threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
+        if not self._waiting.is_set():  # to set it takes five times as long
+            self._waiting.set()
+
+    def _follow(self, step: float) -> None:
+        if self.sets_clock and step > time_step_holder.get_time():
+            time_step_holder.set_time(step)
+
+    def write(self) -> None:
+        """Write the row that waits for more, if there is one."""
+        with self._logger.lock:
+            values, self._values = self._values, {}
+            if values:
+                self._logger.write_row(values, self._step, self._wall_time, self._exclude)
+
+    def _write_late_rows(self) -> None:
+        while True:
+            self._waiting.wait()
+            time.sleep(ROW_WAIT_S)
+            with self._logger.lock:
+                if not self._values:
+                    self._waiting.clear()
+                elif time.monotonic() - self._begun >= ROW_WAIT_S:
+                    self.write()
+
+
+def scalar_rows(current: Logger) -> ScalarRows | None:
+    """What makes rows of values that come one by one; one for each run. None without CSV and JSON."""
+    if current.scalar_rows is None and current.sinks & {"csv", "json"}:
+        current.scalar_rows = ScalarRows(current)
+    return current.scalar_rows
 
 
 def sink_names(exclude: Exclude) -> tuple[str, ...]:
@@ -420,15 +516,13 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
     try:
         names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     except TypeError as error:
-        message = (
+        raise ArgumentError(
             f"the third argument of record_tabular is `exclude`, the outputs to leave out, got {exclude!r}; "
             f"{SET_THE_STEP}"
-        )
-        raise ArgumentError(message) from error
+        ) from error
     for name in names:
         if name not in SINKS:
-            message = f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"exclude={name!r} is not an output; choose from {', '.join(SINKS)}")
     return names
 
 
@@ -439,8 +533,7 @@ def check_prefix(place: str, prefix: object) -> None:
         ArgumentError: it is none, as a step in this place.
     """
     if not isinstance(prefix, str):
-        message = f"the {place} is a text put before each name, got {prefix!r}; {SET_THE_STEP}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"the {place} is a text put before each name, got {prefix!r}; {SET_THE_STEP}")
 
 
 def without(row: Row, excluded: Mapping[str, tuple[str, ...]], sink: str) -> Row:

@@ -206,10 +206,16 @@ def disabled() -> bool:
     Raises:
         ArgumentError: RLA_MODE is none of disabled, offline, online.
     """
-    if os.environ.get(MODE_VARIABLE, "").lower() not in MODES:
-        message = f"{MODE_VARIABLE} is disabled, offline or online; got {os.environ[MODE_VARIABLE]!r}"
-        raise ArgumentError(message)
-    return os.environ.get(MODE_VARIABLE, "").lower() == "disabled"
+    if mode() not in MODES:
+        raise ArgumentError(
+            f"{MODE_VARIABLE} is disabled, offline or online; got {os.environ[MODE_VARIABLE]!r}"
+        )
+    return mode() == "disabled"
+
+
+def mode() -> str:
+    """RLA_MODE: one of MODES, or what somebody wrote instead."""
+    return os.environ.get(MODE_VARIABLE, "").lower()
 
 
 def rank() -> int:
@@ -262,7 +268,7 @@ def make_opening(
         folders=dict(folders),
         sinks=frozenset(sinks),
         names={**OUTPUT_NAMES, **names},
-        offline=os.environ.get(MODE_VARIABLE, "").lower() == "offline",
+        offline=mode() == "offline",
         config=None if config_path is None else os.path.abspath(config_path),
         launch=readable(os.environ.get(LAUNCH_VARIABLE, "")[:64]),
         **_writer_fields(primary=True, label=""),
@@ -279,11 +285,13 @@ def check_path(path: str | os.PathLike[str]) -> str:
     try:
         real = os.path.realpath(path)
     except FileNotFoundError as error:
-        message = f"the path {readable(os.fspath(path))} starts from the working folder, which is gone"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            f"the path {readable(os.fspath(path))} starts from the working folder, which is gone"
+        ) from error
     except UnicodeEncodeError as error:
-        message = f"the path {os.fspath(path)!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            f"the path {os.fspath(path)!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
+        ) from error
     if real == readable(real):
         return real
     try:
@@ -308,8 +316,9 @@ def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
     """
     for output, name in names.items():
         if len(check_relative(name, what="output file name")) != 1:
-            message = f"the {output} output cannot be called {name!r}: a file name without a folder is needed"
-            raise ArgumentError(message)
+            raise ArgumentError(
+                f"the {output} output cannot be called {name!r}: a file name without a folder is needed"
+            )
     owners = dict.fromkeys(TAKEN_NAMES, "what rla-agent itself writes there")
     for output, usual in OUTPUT_NAMES.items():
         if output not in sinks and output not in ALWAYS_OUTPUTS:
@@ -317,10 +326,9 @@ def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
         name = names.get(output, usual)
         other = owners.setdefault(name, f"the {output} output")
         if other != f"the {output} output":
-            message = (
+            raise ArgumentError(
                 f"{other} and the {output} output cannot both be {name!r}: give one of them another name"
             )
-            raise ArgumentError(message)
 
 
 def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:

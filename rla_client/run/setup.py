@@ -1,6 +1,6 @@
 """What the next run is to be: table, database, configuration, hyper-parameters.
 
-Nothing here opens a run; `resume.begin` does, with what was said here.
+Nothing here opens a run; `begin` does, with what was said here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError, Unknow
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.contract.textformat import near
-from rla_client.run.item import local_address
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import backup, check_path, get_current, warn
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+PROBE_ADDRESS = ("192.0.2.1", 80)  # TEST-NET: nothing is sent, the kernel only picks the interface
 MOST_LISTED = 30  # names in one message
 RLA_SECTIONS = frozenset({
     "PROJECT_TYPE", "BACKUP_CONFIG", "LOG_USED", "DL_FRAMEWORK", "SEND_LOG_FILE", "REMOTE_SETTING",
@@ -102,7 +102,7 @@ class RunSetup:
             run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; by default the folder of the file, and with a dict
-                what `rla_client.code.select` finds.
+                what `rla_client.code.root` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
             resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its
@@ -123,23 +123,20 @@ class RunSetup:
         missing = [name for name, value in given.items() if value is None]
         if missing:
             what = "; ".join(f"{name} is {_EXPECTED[name]}" for name in missing)
-            message = f"configure() needs {', '.join(missing)}: {what}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"configure() needs {', '.join(missing)}: {what}")
         source: Any = given["rla_config"]
         root: Any = given["data_root"]
         if not isinstance(source, (str, os.PathLike, Mapping)):
-            message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}")
         if isinstance(root, (str, os.PathLike)):
             check_path(root)
         table = check_table_name(given["task_table_name"])
         config = load_config(source)
         if isinstance(source, Mapping) and code_root is None and names_code(source):
-            message = (
+            raise ArgumentError(
                 "with rla_config as a dict that says what the code is, configure() needs code_root: "
                 "the folder that its paths start from"
             )
-            raise ArgumentError(message)
         self.task_table_name = table
         self.config = config
         self.private_config = _raw_config(source)
@@ -149,7 +146,8 @@ class RunSetup:
             _check_tensorflow(config)
         self.is_master_node = is_master_node
         self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
-        self.run_file = _run_files(run_file)
+        files = [run_file] if isinstance(run_file, (str, os.PathLike)) else run_file or ()
+        self.run_file = [_from_here(path) for path in files]
         self.log_callback_fn = log_callback_fn
         self.run_id, self.resume_mode = named_run(run_id, resume)
         self.keeps_console = config.agent.console if console is None else console
@@ -210,8 +208,7 @@ class RunSetup:
         """
         separators = {None: " ", LOG_NAME_FORMAT_VERSION: "_"}
         if self.log_name_format_version not in separators:
-            message = f"unknown version of the index's spelling: {self.log_name_format_version!r}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"unknown version of the index's spelling: {self.log_name_format_version!r}")
         info = f"&{self.auto_parse_info()}" if self.info is None else self.info
         index = RunIndex.make(record_date, self.ipaddr, info)
         return f"{prefix}/{replace(index, separator=separators[self.log_name_format_version]).path}"
@@ -240,8 +237,9 @@ class RunSetup:
             NotConfiguredError: `configure` was not called.
         """
         if self.task_table_name is None or self.config is None or self.data_root is None:
-            message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
-            raise NotConfiguredError(message)
+            raise NotConfiguredError(
+                "call exp_manager.configure(task_table_name, rla_config, data_root) first"
+            )
         return self.task_table_name, self.config, self.data_root
 
     # -- hyper-parameters ---------------------------------------------------------------------
@@ -268,8 +266,7 @@ class RunSetup:
             ArgumentError: one text instead of a list of names.
         """
         if isinstance(keys, str):
-            message = f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])"
-            raise ArgumentError(message)
+            raise ArgumentError(f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])")
         found: list[tuple[str, object]] = []
         for key in keys:
             if key in self.hyper_param:
@@ -309,10 +306,14 @@ class RunSetup:
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
-        shown = self.secrets().parameters(self.hyper_param)
+        shown = self.shown_parameters()
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             backup(f"key: {key}, value: {value}", echo=False)
         get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
+
+    def shown_parameters(self) -> dict[Any, Any]:
+        """The hyper-parameters as they may be written: without secrets."""
+        return self.secrets().parameters(self.hyper_param)
 
     def config_to_keep(self, secrets: Secrets) -> dict[str, Any]:
         """The sections of the configuration that RLA knows, without secrets, whatever AGENT.hide_secrets."""
@@ -337,12 +338,22 @@ def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str
     run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
     mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
     if mode not in RESUME_MODES:
-        message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}")
     if mode == "must" and run_id is None:
-        message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
-        raise ArgumentError(message)
+        raise ArgumentError(f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})")
     return run_id, mode
+
+
+def local_address() -> str:
+    """Address of the interface towards the default route, `noip` without one."""
+    import socket  # noqa: PLC0415 - not at import of the package
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(PROBE_ADDRESS)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "noip"
 
 
 def _check_tensorflow(config: Config) -> None:
@@ -371,11 +382,9 @@ def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
     for old, value in older.items():
         new = _ALIASES.get(old)
         if new is None:
-            message = f"configure() got an unexpected argument {old!r}"
-            raise TypeError(message)
+            raise TypeError(f"configure() got an unexpected argument {old!r}")
         if given[new] is not None:
-            message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
-            raise ArgumentError(message)
+            raise ArgumentError(f"configure() got both {old} and {new}; {old} is the older name of {new}")
         warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=4)
         given[new] = value
 
@@ -384,12 +393,6 @@ def _from_here(path: str | os.PathLike[str]) -> str:
     """A path that is there as seen from the working directory, absolute; any other as it is."""
     text = os.fspath(path)
     return os.path.abspath(text) if os.path.exists(text) else text
-
-
-def _run_files(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
-    if isinstance(given, (str, os.PathLike)):
-        return [_from_here(given)]
-    return [_from_here(path) for path in given or ()]
 
 
 def _raw_config(source: object) -> dict[str, Any]:

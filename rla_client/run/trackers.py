@@ -168,11 +168,7 @@ class ProfileKV:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        seconds = time.perf_counter() - self._begun.pop()
-        current = get_current()
-        with current.lock:
-            before = current.pending.get(self.name, 0.0)
-            current.record(self.name, (before if isinstance(before, int | float) else 0.0) + seconds)
+        get_current().add(self.name, time.perf_counter() - self._begun.pop())
 
 
 def profile(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -192,42 +188,31 @@ def profile(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 # -- memory ------------------------------------------------------------------------------------
 
 
-def print_large_memory_variable(
-    write: Callable[[str], object] = print,
-    *,
-    namespace: Mapping[str, object] | None = None,
-    min_bytes: int = MIN_LARGE_BYTES,
-    depth: int = 1,
-) -> dict[str, str]:
-    """Write one line for each of the largest variables, the largest first.
+def print_large_memory_variable(write: Callable[[str], object] = print, *, depth: int = 1) -> dict[str, str]:
+    """Write one line for each of the largest local and global variables, the largest first.
 
     Args:
         write: takes a line of text, for example `logger.info`.
-        namespace: name to object; by default the local and global variables `depth` calls up.
-        min_bytes: smaller ones are not told.
-        depth: 1 for the direct caller; a wrapper passes 2.
+        depth: whose variables: 1 for those of the direct caller; a wrapper passes 2.
 
     Returns:
         Name → size as text, as written.
     """
-    if namespace is None:
-        frame = sys._getframe(depth)  # noqa: SLF001 - what inspect.currentframe() calls, without the import
-        outer = {name: value for name, value in frame.f_globals.items() if name not in frame.f_locals}
-        namespace = {**frame.f_locals, **outer}
+    frame = sys._getframe(depth)  # noqa: SLF001 - what inspect.currentframe() calls, without the import
+    outer = {name: value for name, value in frame.f_globals.items() if name not in frame.f_locals}
     told = {}
-    for name, size in large_variables(namespace, min_bytes):
+    for name, size in large_variables({**frame.f_locals, **outer}):
         told[name] = size_text(size)
         write(f"{name:>30}: {told[name]:>8}")
     return told
 
 
-def large_variables(
-    namespace: Mapping[str, object], min_bytes: int = MIN_LARGE_BYTES
-) -> list[tuple[str, int]]:
+def large_variables(namespace: Mapping[str, object]) -> list[tuple[str, int]]:
     """Name and bytes of the at most MAX_LARGE_VARIABLES largest objects, the largest first.
 
-    Arrays and tensors count with their data (also on a GPU), containers and objects with what they
-    hold. What several of them hold counts for each; an object with several names has its first.
+    What is below MIN_LARGE_BYTES is left out. Arrays and tensors count with their data (also on a GPU),
+    containers and objects with what they hold. What several of them hold counts for each; an object with
+    several names has its first.
     """
     sizes = []
     known: set[int] = set()
@@ -236,7 +221,7 @@ def large_variables(
             known.add(id(value))
             sizes.append((name, int(_size(value, set(), 0))))
     sizes.sort(key=lambda pair: -pair[1])
-    return [pair for pair in sizes[:MAX_LARGE_VARIABLES] if pair[1] >= min_bytes]
+    return [pair for pair in sizes[:MAX_LARGE_VARIABLES] if pair[1] >= MIN_LARGE_BYTES]
 
 
 def size_text(size: float) -> str:

@@ -20,8 +20,9 @@ from rla_client.loader import (
     fork_log_file_fn,
 )
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.resume.find import RunNotFoundError, find_item, log_file_finder
-from rla_client.run.item import create_item, parameter_file, write_parameters
+from rla_client.run.archive import parameter_file, write_parameters
+from rla_client.run.data import create_item
+from rla_client.run.find import RunNotFoundError, find_item, log_file_finder
 
 DATE = "2022/11/24/18-46-30-917022"
 

@@ -29,7 +29,7 @@ import numpy, torch
 from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
 from rla_client.checkpoint import saver
 from rla_client.stream import arena
-from rla_client.resume import resume
+from rla_client.run import resume
 from rla_client.media.recorders import ImgRecorder
 root, code, date = sys.argv[1:4]
 numbers = range(*map(int, sys.argv[4:]))

@@ -32,7 +32,7 @@ from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import stream_names
-from rla_client.run.readers import read_csv
+from rla_client.logger import read_csv
 
 TRAINING = Path(__file__).with_name("hostile_training.py")
 QUICK = 30

@@ -36,7 +36,7 @@ from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import split_rows
 from rla_client.database.imports.source import Found, Look, Point, Source, table_of
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
-from rla_client.run.readers import read_events
+from rla_client.logger import read_events
 
 if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary

@@ -34,7 +34,7 @@ from rla_client.shortcuts import default_data_root, ensure_run, script_name, sta
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
-    from rla_client.resume.find import FoundRun
+    from rla_client.run.find import FoundRun
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
@@ -137,8 +137,8 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
     Raises:
         UsageError: there is none, and there must be.
     """
-    from rla_client.resume import find  # noqa: PLC0415 - rarely needed
-    from rla_client.resume.resume import find_unfinished  # noqa: PLC0415
+    from rla_client.run import find  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_unfinished  # noqa: PLC0415
 
     root, late = default_data_root(), ""
     if run_id is not None and not disabled():

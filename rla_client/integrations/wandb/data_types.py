@@ -25,8 +25,9 @@ from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, component_problem
 from rla_client.contract.parsing import write_rows
 from rla_client.manager import exp_manager
+from rla_client.run.recording import scalar_rows
 from rla_client.run.run import warn
-from rla_client.run.tensorboard import scalar_rows, tbx_writer
+from rla_client.run.tensorboard import tbx_writer
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param, summary_scalars, to_plain
 

@@ -29,8 +29,8 @@ from rla_client.integrations.wandb.data_types import (
     watcher,
 )
 from rla_client.manager import exp_manager
+from rla_client.run.recording import scalar_rows
 from rla_client.run.run import MODE_VARIABLE, ending, get_current, warn
-from rla_client.run.tensorboard import scalar_rows
 from rla_client.shortcuts import opened_here, to_parameters
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param

@@ -24,7 +24,7 @@ from rla_agent.jobs.code import Outcome
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.jobs import SLOT_BUSY, SLOT_FREE
-from rla_client.media.figure_pickle import dump_figure
+from rla_client.media.figures import dump_figure
 from rla_client.stream.arena import Arena, create_arena
 
 Run = Callable[..., FigureResult]

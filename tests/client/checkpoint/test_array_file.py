@@ -17,13 +17,7 @@ import pytest
 
 from rla_client.checkpoint.files import decode_arrays, encode_arrays, normal
 from rla_client.checkpoint.pickling import NUMPY_STORAGE_CLASSES
-from rla_client.run.custom_values import (
-    encode_archive,
-    join_arrays,
-    load_custom_data,
-    unpack_arrays,
-    write_archive,
-)
+from rla_client.run.archive import encode_archive, join_arrays, load_custom_data, unpack_arrays, write_archive
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -21,7 +21,7 @@ from rla_client.contract.agent_process import (
     start_agent,
 )
 from rla_client.contract.paths import Places
-from rla_client.resume.find import start_for
+from rla_client.run.find import start_for
 
 SCRIPT = """
 from rla_client import exp_manager, logger

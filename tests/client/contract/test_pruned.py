@@ -20,8 +20,8 @@ from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointEr
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import Places
-from rla_client.resume.resume import ResumePoint, abandon_later
-from rla_client.run.item import Item
+from rla_client.run.data import Item
+from rla_client.run.resume import ResumePoint, abandon_later
 from rla_client.stream.messenger import fetch_timeout_s
 
 INDEX = "2026/11/21/09-30-01-000001_10.0.0.5_&"

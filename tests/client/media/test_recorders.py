@@ -20,7 +20,7 @@ from PIL import Image
 from rla_agent.jobs.code import Outcome
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.media import jobs as media_jobs
-from rla_client.media.figure_pickle import dump_figure
+from rla_client.media.figures import dump_figure
 from rla_client.media.recorders import (
     ImgRecorder,
     MatplotlibRecorder,

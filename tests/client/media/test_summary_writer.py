@@ -12,7 +12,8 @@ from tensorboardX.record_writer import RecordWriter
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager
-from rla_client.media.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
+from rla_client.run.tensorboard import AgentSummaryWriter, parse_summary
+from rla_client.stream.values import summary_scalars
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -258,6 +259,12 @@ def _summary(tag: str, value: float) -> Any:
     return Summary(value=[Summary.Value(tag=tag, simple_value=value)])
 
 
+def event_of(summary: object, wall_time: float, step: int) -> bytes:
+    from tensorboardX.proto.event_pb2 import Event
+
+    return bytes(Event(wall_time=wall_time, step=step, summary=parse_summary(summary)).SerializeToString())
+
+
 def test_summaries_of_tensorflow_as_object_or_bytes(spread: Spread) -> None:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.scalar import metadata
@@ -267,22 +274,22 @@ def test_summaries_of_tensorflow_as_object_or_bytes(spread: Spread) -> None:
     value = new_style.value.add(tag="acc", metadata=metadata.create_summary_metadata("", ""))
     value.tensor.dtype = 1
     value.tensor.tensor_content = np.float32(0.75).tobytes()
-    assert scalars_of_summary(foreign) == [("loss", 0.5)]
-    assert scalars_of_summary(foreign.SerializeToString()) == [("loss", 0.5)]
-    assert scalars_of_summary(new_style) == [("acc", 0.75)]
-    data = event_of_summary(foreign, 12.5, 3)
+    assert list(summary_scalars(parse_summary(foreign))) == [("loss", 0.5)]
+    assert list(summary_scalars(parse_summary(foreign.SerializeToString()))) == [("loss", 0.5)]
+    assert list(summary_scalars(parse_summary(new_style))) == [("acc", 0.75)]
+    data = event_of(foreign, 12.5, 3)
     spread.events.append((data, 12.5, 3))
     event = spread.read().Scalars("loss")[0]
     assert (event.step, event.wall_time, event.value) == (3, 12.5, 0.5)
     for wrong in (3, "text", b"\xff\xff"):
         with pytest.raises(ArgumentError):
-            event_of_summary(wrong, 0.0, 0)
+            event_of(wrong, 0.0, 0)
 
 
 @pytest.mark.parametrize("content", [{"replay": "2 GiB", "net": 3}, {}])
 def test_a_dict_becomes_a_table_of_text(spread: Spread, content: dict[str, object]) -> None:
     data = ExpManager.dict_to_table_text_summary(content, "large")
-    spread.events.append((event_of_summary(data, 12.5, 3), 12.5, 3))
+    spread.events.append((event_of(data, 12.5, 3), 12.5, 3))
     found = spread.read()
     assert plugin_of(found, "large") == "text"
     (event,) = found.Tensors("large")

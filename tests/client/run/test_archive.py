@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.run import custom_values
-from rla_client.run.custom_values import (
+from rla_client.run import archive
+from rla_client.run.archive import (
     encode_archive,
     join_arrays,
     load_custom_data,
@@ -95,11 +95,11 @@ def test_tuples_sets_keys_and_registered_objects_come_back(tmp_path: Path) -> No
 def test_a_registered_pair_of_functions_keeps_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(custom_values, "_types", {})
+    monkeypatch.setattr(archive, "_types", {})
     register_custom_type(Range, lambda one: [one.low, one.high], lambda plain: Range(*plain), "range")
     found = round_trip({"one": [Range(1.0, np.ones(2))]}, tmp_path)["one"][0]
     assert (found.low, found.high.tolist()) == (1.0, [1.0, 1.0])
-    monkeypatch.setattr(custom_values, "_types", {})
+    monkeypatch.setattr(archive, "_types", {})
     text = (tmp_path / "run.json").read_text()
     unknown = load_custom_data(str(tmp_path / "run.json"), json.loads(text)["custom_data"])["one"][0]
     assert unknown[0] == 1.0, "who does not know the type gets its plain data"
@@ -109,14 +109,14 @@ def test_a_registered_function_that_fails_leaves_the_plain_data(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A class whose constructor has changed since: the next save must not write None over its data."""
-    monkeypatch.setattr(custom_values, "_types", {})
+    monkeypatch.setattr(archive, "_types", {})
     register_custom_type(Range, lambda one: {"low": one.low}, lambda plain: Range(**plain), "range")
     assert join_arrays(split_arrays([Range(1.0, 2.0)], {}, "x"), {}) == [{"low": 1.0}]
     assert "from_plain failed: TypeError" in caplog.text
 
 
 def test_one_name_means_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_values, "_types", {})
+    monkeypatch.setattr(archive, "_types", {})
     again = type("Range", (), {"__module__": Range.__module__})
     other = type("Range", (), {"__module__": "elsewhere"})
     register_custom_type(Range, vars, lambda plain: ("first", plain))

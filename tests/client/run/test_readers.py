@@ -15,7 +15,7 @@ from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.record_writer import RecordWriter
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.run.readers import read_csv, read_events, read_json, read_tb
+from rla_client.logger import read_csv, read_events, read_json, read_tb
 
 
 def write(folder: Path, content: bytes | str, name: str = "progress.csv") -> Path:
@@ -253,7 +253,7 @@ def test_tb_files_of_the_original(legacy_source: Path) -> None:
 
 def test_the_module_itself_imports_nothing_heavy() -> None:
     code = (
-        "import sys, rla_client.run.readers, rla_client.stream.values\n"
+        "import sys, rla_client.logger, rla_client.stream.values\n"
         "import rla_client.contract.textformat, rla_client.run.trackers\n"
         "print({'numpy', 'pandas', 'torch', 'tensorboardX', 'crc32c'} & set(sys.modules))"
     )

@@ -9,6 +9,7 @@ import pytest
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.run import trackers
+from rla_client.run.recording import Logger
 from rla_client.run.trackers import (
     ProfileKV,
     TimeTracker,
@@ -34,6 +35,8 @@ class Rows:
         with self.lock:
             self.pending[key] = value
             self.excluded[key] = exclude
+
+    add = Logger.add  # the real one, with this lock and these values
 
 
 def spin(seconds: float = SPIN_S) -> None:

@@ -18,10 +18,10 @@ from support.spooled import bare_opening
 from rla_client.contract.descriptors import at_fork
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread
-from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run import run
 from rla_client.run.recording import Logger
 from rla_client.run.run import RUN_VARIABLE, joined_logger
+from rla_client.run.tensorboard import AgentSummaryWriter
 from rla_client.run.trackers import SingleTimeTracker
 
 CHILD_S = 20.0

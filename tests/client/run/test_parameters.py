@@ -14,8 +14,15 @@ import numpy as np
 import pytest
 
 from rla_client.code.secrets import Secrets
-from rla_client.resume.parameters import changed_parameters, keep_changes, last_parameters, tell_changes
-from rla_client.run.item import Item, create_item, parameter_file, write_parameters
+from rla_client.run.archive import (
+    changed_parameters,
+    keep_changes,
+    last_parameters,
+    parameter_file,
+    tell_changes,
+    write_parameters,
+)
+from rla_client.run.data import Item, create_item
 
 SCRIPT = """
 import os, sys
@@ -63,12 +70,14 @@ def test_a_resumed_run_tells_and_keeps_what_changed(tmp_path: Path, wait_until: 
 
 def test_equal_parameters_of_other_types_are_equal(item: Item) -> None:
     same = {"lr": np.float64(0.1), "net": {"sizes": [1, 2], "name": "a"}, "old": 1}
-    assert changed_parameters(item, same) == {}
-    assert changed_parameters(item, {}) == {}, "none given: they are taken over"
+    assert changed_parameters(item, same, Secrets()) == {}
+    assert changed_parameters(item, {}, Secrets()) == {}, "none given: they are taken over"
 
 
 def test_names_that_come_go_and_change(item: Item) -> None:
-    changed = changed_parameters(item, {"lr": 0.1, "net": {"sizes": [1, 3], "name": "a"}, "new": "x" * 500})
+    changed = changed_parameters(
+        item, {"lr": 0.1, "net": {"sizes": [1, 3], "name": "a"}, "new": "x" * 500}, Secrets()
+    )
     assert changed == {"net.sizes": ([1, 2], [1, 3]), "old": (1, None), "new": (None, "x" * 500)}
     told = tell_changes(changed)
     assert "net.sizes was [1, 2], is now [1, 3]" in told
@@ -117,7 +126,7 @@ def test_a_resumed_run_sees_its_own_secret_and_writes_none(tmp_path: Path) -> No
 
 def test_the_secret_of_an_older_release_is_not_written_again(item: Item) -> None:
     write_parameters(item, *parameter_file({"lr": 0.1, "api_key": "old-key-771"}))
-    changed = changed_parameters(item, {"lr": 0.2, "api_key": "new-key-772"})
+    changed = changed_parameters(item, {"lr": 0.2, "api_key": "new-key-772"}, Secrets())
     assert changed == {"lr": (0.1, 0.2)}
     own = {"lr": 0.1, "api_key": "new-key-772"}
     write_parameters(item, *parameter_file({"lr": 0.1, "api_key": "<hidden>"}))

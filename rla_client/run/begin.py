@@ -7,6 +7,9 @@ What is opened, by `resume`:
   take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
   refuse is a warning and a new item with `allow`, an error with `must`.
 
+What held at a checkpoint comes back with it: clock, moving averages, custom data. `fork` puts the data of an
+earlier run under the open one instead; CSV and TensorBoard continue in it.
+
 `begin_beside` opens a run that is not the process's own: one of several that it writes at a time.
 
 In a process that stores nothing (RLA_MODE=disabled, ranks above 0) every call works, and none writes into
@@ -17,32 +20,38 @@ Random generators stay their own, or all ranks would draw the same.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NoCheckpointError, RlaError
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
 from rla_client.contract.opening import Continuation
-from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
+from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
-from rla_client.run.custom_values import read_resume_state
-from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.item import (
-    PARAMETER_KINDS,
-    DisabledRun,
-    Item,
-    SeenCheckpoint,
-    create_item,
+from rla_client.run.archive import (
+    CHANGE_KINDS,
+    changed_parameters,
+    join_arrays,
+    keep_changes,
+    load_arrays,
     parameter_file,
+    read_resume_state,
+    split_arrays,
+    tell_changes,
+    unpack_arrays,
     write_parameters,
 )
+from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, Item, RunData, create_item
 from rla_client.run.recording import WARN, Logger
 from rla_client.run.run import backup, get_current, set_current, warn
 from rla_client.run.start import (
+    DisabledRun,
+    SeenCheckpoint,
     await_resumed,
     bind_recorders,
     capture_code,
@@ -56,10 +65,10 @@ from rla_client.run.start import (
 )
 from rla_client.run.trackers import clear_time
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import name_of, plain_hyper_param
+from rla_client.stream.values import name_of
 
 if TYPE_CHECKING:
-    from rla_client.resume.resume import Chained, ResumePoint
+    from rla_client.run.resume import Chained, ResumePoint
     from rla_client.run.run import Run
     from rla_client.run.setup import RunSetup
 
@@ -77,14 +86,18 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     if runs.disabled() or runs.rank() > 0:
         begin_storing_nothing(data, all_ranks=all_ranks)
         return
-    here, chained = _earlier_run(setup)
-    if here is not None and chained is None:
-        point, chained = _resume_point(setup, here)
+    chained = None
+    if setup.resume_mode != "never" and setup.run_id is not None:
+        from rla_client.run.resume import where_to_continue, with_checkpoint  # noqa: PLC0415 - rarely needed
+
+        point, chained = where_to_continue(setup, setup.run_id)
         if point is not None:
             continue_at(data, point)
             return
     item = create_item(root, table, setup.info, setup.ipaddr)
-    _open_new(data, item, _with_checkpoint(setup, chained, item))
+    if chained is not None:
+        chained = with_checkpoint(setup, chained, item)
+    _open_new(data, item, chained)
 
 
 def _tracked_info(setup: RunSetup) -> str:
@@ -95,13 +108,10 @@ def _tracked_info(setup: RunSetup) -> str:
 def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
     """Open the stream of a new item, with its parameters and its archive."""
     setup = data.setup
-    shown = setup.secrets().parameters(setup.hyper_param)
-    name, content = parameter_file(shown)
+    name, content = parameter_file(setup.shown_parameters())
     write_parameters(item, name, content)
     run = open_item(data, item, **continuing)
-    for kind in PARAMETER_KINDS:
-        run.file(kind, name, content)
-    run.mark("hyper_param", plain_hyper_param(shown))
+    data.send_parameters(run, name, content)
     data.save_archive()
     return run
 
@@ -121,13 +131,11 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
 
 def continue_at(data: RunData, point: ResumePoint) -> None:
     """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
-    from rla_client.resume.find import read_run  # noqa: PLC0415
-    from rla_client.resume.resume import abandon_later  # noqa: PLC0415
+    from rla_client.run.resume import abandon_later  # noqa: PLC0415 - rarely needed
 
     setup, item = data.setup, point.item
-    if not setup.hyper_param:
-        take_parameters(data, read_run(item).hyper_param)
-    changed = changes_since(data, item)
+    _take_parameters(setup, item)
+    changed = changed_parameters(item, setup.hyper_param, setup.secrets())
     abandon_later(point)
     end_run(data, "finished", "")
     clear_time()
@@ -135,21 +143,62 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     set_current(run.logger)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
-    run.mark("hyper_param", plain_hyper_param(setup.secrets().parameters(setup.hyper_param)))
+    data.mark_parameters(run)
     bind_recorders(run, item)
     say_where(data, run, item)
     step = point.time_step
-    tell_changes(data, changed, step)
-    restore(data, point.state, step, item)
+    _tell_changes(data, changed, step)
+    _restore(data, point.state, step, item)
     at = "the beginning" if step is None else f"{point.name}_{step}.pt"
     _tell_resumed(f"from {at}", f"from {at}")
     data.restore_random_state()
 
 
+def _take_parameters(setup: RunSetup, item: Item) -> None:
+    """Where none are given, take those of an earlier run, but for secrets, which it does not keep."""
+    if setup.hyper_param:
+        return
+    from rla_client.code.secrets import taken_over  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import read_run  # noqa: PLC0415
+
+    setup.hyper_param, lacking = taken_over(read_run(item).hyper_param, {})
+    if lacking:
+        warn(f"hyper-parameters of the earlier run are {lacking}")
+
+
+def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
+    """Warn of hyper-parameters that are not those of the run that continues, and keep them in the item."""
+    item, run = data.item, data.run
+    if not changed or item is None or run is None:
+        return
+    warn(tell_changes(changed))
+    try:
+        name, content = keep_changes(item, data.setup.shown_parameters(), changed, step)
+    except OSError as error:
+        warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
+        return
+    for kind in CHANGE_KINDS:
+        run.file(kind, name, content)
+
+
+def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item) -> None:
+    """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
+    data.resumed_from = 0 if step is None else step
+    data.resume_state = state
+    time_step_holder.set_time(state.get("time_step", step or 0))
+    if "logger" in state:
+        get_current().restore_memory(state["logger"])
+    arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
+    data.custom_data = join_arrays(state.get("custom_data", {}), arrays)
+    if step is not None:
+        data.custom_data.setdefault(TIME_STEP_DATA, step)
+
+
 def _take_up(data: RunData, chained: Chained) -> None:
     """Take the state of the earlier run's checkpoint, which lies in the new item."""
-    tell_changes(data, changes_since(data, chained.parent), chained.time_step)
-    restore(data, chained.state, chained.time_step, chained.parent)
+    changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
+    _tell_changes(data, changed, chained.time_step)
+    _restore(data, chained.state, chained.time_step, chained.parent)
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
     _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
     data.restore_random_state()
@@ -162,8 +211,8 @@ def _tell_resumed(briefly: str, wholly: str) -> None:
 
 def reopen(data: RunData, item: Item) -> Run:
     """Open an item in files of its own again: who calls this sends the rows that stay once more."""
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
-    from rla_client.resume.resume import earlier_times  # noqa: PLC0415
+    from rla_client.run.find import read_run_file  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import earlier_times  # noqa: PLC0415
 
     content = read_run_file(item)
     data.setup.run_id = str(content.get("run_key") or data.setup.run_id or "") or None
@@ -216,16 +265,15 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
 
 def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
     """Open the stream of a run that continues with all of its rows, events and files."""
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415
-    from rla_client.resume.resume import prepare  # noqa: PLC0415
+    from rla_client.run.find import read_run_file  # noqa: PLC0415
+    from rla_client.run.resume import prepare  # noqa: PLC0415
 
-    setup = data.setup
     point = prepare(item.root, item.table, item, None, CHECKPOINT_NAME, autostart=autostart)
     whole = Continuation(
         abandoned=point.continues.abandoned, after=point.continues.after, earlier=point.continues.earlier
     )
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
-    run.mark("hyper_param", plain_hyper_param(setup.secrets().parameters(setup.hyper_param)))
+    data.mark_parameters(run)
     step = read_run_file(item).get("time_step")
     run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)
     return step if isinstance(step, int | float) else None
@@ -239,7 +287,7 @@ def take_back(data: RunData, step: float) -> bool:
     Returns:
         False where the spool takes no new stream, and the rows stay.
     """
-    from rla_client.resume.resume import next_abandoned  # noqa: PLC0415
+    from rla_client.run.resume import next_abandoned  # noqa: PLC0415
 
     run, item = data.run, data.item
     if run is None or item is None:
@@ -252,6 +300,44 @@ def take_back(data: RunData, step: float) -> bool:
             f"{kept} was not made, the agent will: {error.strerror or error}", level=WARN, quiet=True
         )
     return run.go_on(time_step=math.nextafter(step, -math.inf), abandoned=kept)
+
+
+def fork(data: RunData, loaded: RunData) -> None:
+    """Put the data of the loaded run under the open one; see `ExpManager.log_file_copy`."""
+    source, item, run = loaded.item, data.item, data.run
+    if source is not None and data.disabled is not None:
+        _take_custom_data(data, loaded)
+        return  # rank 0 does the rest; or nothing is stored
+    if source is None or item is None or run is None:
+        raise NotConfiguredError("log_file_copy needs an open run and a loaded one")
+    from rla_client.run.find import await_taken_in, streams_of  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import put_under  # noqa: PLC0415
+
+    places, autostart = find_places(), data.setup.configured()[1].agent.autostart
+    late = await_taken_in(places, streams_of(places, source, loaded.run_file), autostart=autostart)
+    if late:
+        warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
+    problem = put_under(source, item, run)
+    if problem:
+        warn(f"not all data of {source.index.path} were put under this run: {problem}")
+    bind_recorders(run, item)
+    parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
+    run.mark("parent", parent)
+    _take_custom_data(data, loaded)
+    data.save_archive()
+
+
+def _take_custom_data(data: RunData, loaded: RunData) -> None:
+    """Copies of the loaded run's custom data under keys that the open one has not."""
+    for key, value in loaded.custom_data.items():
+        if key in data.custom_data:
+            continue
+        try:
+            split_arrays(value, {}, key)
+        except ArgumentError as error:
+            warn(f"not taken over: {error}")
+            continue
+        data.custom_data[key] = copy.deepcopy(value)
 
 
 def end_run(data: RunData, status: str, reason: str) -> None:
@@ -272,118 +358,12 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
         meeting = _meeting_place(data)
         end_run(data, "finished", "")
         return name, _look_on(data, meeting, which, at, name)
-    from rla_client.resume.resume import prepare  # noqa: PLC0415
+    from rla_client.run.resume import prepare  # noqa: PLC0415
 
     table, config, root = data.setup.configured()
     point = prepare(root, table, which, at, name, autostart=config.agent.autostart)
     continue_at(data, point)
     return point.name, point.time_step
-
-
-# -- which run, with a run_id ------------------------------------------------------------------
-
-
-def _earlier_run(setup: RunSetup) -> tuple[Item | None, Chained | None]:
-    """The unfinished run of this run_id: that of this machine, and a newer one of another machine.
-
-    Raises:
-        StillWritingError: `resume='must'`, and a living process of this machine writes it.
-        RlaError: see `_unfinished_here`, `_find_elsewhere`.
-    """
-    if setup.resume_mode == "never" or setup.run_id is None:
-        return None, None
-    from rla_client.resume.find import StillWritingError  # noqa: PLC0415
-
-    try:
-        here = _unfinished_here(setup, setup.run_id)
-    except StillWritingError as error:
-        _give_way(setup, error, "A new run begins")
-        return None, None
-    return here, _find_elsewhere(setup, setup.run_id, here)
-
-
-def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
-    """The unfinished run of this run_id on this machine; with `allow`, a living process of it may end first.
-
-    Raises:
-        RlaError: `resume='must'`, and one waits in the spool for want of an agent.
-        StillWritingError: a living process writes it.
-    """
-    from rla_client.resume.find import ENDS_S  # noqa: PLC0415
-    from rla_client.resume.resume import find_here  # noqa: PLC0415
-
-    table, config, root = setup.configured()
-    patience_s = 0.0 if setup.resume_mode == "must" else ENDS_S
-    found, late = find_here(root, table, run_id, autostart=config.agent.autostart, ends_s=patience_s)
-    if late:
-        message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
-        _give_way(setup, RlaError(message), "A new run begins")
-    return found
-
-
-def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
-    """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
-    if setup.resume_mode == "must":
-        raise error
-    warn(f"{error}. {then}; resume='must' would have ended here instead")
-
-
-def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chained | None]:
-    """Where to continue: in the run itself, or with `allow` in a new item, from what is on the disk.
-
-    Raises:
-        RlaError: `resume='must'`, and the run cannot be gone on with in place.
-    """
-    from rla_client.resume.resume import chain_here, prepare  # noqa: PLC0415
-
-    table, config, root = setup.configured()
-    try:
-        point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
-    except (RlaError, OSError) as error:
-        chained = chain_here(item)
-        step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
-        _give_way(setup, error, f"A new run begins{step}")
-        return None, chained
-    return point, None
-
-
-def _find_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
-    """The unfinished run of this run_id that another machine began, its checkpoint brought here.
-
-    Raises:
-        ArgumentError: `resume='must'`, and there is none here or on the master.
-        FetchError: see `remote.find_elsewhere`.
-    """
-    from rla_client.resume.resume import find_elsewhere  # noqa: PLC0415 - rarely needed
-
-    table, config, root = setup.configured()
-    must = setup.resume_mode == "must" and here is None
-    found = None
-    if not setup.is_master_node and os.environ.get(runs.MODE_VARIABLE, "").lower() != "offline":
-        found = find_elsewhere(root, table, run_id, config, must=must, known=here)
-    if found is None and must:
-        where = " or on the master" if config.send_log_file else ""
-        message = f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
-        raise ArgumentError(message)
-    return found
-
-
-def _with_checkpoint(setup: RunSetup, chained: Chained | None, item: Item) -> Chained | None:
-    """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
-
-    Raises:
-        OSError: `resume='must'`, and the disk is full, or the like.
-    """
-    if chained is None:
-        return None
-    from rla_client.resume.resume import take_checkpoint  # noqa: PLC0415
-
-    try:
-        take_checkpoint(chained, item)
-    except OSError as error:
-        _give_way(setup, error, "A new run begins")
-        return None
-    return chained
 
 
 # -- a process that stores nothing -------------------------------------------------------------
@@ -428,7 +408,7 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
 
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
-    from rla_client.resume.resume import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_unfinished  # noqa: PLC0415 - rarely needed
 
     if meeting is not None:
         found = await_resumed(meeting)
@@ -452,7 +432,7 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
     Returns:
         The time-step of the checkpoint to load, None where there is none.
     """
-    from rla_client.resume.find import find_item, read_run  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import find_item  # noqa: PLC0415 - rarely needed
 
     table, _config, root = data.setup.configured()
     clear_time()
@@ -463,19 +443,18 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
     else:
         item = find_item(root, table, which)
         step = at if at is not None else _newest(item, name)
-    if not data.setup.hyper_param:
-        take_parameters(data, read_run(item).hyper_param)
+    _take_parameters(data.setup, item)
     _see(data, item, name, step)
     return step
 
 
 def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
-    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import read_run_file  # noqa: PLC0415 - rarely needed
 
     folder = Path(item.folder(CHECKPOINT))
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
-    restore(data, own, step, item)
+    _restore(data, own, step, item)
     if step is not None and data.disabled is not None:
         data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
 

@@ -19,8 +19,9 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
-from rla_client.resume import find
-from rla_client.resume.resume import find_unfinished, prepare
+from rla_client.run import find
+from rla_client.run.find import find_unfinished
+from rla_client.run.resume import prepare
 from rla_client.stream.segment_writer import SegmentWriter
 
 CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
@@ -101,7 +102,7 @@ def test_allow_begins_anew_where_no_agent_is_to_be_had_and_must_says_so(
 ) -> None:
     stop_autostart(places)
     warned: list[str] = []
-    monkeypatch.setattr("rla_client.resume.begin.warn", warned.append)
+    monkeypatch.setattr("rla_client.run.resume.warn", warned.append)
     waiting = SegmentWriter(places.spool, lambda _number, _rows: b"")
     waiting.close()
     run_file(tmp_path, "2026/01/02/03-04-05-000006_noip_&", streams=[waiting.name])

@@ -10,7 +10,7 @@ from support.spooled import stop_autostart
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError
 from rla_client.contract.paths import Places
-from rla_client.resume.resume import find_elsewhere
+from rla_client.run.resume import find_elsewhere
 
 CONFIG = """
 SEND_LOG_FILE: true

@@ -1,7 +1,16 @@
-"""What a run keeps to be loaded and resumed: custom data, the archive, and a checkpoint's resume state.
+"""What a run keeps to be loaded and resumed: hyper-parameters, custom data, archive, resume state.
 
-`split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is its
-inverse. None, numbers, text, lists and dicts with text as keys stand as they are. The others are
+Parameters. `parameter.yaml` (or `.json`) and the run's index keep what the run began with. It is written at
+once, atomically, and made durable by the agent, which gets its content too. Each change at a resume is a file
+of its own, `parameter.resumed-N.json`, in the item's log and hyperparameter folders::
+
+    {"time_step": 100, "time": 1763712000.0, "changed": {"lr": [0.1, 0.5]}, "hyper_param": {...}}
+
+`changed` holds the former and the new value of each dotted name, null where there was or is none;
+`hyper_param` all of them as from now on. What is compared with is the newest of these files.
+
+Custom data. `split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is
+its inverse. None, numbers, text, lists and dicts with text as keys stand as they are. The others are
 dicts with one of the marks below, so tuples, sets, bytes, deques, dicts with other keys, and objects
 of registered types come back as they were::
 
@@ -31,22 +40,36 @@ import importlib.util
 import io
 import json
 import os
+import re
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError
 from rla_client.contract.files import open_plain, read_small, write_atomic
-from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
+from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
+from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
 from rla_client.run.run import Run, get_current, warn
 from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import plain_hyper_param
 
+if TYPE_CHECKING:
+    from rla_client.code.secrets import Secrets
+    from rla_client.run.data import Item
+
+PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
+CHANGE_KINDS = (LOG, HYPARAMETER)
+MAX_TOLD = 10  # changes in the warning; the file has all
+MAX_VALUE_CHARS = 80
+_CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
+_LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 ARCHIVE_FORMAT = STATE_FORMAT = 1
 MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
 ARRAY_KEY = "__rla_array__"
@@ -63,6 +86,185 @@ _PLAIN = (type(None), bool, int, float, str)
 _MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
 
 
+# -- hyper-parameters -----------------------------------------------------------------------------
+
+
+def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> tuple[str, bytes]:
+    """Name and content of the parameter file: YAML when all values are plain data, else JSON.
+
+    Where `item` has one, the new one is of its kind.
+
+    JSON has sorted keys and indent 4, as RLA's; numpy and torch scalars are numbers in it, enums,
+    paths and dataclasses plain data, other objects their repr.
+    """
+    there = {
+        kind: item is not None
+        and os.path.exists(os.path.join(item.folder(LOG), f"{HYPARAM_FILE_NAME}.{kind}"))
+        for kind in ("json", "yaml")
+    }
+    values: Any = plain_hyper_param(dict(hyper_param)) if there["yaml"] else hyper_param
+    if all(isinstance(key, str) for key in values) and is_plain(values) and not there["json"]:
+        import yaml  # noqa: PLC0415 - not at import of the package
+
+        class Dumper(yaml.SafeDumper):
+            """Quotes text such as 1e5, which OmegaConf and other readers of YAML 1.2 take for a number."""
+
+        Dumper.add_representer(
+            str,
+            lambda dumper, text: dumper.represent_scalar(
+                "tag:yaml.org,2002:str",
+                text.encode("utf-8", "backslashreplace").decode(),  # readers refuse lone surrogates
+                style="'" if _LIKE_A_NUMBER.match(text) else None,
+            ),
+        )
+        text = yaml.dump(
+            _lists(values), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        )
+        return f"{HYPARAM_FILE_NAME}.yaml", text.encode("utf-8", "backslashreplace")
+    content = json.dumps(plain_hyper_param(dict(hyper_param)), sort_keys=True, indent=4)
+    return f"{HYPARAM_FILE_NAME}.json", content.encode()
+
+
+def is_plain(value: object, depth: int = 50) -> bool:
+    """Whether YAML can hold a value as it is: None, bool, int, float, text, lists and dicts of these."""
+    if value is None or type(value) in {bool, int, float, str}:
+        return True
+    if depth == 0:
+        return False
+    if type(value) in {list, tuple}:
+        return all(is_plain(entry, depth - 1) for entry in value)  # type: ignore[attr-defined]
+    if isinstance(value, Mapping) and type(value) is dict:
+        return all(isinstance(k, (str, int)) and is_plain(v, depth - 1) for k, v in value.items())
+    return False
+
+
+def _lists(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _lists(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_lists(entry) for entry in value]
+    return value
+
+
+def write_parameters(item: Item, name: str, content: bytes) -> None:
+    """Put the parameter file into its folders; durable once the agent has seen it."""
+    for kind in PARAMETER_KINDS:
+        write_atomic(os.path.join(item.folder(kind), name), content, durable=False)
+
+
+def changed_parameters(
+    item: Item, hyper_param: Mapping[str, Any], secrets: Secrets
+) -> dict[str, tuple[Any, Any]]:
+    """Names whose value is another one than the run had last: name → (former, new).
+
+    Secrets are hidden; a change from one to another is none.
+    """
+    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
+    from rla_client.run.hyper_params import differences  # noqa: PLC0415
+
+    former = last_parameters(item)
+    if former is None or not hyper_param:
+        return {}
+    now = as_stored(secrets.parameters(hyper_param))
+    then = secrets.parameters(former)  # an older release hid nothing
+    return differences(_flat(restored(then, now, [])), _flat(now))
+
+
+def last_parameters(item: Item) -> dict[str, Any] | None:
+    """The hyper-parameters that a run had last; None where that cannot be read."""
+    from rla_client.run.hyper_params import read_parameter_file  # noqa: PLC0415 - not at import of the package
+
+    for path in reversed(change_files(Path(item.folder(LOG)))):
+        try:
+            found = parse_json(read_small(path))["hyper_param"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if isinstance(found, dict):
+            return found
+    for kind in (HYPARAMETER, LOG):
+        try:
+            first = read_parameter_file(item.folder(kind))
+        except (BrokenFileError, OSError):
+            continue
+        if first is not None:
+            return first
+    return None
+
+
+def as_stored(hyper_param: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as they come back from a parameter file."""
+    from rla_client.run.hyper_params import parse_yaml  # noqa: PLC0415 - not at import of the package
+
+    name, content = parameter_file(hyper_param)
+    text = content.decode()
+    found = json.loads(text) if name.endswith(".json") else parse_yaml(text)
+    return found if isinstance(found, dict) else {}
+
+
+def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """The warning."""
+    told = [f"{name} was {_short(old)}, is now {_short(new)}" for name, (old, new) in changed.items()]
+    more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return (
+        "this run is resumed with other hyper-parameters: "
+        f"{'; '.join(told[:MAX_TOLD])}{more}. It keeps its name and first parameters; "
+        f"{HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
+        "another run_id"
+    )
+
+
+def keep_changes(
+    item: Item,
+    hyper_param: Mapping[str, Any],
+    changed: Mapping[str, tuple[Any, Any]],
+    time_step: float | None,
+) -> tuple[str, bytes]:
+    """Write the next `parameter.resumed-N.json` into the item; its name and content.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    earlier = change_files(Path(item.folder(LOG)))
+    name = f"{HYPARAM_FILE_NAME}.resumed-{_number(earlier[-1]) + 1 if earlier else 1}.json"
+    record = {
+        "time_step": time_step,
+        "time": time.time(),
+        "changed": {key: list(values) for key, values in changed.items()},
+        "hyper_param": as_stored(hyper_param),
+    }
+    content = json.dumps(record, indent=4, default=str).encode("utf-8", "backslashreplace")
+    for kind in CHANGE_KINDS:
+        write_atomic(os.path.join(item.folder(kind), name), content, durable=False)
+    return name, content
+
+
+def change_files(folder: Path) -> list[Path]:
+    """The files of earlier changes, in order."""
+    found = folder.glob(f"{HYPARAM_FILE_NAME}.resumed-*.json")
+    return sorted((path for path in found if _number(path)), key=_number)
+
+
+def _number(path: Path) -> int:
+    """N of `parameter.resumed-N.json`; 0 of another file."""
+    match = _CHANGE_NAME.fullmatch(path.name)
+    return 0 if match is None else int(match[1])
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    from rla_client.run.hyper_params import wrap  # noqa: PLC0415 - not at import of the package
+
+    flat: dict[str, Any] = wrap(values).flat()
+    return {name: repr(value) if value != value else value for name, value in flat.items()}  # noqa: PLR0124 - NaN
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
+
+
+# -- custom data ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Registered:
     name: str
@@ -74,10 +276,7 @@ _types: dict[type, _Registered] = {}
 
 
 def register_custom_type(
-    kind: type,
-    to_plain: Callable[[Any], object],
-    from_plain: Callable[[Any], object],
-    name: str = "",
+    kind: type, to_plain: Callable[[Any], object], from_plain: Callable[[Any], object], name: str = ""
 ) -> None:
     """Let custom data hold objects of `kind`.
 
@@ -94,11 +293,10 @@ def register_custom_type(
     former = [known for known, entry in _types.items() if entry.name == called and known is not kind]
     for known in former:
         if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-            message = (
+            raise ArgumentError(
                 f"{known.__module__}.{known.__qualname__} is registered as {called!r}; "
                 f"give {kind.__module__}.{kind.__qualname__} another name"
             )
-            raise ArgumentError(message)
         del _types[known]  # the same class, made again: a notebook's cell, a reloaded module
     _types[kind] = _Registered(called, to_plain, from_plain)
 
@@ -112,8 +310,9 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 
     if type(value) in _PLAIN:
         return value
     if depth > MAX_DEPTH:
-        message = f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
-        raise ArgumentError(message)
+        raise ArgumentError(
+            f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
+        )
     registered = _types.get(type(value))
     if registered is not None:
         plain = split_arrays(registered.to_plain(value), arrays, path, depth + 1)
@@ -152,12 +351,11 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
     if kind == "scalar":
         return value.item()
     if kind is None:
-        message = (
+        raise ArgumentError(
             f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
             "keep it with save_checkpoint, give plain data made of it, or register_custom_type() a pair of "
             "functions that do"
         )
-        raise ArgumentError(message)
     while path in arrays:  # keys may hold slashes
         path += "'"
     arrays[path] = value
@@ -205,14 +403,6 @@ def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     return array.view(dtype) if signed else array  # other types that no file holds stay what they became
 
 
-def _join_deque(value: dict[str, Any], arrays: Mapping[str, Any]) -> deque[Any]:
-    return deque((join_arrays(entry, arrays) for entry in value["items"]), maxlen=value[DEQUE_KEY])
-
-
-def _join_items(value: dict[str, Any], arrays: Mapping[str, Any]) -> dict[Any, Any]:
-    return {join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]}
-
-
 def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     plain = join_arrays(value["plain"], arrays)
     known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
@@ -232,14 +422,19 @@ def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
 
 _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
     ARRAY_KEY: _join_array,
-    DEQUE_KEY: _join_deque,
+    DEQUE_KEY: lambda value, arrays: deque(join_arrays(value["items"], arrays), maxlen=value[DEQUE_KEY]),
     TUPLE_KEY: lambda value, arrays: tuple(join_arrays(value[TUPLE_KEY], arrays)),
     SET_KEY: lambda value, arrays: set(join_arrays(value[SET_KEY], arrays)),
     FROZEN_KEY: lambda value, arrays: frozenset(join_arrays(value[FROZEN_KEY], arrays)),
     BYTES_KEY: lambda value, _: base64.b64decode(value[BYTES_KEY], validate=True),
-    ITEMS_KEY: _join_items,
+    ITEMS_KEY: lambda value, arrays: {
+        join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]
+    },
     OBJECT_KEY: _join_object,
 }
+
+
+# -- the archive ----------------------------------------------------------------------------------
 
 
 def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
@@ -247,9 +442,7 @@ def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -
     arrays: dict[str, Any] = {}
     plain = split_arrays(dict(custom_data), arrays, "")
     text = json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1)
-    if not arrays:
-        return text.encode(), None
-    return text.encode(), pack_arrays(arrays)
+    return text.encode(), pack_arrays(arrays) if arrays else None
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
@@ -305,6 +498,9 @@ def unpack_arrays(data: bytes) -> Mapping[str, Any]:
         return decode_arrays(data)
     except ValueError:
         return {}
+
+
+# -- the resume state -----------------------------------------------------------------------------
 
 
 def capture_random_state() -> dict[str, Any]:

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
 from rla_client.config.schema import Config
@@ -51,7 +51,7 @@ from rla_client.contract.checkpoints import (
     pruned_files,
     write_note,
 )
-from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
+from rla_client.contract.errors import ArgumentError, FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import (
     FORK_COPY_PREFIX,
     TEMP_PREFIX,
@@ -71,25 +71,26 @@ from rla_client.contract.layout import (
     TMP_DATA,
     RunIndex,
 )
-from rla_client.contract.opening import RUN_FILE, Continuation, Earlier, ran_s
+from rla_client.contract.opening import Continuation, Earlier, ran_s
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import find_places
-from rla_client.resume.find import (
-    all_streams,
-    await_ended,
+from rla_client.run.archive import read_resume_state
+from rla_client.run.data import CHECKPOINT_NAME, Item
+from rla_client.run.find import (
+    ENDS_S,
+    StillWritingError,
     await_taken_in,
+    find_here,
     find_item,
     newest_epoch,
-    newest_first,
     read_run_file,
-    root_of,
     streams_of,
 )
-from rla_client.run.custom_values import read_resume_state
-from rla_client.run.data import CHECKPOINT_NAME
-from rla_client.run.item import Item
-from rla_client.run.run import Run, warn
+from rla_client.run.run import Run, mode, warn
 from rla_client.stream.messenger import ask_agent, fetch_timeout_s
+
+if TYPE_CHECKING:
+    from rla_client.run.setup import RunSetup
 
 _FIGURE = re.compile(r"^(\d+)-")
 _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
@@ -134,67 +135,92 @@ class ResumePoint:
     continues: Continuation
 
 
-def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> Item | None:
-    """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
-
-    Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
-    item of its own. One whose run.json is damaged is passed over with a warning.
-    """
-    gone_on: set[str] = set()
-    for index in newest_first(Path(root, LOG, table), run_id):
-        item = Item(os.path.abspath(root), table, index, index.opened)
-        content = read_run_file(item)
-        if not content:
-            file = os.path.join(item.folder(LOG), RUN_FILE)
-            warn(f"{file} is damaged: if it is the run {run_id!r}, it is not continued")
-        parent = content.get("parent")
-        if isinstance(parent, dict) and parent.get("chain") is True:
-            gone_on.add(str(parent.get("run")))
-        if content.get("run_key") != run_id or (content.get("state") == "finished" and not any_state):
-            continue
-        if index.path not in gone_on and not os.path.exists(os.path.join(item.folder(LOG), FETCHED_MARK)):
-            return item
-    return None
-
-
-def find_here(
-    root: str,
-    table: str,
-    run_id: str,
-    *,
-    autostart: bool,
-    any_state: bool = False,
-    ends_s: float | None = None,
-) -> tuple[Item | None, str]:
-    """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
-
-    `ends_s`: wait so long for a living process that writes the run, which may have finished then; where it
-    is None, `prepare` says so.
+def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None, Chained | None]:
+    """Where the unfinished run of this run_id continues, by the setup's `resume_mode`.
 
     Returns:
-        The run; and why one is left in the spool, empty where none is.
+        In place, in the run of this machine; or in a new item: from a newer run of another machine, or with
+        `allow` from what is on the disk. Neither where a new run begins.
 
     Raises:
+        RlaError: `resume='must'`, and no agent takes in what waits in the spool, or the run cannot be gone on
+            with in place, or a living process of this machine writes it.
+        ArgumentError: `resume='must'`, and there is none here or on the master.
+        FetchError: see `find_elsewhere`.
+    """
+    try:
+        here = _unfinished_here(setup, run_id)
+    except StillWritingError as error:
+        _give_way(setup, error, "A new run begins")
+        return None, None
+    chained = _newer_elsewhere(setup, run_id, here)
+    if here is None or chained is not None:
+        return None, chained
+    table, config, root = setup.configured()
+    try:
+        return prepare(root, table, here, None, CHECKPOINT_NAME, autostart=config.agent.autostart), None
+    except (RlaError, OSError) as error:
+        chained = chain_here(here)
+        step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
+        _give_way(setup, error, f"A new run begins{step}")
+        return None, chained
+
+
+def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
+    """The unfinished run of this run_id on this machine; with `allow`, a living process of it may end first.
+
+    Raises:
+        RlaError: `resume='must'`, and one waits in the spool for want of an agent.
         StillWritingError: a living process writes it.
     """
-    places, where = find_places(), (os.path.realpath(root), table, run_id)
-    found = find_unfinished(root, table, run_id, any_state=any_state)
-    if found is not None and ends_s is not None:
-        streams = streams_of(places, found, read_run_file(found))
-        if await_ended(streams, ends_s) and not await_taken_in(places, streams, autostart=autostart):
-            found = find_unfinished(root, table, run_id, any_state=any_state)
-    if found is not None:
-        return found, ""
-    waiting = [
-        stream
-        for stream in all_streams(places)
-        if (told := stream.opening) and (root_of(told), told.table, told.run_key) == where
-    ]
-    await_ended(waiting, ends_s or 0.0)
-    late = await_taken_in(places, waiting, autostart=autostart)
-    if late or not waiting:
-        return None, late
-    return find_unfinished(root, table, run_id, any_state=any_state), ""
+    table, config, root = setup.configured()
+    patience_s = 0.0 if setup.resume_mode == "must" else ENDS_S
+    found, late = find_here(root, table, run_id, autostart=config.agent.autostart, ends_s=patience_s)
+    if late:
+        message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
+        _give_way(setup, RlaError(message), "A new run begins")
+    return found
+
+
+def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
+    """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
+    if setup.resume_mode == "must":
+        raise error
+    warn(f"{error}. {then}; resume='must' would have ended here instead")
+
+
+def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
+    """The unfinished run of this run_id that another machine began, its checkpoint brought here.
+
+    Raises:
+        ArgumentError: `resume='must'`, and there is none here or on the master.
+        FetchError: see `find_elsewhere`.
+    """
+    table, config, root = setup.configured()
+    must = setup.resume_mode == "must" and here is None
+    found = None
+    if not setup.is_master_node and mode() != "offline":
+        found = find_elsewhere(root, table, run_id, config, must=must, known=here)
+    if found is None and must:
+        where = " or on the master" if config.send_log_file else ""
+        raise ArgumentError(
+            f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
+        )
+    return found
+
+
+def with_checkpoint(setup: RunSetup, chained: Chained, item: Item) -> Chained | None:
+    """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
+
+    Raises:
+        OSError: `resume='must'`, and the disk is full, or the like.
+    """
+    try:
+        take_checkpoint(chained, item)
+    except OSError as error:
+        _give_way(setup, error, "A new run begins")
+        return None
+    return chained
 
 
 def prepare(
@@ -222,15 +248,13 @@ def prepare(
     streams = streams_of(places, item, content)
     late = await_taken_in(places, streams, autostart=autostart)
     if late:
-        message = f"the run {item.index.path} cannot be resumed: {late}"
-        raise RlaError(message)
+        raise RlaError(f"the run {item.index.path} cannot be resumed: {late}")
     content = read_run_file(item)
     if not content.get("run_id"):
-        message = (
+        raise RlaError(
             f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
-        raise RlaError(message)
     folder = Path(item.folder(CHECKPOINT))
     step = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)[0]
     marks = read_marks(folder, name, step)
@@ -390,14 +414,10 @@ def find_elsewhere(
         )
         warn(f"{error}. {then}")
         return None
-    return None if answer.get("index") is None else _chained(absolute, table, answer)
-
-
-def _chained(root: str, table: str, answer: Mapping[str, Any]) -> Chained | None:
-    index = RunIndex.parse(str(answer["index"]))
+    index = None if answer.get("index") is None else RunIndex.parse(str(answer["index"]))
     if index is None:
         return None
-    return _chain(Item(root, table, index, index.opened), int(answer["time_step"]), answer)
+    return _chain(Item(absolute, table, index, index.opened), int(answer["time_step"]), answer)
 
 
 def chain_here(item: Item) -> Chained | None:

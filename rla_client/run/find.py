@@ -27,22 +27,24 @@ from typing import Any
 
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.checkpoints import FETCHED_MARK
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     FOLDER_KINDS,
+    LOG,
     RECORD_DATE_FORMAT,
     RunIndex,
     check_table_name,
 )
-from rla_client.contract.opening import MAX_RUN_FILE_BYTES, Opening, run_file, stream_opening
+from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening, run_file, stream_opening
 from rla_client.contract.parsing import parse_json
-from rla_client.contract.paths import Places
+from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import LOCK_NAME, stream_names, writer_alive
-from rla_client.run.custom_values import load_custom_data
-from rla_client.run.item import Item
+from rla_client.run.archive import load_custom_data
+from rla_client.run.data import Item
 from rla_client.run.run import warn
 
 NOTES = ".rla-run-ids.json"
@@ -112,8 +114,9 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
     if len(found) != 1:
         what = "several runs match" if found else "there is no run"
         days = ", ".join(sorted(set(near))[:10]) or "none on that day"
-        message = f"{what} {which!r} in table {table!r} of {os.fspath(root)}; runs of that day: {days}"
-        raise RunNotFoundError(message)
+        raise RunNotFoundError(
+            f"{what} {which!r} in table {table!r} of {os.fspath(root)}; runs of that day: {days}"
+        )
     index = next(iter(found.values()))
     return Item(os.path.abspath(root), table, index, index.opened)
 
@@ -169,15 +172,15 @@ def log_file_finder(
         ArgumentError: not a date, or another log_type.
     """
     if log_type not in {"dir", "files"}:
-        message = f"log_type is 'dir' or 'files', got {log_type!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"log_type is 'dir' or 'files', got {log_type!r}")
     from datetime import datetime  # noqa: PLC0415
 
     try:
         opened = datetime.strptime(record_date, RECORD_DATE_FORMAT)  # noqa: DTZ007 - local, as indices
     except ValueError as error:
-        message = f"a record date looks like 2026/11/21/09-30-01-123456, got {record_date!r}"
-        raise ArgumentError(message) from error
+        raise ArgumentError(
+            f"a record date looks like 2026/11/21/09-30-01-123456, got {record_date!r}"
+        ) from error
     folder = os.path.join(file_root, task_table_name, opened.strftime("%Y/%m/%d"))
     prefix = opened.strftime("%H-%M-%S-%f")
     if os.path.isdir(folder):
@@ -216,6 +219,69 @@ def newest_first(table: Path, run_id: str) -> Iterator[RunIndex]:
             with suppress(OSError):
                 content = json.dumps(notes, separators=(",", ":"))
                 write_atomic(table / NOTES, content.encode(), durable=False)
+
+
+def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> Item | None:
+    """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
+
+    Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
+    item of its own. One whose run.json is damaged is passed over with a warning.
+    """
+    gone_on: set[str] = set()
+    for index in newest_first(Path(root, LOG, table), run_id):
+        item = Item(os.path.abspath(root), table, index, index.opened)
+        content = read_run_file(item)
+        if not content:
+            file = os.path.join(item.folder(LOG), RUN_FILE)
+            warn(f"{file} is damaged: if it is the run {run_id!r}, it is not continued")
+        parent = content.get("parent")
+        if isinstance(parent, dict) and parent.get("chain") is True:
+            gone_on.add(str(parent.get("run")))
+        if content.get("run_key") != run_id or (content.get("state") == "finished" and not any_state):
+            continue
+        if index.path not in gone_on and not os.path.exists(os.path.join(item.folder(LOG), FETCHED_MARK)):
+            return item
+    return None
+
+
+def find_here(
+    root: str,
+    table: str,
+    run_id: str,
+    *,
+    autostart: bool,
+    any_state: bool = False,
+    ends_s: float | None = None,
+) -> tuple[Item | None, str]:
+    """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
+
+    `ends_s`: wait so long for a living process that writes the run, which may have finished then; where it
+    is None, `prepare` says so.
+
+    Returns:
+        The run; and why one is left in the spool, empty where none is.
+
+    Raises:
+        StillWritingError: a living process writes it.
+    """
+    places, where = find_places(), (os.path.realpath(root), table, run_id)
+    found = find_unfinished(root, table, run_id, any_state=any_state)
+    if found is not None and ends_s is not None:
+        streams = streams_of(places, found, read_run_file(found))
+        if await_ended(streams, ends_s) and not await_taken_in(places, streams, autostart=autostart):
+            found = find_unfinished(root, table, run_id, any_state=any_state)
+    if found is not None:
+        return found, ""
+    waiting = [
+        stream
+        for stream in all_streams(places)
+        if (told := stream.opening) and (root_of(told), told.table, told.run_key) == where
+    ]
+    await_ended(waiting, ends_s or 0.0)
+    late = await_taken_in(places, waiting, autostart=autostart)
+    if late or not waiting:
+        return None, late
+    return find_unfinished(root, table, run_id, any_state=any_state), ""
 
 
 def _days(folder: Path, levels: tuple[re.Pattern[str], ...], above: str = "") -> Iterator[str]:
@@ -377,8 +443,9 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:
             told = stream.opening
             who = "unknown" if told is None else f"process {told.pid} on {told.host}"
             if time.monotonic() >= deadline:
-                message = f"the run is still being written by a living process ({who}); end that one first"
-                raise StillWritingError(message)
+                raise StillWritingError(
+                    f"the run is still being written by a living process ({who}); end that one first"
+                )
             if not waited:
                 warn(f"the run is still being written by {who}; waiting up to {ends_s:g} s for its end")
             waited = True

@@ -1,1 +1,0 @@
-"""Back to an earlier run: find it, load it, fork it, or continue it from a checkpoint."""
