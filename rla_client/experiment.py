@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -46,8 +45,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Only for what lies below this module."""
         below = fullname.removeprefix(f"{__name__}.")
-        if below == fullname or importlib.util.find_spec(f"{launcher.__name__}.{below}") is None:
+        if below == fullname:
             return None
+        importlib.import_module(f"{launcher.__name__}.{below}")  # also of what has become part of another
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

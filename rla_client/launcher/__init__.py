@@ -16,24 +16,17 @@ if TYPE_CHECKING:
     from rla_client.launcher.dowel_tabular import Histogram, tabular
     from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
     from rla_client.launcher.runner import LocalRunner, Trainer, log_performance, obtain_evaluation_episodes
-    from rla_client.launcher.samplers import (
-        DefaultWorker,
-        FragmentWorker,
-        LocalSampler,
-        MultiprocessingSampler,
-        RaySampler,
-        VecWorker,
-        WorkerFactory,
-    )
+    from rla_client.launcher.samplers import LocalSampler, MultiprocessingSampler, RaySampler
     from rla_client.launcher.snapshotter import Snapshotter
+    from rla_client.launcher.workers import DefaultWorker, FragmentWorker, VecWorker, WorkerFactory
     from rla_client.launcher.wrap import wrap_experiment
 
 _HOMES = {
-    "DefaultWorker": "samplers",
+    "DefaultWorker": "workers",
     "EnvSpec": "episode_batch",
     "EpisodeBatch": "episode_batch",
     "ExperimentContext": "context",
-    "FragmentWorker": "samplers",
+    "FragmentWorker": "workers",
     "Histogram": "dowel",
     "LocalRunner": "runner",
     "LocalSampler": "samplers",
@@ -43,8 +36,8 @@ _HOMES = {
     "Snapshotter": "snapshotter",
     "StepType": "episode_batch",
     "Trainer": "runner",
-    "VecWorker": "samplers",
-    "WorkerFactory": "samplers",
+    "VecWorker": "workers",
+    "WorkerFactory": "workers",
     "get_seed": "deterministic",
     "log_performance": "runner",
     "logger": "dowel",

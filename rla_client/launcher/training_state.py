@@ -6,15 +6,13 @@ Of what `LocalRunner.setup` is not told, the algorithm's attributes say it, else
 from __future__ import annotations
 
 import inspect
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.deterministic import get_seed
-from rla_client.launcher.samplers import DefaultWorker, LocalSampler, Sampler, WorkerFactory
-from rla_client.launcher.samplers.factory import physical_cores
+from rla_client.launcher.samplers import LocalSampler, Sampler, physical_cores
+from rla_client.launcher.workers import DefaultWorker, WorkerFactory, seed_or_random
 
 FORMAT_VERSION = 1
 
@@ -118,11 +116,10 @@ def describe_setup(
         n_workers = default()
     if n_workers < 1:
         raise ArgumentError(f"n_workers is at least 1, got {n_workers}")
-    seed = get_seed()
     return SetupArgs(
         sampler_cls=chosen,
         sampler_args=dict(sampler_args or {}),
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=seed_or_random(),
         n_workers=n_workers,
         worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
         worker_args=dict(worker_args or {}),
