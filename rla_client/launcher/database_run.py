@@ -38,8 +38,7 @@ from rla_client.code.select import VENV_MARKS
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE, load_config
 from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
 from rla_client.contract.layout import LOG, RunIndex
-from rla_client.launcher.context import Options
-from rla_client.launcher.directories import Folders, settle
+from rla_client.launcher.context import Folders, Options, settle
 from rla_client.launcher.launch import read_launch
 from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.relaunch import Relaunch, relaunch_of

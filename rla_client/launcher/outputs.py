@@ -51,7 +51,7 @@ from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import stream_rows
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
-from rla_client.launcher.directories import FolderLock, settle
+from rla_client.launcher.context import FolderLock, settle
 from rla_client.launcher.dowel import time_lead
 from rla_client.launcher.snapshot_codec import Pieces
 from rla_client.run.start import open_plain_run

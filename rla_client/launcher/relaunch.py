@@ -34,8 +34,7 @@ from rla_client.code import launch_archive
 from rla_client.code.secrets import restored
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.parsing import stream_rows
-from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import ResumeFrom, settle
 from rla_client.launcher.launch import Launch, fits, read_launch, read_variables
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled

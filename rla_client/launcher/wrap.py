@@ -44,7 +44,15 @@ from rla_client.code.secrets import Secrets, restored
 from rla_client.config.schema import LAUNCHER_FOLDER, load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.jobs import read_footer
-from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
+from rla_client.launcher.context import (
+    ExperimentContext,
+    Folders,
+    Options,
+    ResumeFrom,
+    claim_folder,
+    default_log_dir,
+    experiment_name,
+)
 from rla_client.launcher.database_run import (
     DatabasePlan,
     ItemPlace,
@@ -55,12 +63,6 @@ from rla_client.launcher.database_run import (
     open_item,
     reopen_item,
     run_name,
-)
-from rla_client.launcher.directories import (
-    Folders,
-    claim_folder,
-    default_log_dir,
-    experiment_name,
 )
 from rla_client.launcher.launch import (
     describe_launch,

@@ -15,7 +15,7 @@ from support.descriptors import open_below
 from support.forked import in_forked_child
 from support.spooled import bare_opening
 
-from rla_client.launcher.directories import FolderLock
+from rla_client.launcher.context import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread
 from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run import run
