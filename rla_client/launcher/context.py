@@ -41,7 +41,7 @@ from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.descriptors import OwnFile, holder_pid, try_lock
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError, LaunchError
 from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, component_problem
-from rla_client.contract.opening import stream_opening
+from rla_client.contract.opening import Opening, stream_opening
 from rla_client.contract.paths import find_places
 from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
 from rla_client.database.live import log_folder
@@ -345,7 +345,10 @@ def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
     messenger = Messenger(places, autostart=False, config_path=None)
     for name in stream_names(places.spool) if places.spool.is_dir() else ():
         stream = places.spool / name
-        if (name.split("-")[1] == str(os.getpid()) and not own) or not _writes_into(stream, folder):
+        if name.split("-")[1] == str(os.getpid()) and not own:
+            continue
+        opening = stream_opening(stream)
+        if opening is None or kind_of(folder, opening) is None:
             continue
         try:
             number = segment_numbers(stream)[-1]
@@ -359,9 +362,9 @@ def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
     return ""
 
 
-def _writes_into(stream: Path, folder: str) -> bool:
-    opening = stream_opening(stream)
-    if opening is None:
-        return False
-    kinds = opening.folders.keys() & {LOG, CHECKPOINT}
-    return any(os.path.realpath(opening.folder(kind)) == folder for kind in kinds)
+def kind_of(folder: str, opening: Opening) -> str | None:
+    """Which folder of a run this one is, of checkpoints or logs; an absolute path without links."""
+    for kind in (CHECKPOINT, LOG):
+        if kind in opening.folders and os.path.realpath(opening.folder(kind)) == folder:
+            return kind
+    return None
