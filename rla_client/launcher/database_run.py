@@ -118,10 +118,7 @@ class RunName(NamedTuple):
 
 
 def run_name(call: int) -> RunName:
-    """The name of a program's top-level call.
-
-    Args:
-        call: which one, from 1.
+    """The name of a program's top-level call, counted from 1.
 
     Raises:
         ArgumentError: RLA_RESUME says nothing that there is, or `must` without RLA_RUN_ID.
@@ -196,12 +193,7 @@ class _ItemRun:
 
 
 def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
-    """How to continue the unfinished item of this name; None where that is exp_manager's to decide.
-
-    Args:
-        name: of the call.
-        function: qualified name of the experiment's function.
-        plan: the database, and the table that the call goes into.
+    """How `function` continues its unfinished item of this name; None where that is exp_manager's to decide.
 
     Raises:
         StillWritingError, LaunchError: a living process writes it; or it is another function's.
@@ -264,15 +256,7 @@ def reopen_item(
 ) -> Outputs:
     """Open an existing item again, with the first `keep_rows` rows of its earlier part.
 
-    The process's `exp_manager` has it, as in `open_item`.
-
-    Args:
-        place: which item.
-        log_dir: its log folder.
-        x_axis: key of the row that is the time-step.
-        keep_rows: rows of the earlier part that stay.
-        relaunch: what is recorded of its configuration.
-        parameters: the experiment's.
+    The process's `exp_manager` has it, as in `open_item`, with the configuration that `relaunch` records.
     """
     settings: Path | dict[str, Any] = {} if relaunch.log_used is None else {"LOG_USED": relaunch.log_used}
     settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)

@@ -17,8 +17,6 @@ import sys
 import warnings
 from typing import Any, SupportsIndex, TypeAlias
 
-import numpy as np
-
 from rla_client.contract.errors import ArgumentError
 
 SEEDS = 4294967294  # numpy's legacy generator takes 32 bits; garage's number
@@ -47,6 +45,8 @@ def set_seed(seed: SupportsIndex) -> None:
 
 
 def _seed_all(value: int) -> None:
+    import numpy as np  # noqa: PLC0415 - keeps the package's import light
+
     _current["seed"] = value
     random.seed(value)
     np.random.seed(value)  # noqa: NPY002 - the global generator is what user code draws from
@@ -61,11 +61,15 @@ def get_seed() -> int | None:
 
 def derive_seed(seed: int, *keys: int) -> int:
     """A 32-bit seed that depends on all of (seed, *keys), equal on every machine."""
+    import numpy as np  # noqa: PLC0415
+
     return int(np.random.SeedSequence((seed, *keys)).generate_state(1)[0])
 
 
 def seed_worker_process(seed: int) -> None:
     """Seed the global generators of a sampler worker, without touching the experiment's seed."""
+    import numpy as np  # noqa: PLC0415
+
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch = sys.modules.get("torch")
@@ -75,6 +79,8 @@ def seed_worker_process(seed: int) -> None:
 
 def capture_rng() -> RngState:
     """States of all generators that `set_seed` seeds, for `restore_rng`."""
+    import numpy as np  # noqa: PLC0415
+
     state: RngState = {
         "seed": get_seed(),
         "python": random.getstate(),
@@ -100,6 +106,8 @@ def restore_rng(state: RngState) -> None:
 
 def restore_generators(state: RngState) -> None:
     """Only the generators, without `set_seed` and its settings."""
+    import numpy as np  # noqa: PLC0415
+
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])  # noqa: NPY002
     if "torch" in state:

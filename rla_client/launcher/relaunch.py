@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rla_client.code import launch_archive
 from rla_client.code.secrets import restored
@@ -91,7 +91,7 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
         )
     settle(folder)  # the agent may still have the snapshot
     if source != "last":
-        find_snapshot(snapshots, source if source is not None else "last")
+        find_snapshot(snapshots, source)
     return _start(launch, folder, relaunch_of(launch, folder, snapshots, parameters, source))
 
 
@@ -153,7 +153,7 @@ def _read(path: Path) -> list[dict[str, str]]:
     return []
 
 
-def _resume_from(from_epoch: int | str) -> ResumeFrom:
+def _resume_from(from_epoch: int | str) -> int | Literal["last", "first"]:
     if from_epoch == "last":
         return "last"
     if from_epoch == "first":

@@ -56,6 +56,7 @@ from rla_client.launcher.training_state import (
     TrainArgs,
     TrainStats,
     describe_setup,
+    older_name,
     taken_by,
 )
 from rla_client.launcher.workers import DefaultWorker, reset_agent
@@ -103,14 +104,7 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         """Nothing: sampling has ended with `train`."""
 
-    @property
-    def step_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm put there
-        """Older name of step_episode."""
-        return self.step_episode
-
-    @step_path.setter
-    def step_path(self, value: object) -> None:
-        self.step_episode = value
+    step_path = older_name("step_episode")
 
     @property
     def total_env_steps(self) -> int:

@@ -333,20 +333,12 @@ class Episode:
         self._steps = 0
         self.ended = False
         self.observation, self._reset_info = reset_env(env, seed)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._observations: list[Any] = []
-        self._actions: list[Any] = []
-        self._rewards: list[float] = []
-        self._types: list[int] = []
-        self._env_infos: list[dict[str, Any]] = []
-        self._agent_infos: list[dict[str, Any]] = []
+        self._taken: list[tuple[Any, ...]] = []  # see `step`
 
     @property
     def pending(self) -> int:
         """Steps that `take` would hand over."""
-        return len(self._rewards)
+        return len(self._taken)
 
     def step(self, action: object, agent_info: dict[str, Any]) -> None:
         """Act once."""
@@ -357,29 +349,31 @@ class Episode:
             kind = StepType.TERMINAL
         elif truncated or self._steps == self._limit:
             kind = StepType.TIMEOUT
-        self._observations.append(self.observation)
-        self._actions.append(action)
-        self._rewards.append(reward)
-        self._types.append(kind)
-        self._env_infos.append(info)
-        self._agent_infos.append(agent_info)
+        self._taken.append((self.observation, action, reward, kind, info, agent_info))
         self.observation = following
         self.ended = kind >= StepType.TERMINAL
 
     def take(self) -> EpisodeBatch:
-        """The steps since the last call, as a batch of one."""
+        """The steps since the last call, as a batch of one.
+
+        Raises:
+            ArgumentError: there are none.
+        """
+        if not self._taken:
+            raise ArgumentError("an episode of a batch has at least one step")
+        observations, actions, rewards, types, env_infos, agent_infos = zip(*self._taken, strict=True)
         batch = EpisodeBatch(
-            stack(self._observations),
+            stack(observations),
             stack([self.observation]),
-            stack(self._actions),
-            np.asarray(self._rewards, dtype=np.float64),
-            np.asarray(self._types, dtype=np.int8),
-            np.asarray([len(self._rewards)], dtype=np.int64),
-            stack_infos(self._env_infos),
-            stack_infos(self._agent_infos),
+            stack(actions),
+            np.asarray(rewards, dtype=np.float64),
+            np.asarray(types, dtype=np.int8),
+            np.asarray([len(rewards)], dtype=np.int64),
+            stack_infos(env_infos),
+            stack_infos(agent_infos),
             stack_infos([self._reset_info]),
         )
-        self._clear()
+        self._taken = []
         return batch
 
 

@@ -97,7 +97,7 @@ def wrap_experiment(function: Any = None, **options: Any) -> Any:
 
     Args:
         function: its first parameter is `ctxt`; the others become keyword-only.
-        **options: see `options.Options`.
+        **options: see `context.Options`.
 
     Returns:
         A function that takes a dict of changed options (or nothing) and the keyword arguments,
