@@ -16,43 +16,23 @@ if TYPE_CHECKING:
     from rla_client.launcher.dowel_tabular import Histogram, tabular
     from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
     from rla_client.launcher.runner import LocalRunner, Trainer, log_performance, obtain_evaluation_episodes
-    from rla_client.launcher.samplers import (
-        DefaultWorker,
-        FragmentWorker,
-        LocalSampler,
-        MultiprocessingSampler,
-        RaySampler,
-        VecWorker,
-        WorkerFactory,
-    )
+    from rla_client.launcher.samplers import LocalSampler, MultiprocessingSampler, RaySampler
     from rla_client.launcher.snapshotter import Snapshotter
+    from rla_client.launcher.workers import DefaultWorker, FragmentWorker, VecWorker, WorkerFactory
     from rla_client.launcher.wrap import wrap_experiment
 
-_HOMES = {
-    "DefaultWorker": "samplers",
-    "EnvSpec": "episode_batch",
-    "EpisodeBatch": "episode_batch",
-    "ExperimentContext": "context",
-    "FragmentWorker": "samplers",
-    "Histogram": "dowel",
-    "LocalRunner": "runner",
-    "LocalSampler": "samplers",
-    "MultiprocessingSampler": "samplers",
-    "RaySampler": "samplers",
-    "SnapshotConfig": "context",
-    "Snapshotter": "snapshotter",
-    "StepType": "episode_batch",
-    "Trainer": "runner",
-    "VecWorker": "samplers",
-    "WorkerFactory": "samplers",
-    "get_seed": "deterministic",
-    "log_performance": "runner",
-    "logger": "dowel",
-    "obtain_evaluation_episodes": "runner",
-    "set_seed": "deterministic",
-    "tabular": "dowel",
-    "wrap_experiment": "wrap",
+_NAMES = {
+    "context": ("ExperimentContext", "SnapshotConfig"),
+    "deterministic": ("get_seed", "set_seed"),
+    "dowel": ("Histogram", "logger", "tabular"),
+    "episode_batch": ("EnvSpec", "EpisodeBatch", "StepType"),
+    "runner": ("LocalRunner", "Trainer", "log_performance", "obtain_evaluation_episodes"),
+    "samplers": ("LocalSampler", "MultiprocessingSampler", "RaySampler"),
+    "snapshotter": ("Snapshotter",),
+    "workers": ("DefaultWorker", "FragmentWorker", "VecWorker", "WorkerFactory"),
+    "wrap": ("wrap_experiment",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "DefaultWorker",

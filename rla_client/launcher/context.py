@@ -1,6 +1,6 @@
-"""What a launcher's function gets as `ctxt`, and the rules of the snapshot modes. Pure.
+"""What a call of an experiment is given, its `ctxt` and options, and the folder that it writes into.
 
-Modes (names and files as in garage):
+Snapshot modes (names and files as in garage):
 
     all           itr_N.pkl at every epoch
     last          params.pkl at every epoch
@@ -8,21 +8,54 @@ Modes (names and files as in garage):
     gap_and_last  both of these
     gap_overwrite params.pkl where N is a multiple of the gap (> 1)
     none          nothing
+
+A folder is claimed by `mkdir`, which succeeds for exactly one of several processes that start at
+the same moment; the others take `_1`, `_2`, ….
+
+One experiment at a time writes into a log folder. Its lock is flock's, on a descriptor of the folder itself:
+nothing is created, so nothing is there to be copied, reported or left behind, and it ends with the process.
+Programs that are started do not inherit it (close-on-exec), and a forked child closes its copy, so workers
+that outlive a killed training hold nothing. Where the file system refuses such locks (NFS does, for folders)
+there is none.
+
+A stream's folder is in the spool until everything in it is in its files and the stream is
+finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
+change, when no stream of its log folder is left: `settle` waits for that.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.stream.values import whole_number
+from rla_client.code.select import DATABASE_FOLDERS
+from rla_client.config.schema import LAUNCHER_FOLDER
+from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.descriptors import OwnFile, holder_pid, try_lock
+from rla_client.contract.errors import AgentNotRunningError, ArgumentError, LaunchError
+from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, component_problem
+from rla_client.contract.opening import Opening, stream_opening
+from rla_client.contract.paths import find_places
+from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
+from rla_client.database.live import log_folder
+from rla_client.run.find import start_for
+from rla_client.stream import forks
+from rla_client.stream.messenger import Messenger
+from rla_client.stream.values import name_of, whole_number
 
 NAME_PARAMETERS = (None, "passed", "all", True)  # True means all
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
 LAST_FILE = "params.pkl"
+POLL_S = 0.05
+DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
+RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
 ResumeFrom: TypeAlias = int | Literal["last", "first"] | None
 
@@ -98,7 +131,7 @@ class Options:
         log_dir: folder; default `<cwd>/data/local/<prefix>/<name>`.
         prefix: folder above it.
         name: default: the function's name.
-        snapshot_mode: see `context`.
+        snapshot_mode: see above.
         snapshot_gap: epochs between snapshots in the gap modes.
         archive_launch_repo: keep the launching repository's code.
         name_parameters: put parameters into the name: `passed` ones or `all` (True: all).
@@ -124,9 +157,7 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "snapshot_gap", check_mode(self.snapshot_mode, self.snapshot_gap))
-        if not any(
-            self.name_parameters is known or self.name_parameters == known for known in NAME_PARAMETERS
-        ):
+        if self.name_parameters not in NAME_PARAMETERS:
             message = f"name_parameters is None, 'passed', 'all' or True; got {self.name_parameters!r}"
             raise ArgumentError(message)
 
@@ -144,6 +175,196 @@ class Options:
 
     def named_parameters(self, passed: Mapping[str, Any], everything: Mapping[str, Any]) -> Mapping[str, Any]:
         """Those parameters that the folder's name shows."""
-        if self.name_parameters is None or self.name_parameters is False:
+        if self.name_parameters is None:
             return {}
         return passed if self.name_parameters == "passed" else everything
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where the parts of one run lie: three names of one folder, or three kinds of an item.
+
+    Attributes:
+        log: rows, text, parameters.
+        code: the code archive.
+        snapshots: the snapshots.
+        data_root: the database, None for a plain folder.
+    """
+
+    log: Path
+    code: Path
+    snapshots: Path
+    data_root: Path | None = None
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Folders that hold data and no code."""
+        if self.data_root is None:
+            return (self.log,)
+        return (*(self.data_root / kind for kind in DATABASE_FOLDERS), self.data_root.joinpath(*RERUN_FOLDER))
+
+
+def experiment_name(name: str, parameters: Mapping[str, object]) -> str:
+    """`name_k=v_k=v` as one folder name, without addresses; slashes become `_`, a long one ends in a hash."""
+    whole = "_".join([name, *(f"{key}={name_of(value, format)}" for key, value in parameters.items())])
+    flat = "".join("_" if char == "/" or not char.isprintable() else char for char in whole)
+    raw = flat.encode("utf-8", "backslashreplace")
+    if len(raw) > MAX_INDEX_NAME_BYTES:
+        tail = "~" + hashlib.sha256(raw).hexdigest()[:12]
+        return raw[: MAX_INDEX_NAME_BYTES - len(tail)].decode("utf-8", "ignore") + tail
+    return raw.decode()
+
+
+def default_log_dir(prefix: str, name: str) -> Path:
+    """`<cwd>/data/local/<prefix>/<name>`.
+
+    Raises:
+        ArgumentError: a part of prefix or name cannot be a folder.
+    """
+    parts = [*prefix.split("/"), *name.split("/")]
+    for part in parts:
+        problem = component_problem(part)
+        if problem:
+            raise ArgumentError(f"the experiment's folder {prefix}/{name} cannot be made: {problem}")
+    return Path.cwd().joinpath(*LAUNCHER_FOLDER, *parts)
+
+
+def claim_folder(wanted: str | os.PathLike[str], *, existing: bool) -> Path:
+    """Make `wanted`, or `wanted_1`, `wanted_2`, … where it is taken; `existing` takes it as it is.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    first = Path(wanted).absolute()
+    try:
+        if existing:
+            first.mkdir(parents=True, exist_ok=True)
+            return first
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            folder = first.with_name(f"{first.name}_{number}") if number else first
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        message = f"cannot make the experiment's folder {first}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    raise AssertionError  # count never ends
+
+
+class FolderLock:
+    """Holds `folder` for this process.
+
+    Raises:
+        LaunchError: another process holds it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file: OwnFile | None = None
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return  # whoever writes there will say what is wrong with it
+        try:
+            taken = try_lock(descriptor, timeout_s=DYING_S)
+        except OSError:  # no such locks here
+            os.close(descriptor)
+            return
+        if not taken:
+            pid = holder_pid(descriptor)
+            holder = "another process" if pid is None else f"process {pid}"
+            os.close(descriptor)
+            raise LaunchError(
+                f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
+                "the folder again"
+            )
+        try:
+            self._file = OwnFile(descriptor)
+        except OSError:
+            return
+        forks.register(self)
+
+    def release(self) -> None:
+        """Let go. Does nothing the second time."""
+        if self._file is not None:
+            self._file.close()
+
+    def after_fork_in_child(self) -> None:
+        """Let go: the parent's copy of the descriptor keeps the lock."""
+        self.release()
+
+
+def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
+    """Return when no stream of `log_dir` is left in the spool.
+
+    Raises:
+        LaunchError: a process is still writing there.
+        AgentNotRunningError: there is no agent to write it out in time.
+    """
+    started = time.monotonic()
+    deadline = started + timeout_s
+    places = find_places()
+    folder = os.path.realpath(log_dir)
+    while True:
+        left = list(streams_of(folder))
+        if not left:
+            return
+        if any(writer_alive(stream) for stream in left):
+            if time.monotonic() - started > DYING_S:
+                raise LaunchError(f"{folder} is being written by a running process; it cannot be resumed now")
+        elif not agent_alive(places):
+            start_for(places, map(stream_opening, left))
+        if time.monotonic() > deadline:
+            raise AgentNotRunningError(
+                f"rows of {folder} still wait in {places.spool}; "
+                "start the agent (rla-agent start --detach) and try again"
+            )
+        time.sleep(POLL_S)
+
+
+def streams_of(log_dir: str) -> Iterator[Path]:
+    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
+    spool = find_places().spool
+    for name in stream_names(spool) if spool.is_dir() else ():
+        if log_folder(spool / name) == log_dir:
+            yield spool / name
+
+
+def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
+    """Wait until the agent has written what runs of `folder`, ended or not, have given it by now.
+
+    Args:
+        folder: of logs or checkpoints, an absolute path without links.
+        timeout_s: at most.
+        own: also what runs of this very process gave.
+
+    Returns:
+        Why that did not come about; empty when it did.
+    """
+    places, deadline = find_places(), time.monotonic() + timeout_s
+    messenger = Messenger(places, autostart=False, config_path=None)
+    for name in stream_names(places.spool) if places.spool.is_dir() else ():
+        stream = places.spool / name
+        if name.split("-")[1] == str(os.getpid()) and not own:
+            continue
+        opening = stream_opening(stream)
+        if opening is None or kind_of(folder, opening) is None:
+            continue
+        try:
+            number = segment_numbers(stream)[-1]
+            end = {"s": name, "n": number, "o": segment_size(stream, number), "m": False}
+        except (OSError, IndexError):
+            continue  # all of it is written
+        if not agent_alive(places):
+            return "no agent runs that would write it; start one: rla-agent start --detach"
+        if not messenger.await_flushed(end, deadline).done:
+            return "the agent has not written it; see: rla-agent status"
+    return ""
+
+
+def kind_of(folder: str, opening: Opening) -> str | None:
+    """Which folder of a run this one is, of checkpoints or logs; an absolute path without links."""
+    for kind in (CHECKPOINT, LOG):
+        if kind in opening.folders and os.path.realpath(opening.folder(kind)) == folder:
+            return kind
+    return None

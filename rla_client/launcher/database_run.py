@@ -37,8 +37,7 @@ from rla_client.code.select import VENV_MARKS, is_broad
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE, load_config
 from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
 from rla_client.contract.layout import LOG, RunIndex
-from rla_client.launcher.context import Options
-from rla_client.launcher.directories import Folders, settle
+from rla_client.launcher.context import Folders, Options, settle
 from rla_client.launcher.launch import read_launch
 from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.relaunch import Relaunch, relaunch_of
@@ -117,10 +116,7 @@ class RunName(NamedTuple):
 
 
 def run_name(call: int) -> RunName:
-    """The name of a program's top-level call.
-
-    Args:
-        call: which one, from 1.
+    """The name of a program's top-level call, counted from 1.
 
     Raises:
         ArgumentError: RLA_RESUME says nothing that there is, or `must` without RLA_RUN_ID.
@@ -141,8 +137,8 @@ def open_item(
     Raises:
         ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
     """
-    rows = _RowCallback()
-    manager = _manager(plan.table, plan.config, plan.data_root, plan.code_root, rows)
+    item = _ItemRun(plan.table, plan.config, plan.data_root, plan.code_root)
+    manager = item.manager
     manager.run_id, manager.resume_mode = name
     manager.set_hyper_param(**parameters)
     manager.clear_record_param()
@@ -155,42 +151,47 @@ def open_item(
         Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
     )
     assert manager.run is not None
-    first = [manager.run]
+    item.first = manager.run
     place = ItemPlace(str(plan.data_root), plan.table, _index(log))
-
-    def opener(on_row: Callable[[Row], None]) -> Run:
-        rows.target = on_row
-        return first.pop() if first else _reopen(manager, place)
-
-    outputs = Outputs(log, x_axis, None, opener, ITEM_TEXT_NAME, fresh=True, on_close=manager.close)
-    return outputs, Folders(log, code, snapshots, plan.data_root)
+    return item.outputs(place, log, x_axis, None, fresh=True), Folders(log, code, snapshots, plan.data_root)
 
 
-def _manager(
-    table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None, rows: _RowCallback
-) -> ExpManager:
-    manager = exp_manager if exp_manager.run is None else ExpManager()
-    manager.configure(table, config, root, code_root=code_root, log_callback_fn=rows)
-    return manager
+class _ItemRun:
+    """The run of an item: its manager, and how outputs open, count the rows of and close it."""
+
+    def __init__(
+        self, table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None
+    ) -> None:
+        self.manager = exp_manager if exp_manager.run is None else ExpManager()
+        self.manager.configure(table, config, root, code_root=code_root, log_callback_fn=self._pass_on)
+        self.first: Run | None = None
+        self._on_row: Callable[[Row], None] | None = None
+
+    def _pass_on(self, row: Row) -> None:
+        if self._on_row is not None:
+            self._on_row(row)
+
+    def outputs(
+        self, place: ItemPlace, log_dir: Path, x_axis: str, keep_rows: int | None, *, fresh: bool
+    ) -> Outputs:
+        """Its outputs: of the run that is open already, the first time, else of a continued one."""
+
+        def opener(on_row: Callable[[Row], None]) -> Run:
+            self._on_row = on_row
+            run, self.first = self.first, None
+            if run is not None:
+                return run
+            index = RunIndex.parse(place.index)
+            assert index is not None
+            item = Item(place.data_root, place.table, index, index.opened)
+            return self.manager._reopen(item)  # noqa: SLF001
+
+        close = self.manager.close
+        return Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, fresh=fresh, on_close=close)
 
 
-def _reopen(manager: ExpManager, place: ItemPlace) -> Run:
-    index = RunIndex.parse(place.index)
-    assert index is not None
-    return manager._reopen(Item(place.data_root, place.table, index, index.opened))  # noqa: SLF001
-
-
-def find_unfinished_call(
-    name: RunName, function: str, root: Path, table: str, config: Path | dict[str, Any]
-) -> Relaunch | None:
-    """How to continue the unfinished item of this name; None where that is exp_manager's to decide.
-
-    Args:
-        name: of the call.
-        function: qualified name of the experiment's function.
-        root: of the database.
-        table: its table.
-        config: its configuration.
+def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
+    """How `function` continues its unfinished item of this name; None where that is exp_manager's to decide.
 
     Raises:
         StillWritingError, LaunchError: a living process writes it; or it is another function's.
@@ -199,8 +200,8 @@ def find_unfinished_call(
         return None
     from rla_client.run.find import find_here  # noqa: PLC0415 - rarely needed
 
-    autostart = load_config(config).agent.autostart
-    item, _late = find_here(str(root), table, name.run_id, autostart=autostart, ends_s=0.0)
+    autostart = load_config(plan.config).agent.autostart
+    item, _late = find_here(str(plan.data_root), plan.table, name.run_id, autostart=autostart, ends_s=0.0)
     if item is None:
         return None
     folder = Path(item.folder(LOG))
@@ -253,42 +254,18 @@ def reopen_item(
 ) -> Outputs:
     """Open an existing item again, with the first `keep_rows` rows of its earlier part.
 
-    The process's `exp_manager` has it, as in `open_item`.
-
-    Args:
-        place: which item.
-        log_dir: its log folder.
-        x_axis: key of the row that is the time-step.
-        keep_rows: rows of the earlier part that stay.
-        relaunch: what is recorded of its configuration.
-        parameters: the experiment's.
+    The process's `exp_manager` has it, as in `open_item`, with the configuration that `relaunch` records.
     """
     settings: Path | dict[str, Any] = {} if relaunch.log_used is None else {"LOG_USED": relaunch.log_used}
     settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)
-    rows = _RowCallback()
-    manager = _manager(place.table, settings, place.data_root, code_root, rows)
+    item = _ItemRun(place.table, settings, place.data_root, code_root)
+    manager = item.manager
     manager.run_id, manager.resume_mode = RunName()  # the item has its own
     manager.set_hyper_param(**parameters)
-
-    def opener(on_row: Callable[[Row], None]) -> Run:
-        rows.target = on_row
-        return _reopen(manager, place)
-
-    outputs = Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, on_close=manager.close)
+    outputs = item.outputs(place, log_dir, x_axis, keep_rows, fresh=False)
     if manager.run is not None and manager.config is not None:  # ranks above 0 wait for it
         publish(place.data_root, place.table, manager.run.opening, manager.config.log_used)
     return outputs
-
-
-class _RowCallback:
-    """Passes rows on to whoever is told later."""
-
-    def __init__(self) -> None:
-        self.target: Callable[[Row], None] | None = None
-
-    def __call__(self, row: Row) -> None:
-        if self.target is not None:
-            self.target(row)
 
 
 def _index(log_dir: Path) -> str:

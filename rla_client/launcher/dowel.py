@@ -231,7 +231,14 @@ class TextOutput(_Lines):
         self._stream.close()
 
 
-class CsvOutput(LogOutput):
+class _Rows(LogOutput):
+    @property
+    def types_accepted(self) -> type:
+        """Rows only."""
+        return TabularInput
+
+
+class CsvOutput(_Rows):
     """A CSV file of rows, written anew; columns that come later are added to the header.
 
     Args:
@@ -243,11 +250,6 @@ class CsvOutput(LogOutput):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._columns: list[str] = []
         self._path.write_bytes(b"")
-
-    @property
-    def types_accepted(self) -> type:
-        """Rows only."""
-        return TabularInput
 
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
         """Append a row."""
@@ -269,7 +271,7 @@ class CsvOutput(LogOutput):
         write_atomic(self._path, rows_text([self._columns, *rows]).encode(), durable=False)
 
 
-class TensorBoardOutput(LogOutput):
+class TensorBoardOutput(_Rows):
     """An event file of its own, written by tensorboardX.
 
     Args:
@@ -284,11 +286,6 @@ class TensorBoardOutput(LogOutput):
         self._writer = SummaryWriter(os.fspath(log_dir))
         self._x_axis = x_axis
         self._taken: dict[str, Any] = {}
-
-    @property
-    def types_accepted(self) -> type:
-        """Rows only."""
-        return TabularInput
 
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
         """Keep a row."""

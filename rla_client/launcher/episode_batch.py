@@ -17,6 +17,11 @@ import numpy.typing as npt
 
 from rla_client.contract.errors import ArgumentError
 
+PATH_KEYS = (
+    "observations", "next_observations", "actions", "rewards", "terminals", "dones", "step_types",
+    "env_infos", "agent_infos", "episode_infos",
+)  # fmt: skip
+
 Array: TypeAlias = npt.NDArray[Any]
 Infos: TypeAlias = dict[str, Array]
 
@@ -214,21 +219,7 @@ class EpisodeBatch:
         terminals and dones (bool, (T,)), step_types (T,), env_infos and agent_infos (key → (T, …)),
         episode_infos (key → (1, …)).
         """
-        return [
-            {
-                "observations": episode.observations,
-                "next_observations": episode.next_observations,
-                "actions": episode.actions,
-                "rewards": episode.rewards,
-                "terminals": episode.terminals,
-                "dones": episode.dones,
-                "step_types": episode.step_types,
-                "env_infos": episode.env_infos,
-                "agent_infos": episode.agent_infos,
-                "episode_infos": episode.episode_infos,
-            }
-            for episode in self.split()
-        ]
+        return [{key: getattr(episode, key) for key in PATH_KEYS} for episode in self.split()]
 
     @classmethod
     def from_list(cls, env_spec: object, paths: Sequence[dict[str, Any]]) -> EpisodeBatch:

@@ -62,6 +62,10 @@ RESULT_VARIABLES = (
 )
 _VARIABLES = (*RESULT_VARIABLES, "CUDA_VISIBLE_DEVICES")
 _STATES = {True: "-dirty", False: "", None: "-unknown"}  # of the tree, behind the commit
+try:
+    _FIRST_FOLDER = os.getcwd()
+except OSError:  # it was removed
+    _FIRST_FOLDER = os.sep
 MAX_OBJECTS = 200  # of one call that are described with their attributes; of further ones the class alone
 MAX_OBJECT_DEPTH = 6
 MAX_ARRAY_ITEMS = 1 << 17  # of all arrays of one call; further ones are shown as their repr
@@ -166,16 +170,6 @@ def describe_launch(
         options={key: plain_hyper_param(value) for key, value in secrets.parameters(options).items()},
         import_folders=[] if repository is None else _import_folders(repository.root, script),
     )
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return os.sep
-
-
-_FIRST_FOLDER = _here()
 
 
 def _started_in(script: Path | None) -> str:

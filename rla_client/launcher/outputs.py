@@ -46,11 +46,11 @@ from rla_client import logger as rla_logger
 from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, pin_memory, sync_later
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
-from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import stream_rows
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
-from rla_client.launcher.directories import FolderLock, settle
+from rla_client.launcher.context import FolderLock, kind_of, settle
 from rla_client.launcher.dowel import time_lead
 from rla_client.launcher.snapshot_codec import Pieces
 from rla_client.run.start import open_plain_run
@@ -70,6 +70,7 @@ FRAME_BYTES = 256 << 10  # of a snapshot: some 100 us to write; the agent holds 
 BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
 _ASIDE = re.compile(r"progress\.old-(\d+)\.csv")
 Value = int | float | bool | str
+PastRow: TypeAlias = tuple[int | float, float, dict[str, Value]]  # time-step, timestamp, values
 Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 SINKS = ("stdout", "log", "csv", "tensorboard")
 TEXT_NAME = "debug.log"
@@ -141,15 +142,15 @@ class Outputs:
         rows: list[PastRow] = []
         text: list[str] = []
         if not fresh and self._is_settled(folder, needed=keep_rows is not None):
-            rows = past_rows(folder, keep_rows)
-            text = list(past_text(folder / self._text_name))
-            hide_events(folder)
+            rows = _past_rows(folder, keep_rows)
+            text = list(_past_text(folder / self._text_name))
+            _hide_events(folder)
         run = self._opener(self._count_row)
         self.rows = len(rows)
         if run.outbox is not None:
             now = time.time()
-            for row in rows:  # their tables are in the text already
-                content = [row.time_step, row.timestamp, row.values, dict.fromkeys(row.values, ("log",))]
+            for step, stamp, values in rows:  # their tables are in the text already
+                content = [step, stamp, values, dict.fromkeys(values, ("log",))]
                 run.outbox.put(FrameKind.ROW, pack(content), now, 1)
             for piece in text:
                 run.outbox.put(FrameKind.TEXT, pack([TextTarget.LOG, piece]), now)
@@ -200,24 +201,15 @@ class Outputs:
 
     def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
         """Who hands snapshots for `folder` to the agent; None where it is not a folder of this run."""
-        outbox = self._run.outbox
+        outbox, opening = self._run.outbox, self._run.opening
         if folder not in self._kinds:
-            self._kinds[folder] = self._kind_of(folder)
+            self._kinds[folder] = None if opening is None else kind_of(os.path.realpath(folder), opening)
         kind = self._kinds[folder]
         if outbox is None or kind is None:
             return None
         if kind not in self._savers:
             self._savers[kind] = SnapshotSaver(outbox, kind)
         return self._savers[kind]
-
-    def _kind_of(self, folder: Path) -> str | None:
-        opening = self._run.opening
-        if opening is None:
-            return None
-        real, root, folders = os.path.realpath(folder), opening.root, opening.folders
-        there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
-        kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
-        return kinds[0] if kinds else None
 
     def _end_savers(self) -> None:
         for saver in self._savers.values():
@@ -250,16 +242,7 @@ class Outputs:
         dowel.logger.swap(self._former_dowel)
 
 
-@dataclass(frozen=True, slots=True)
-class PastRow:
-    """One row as it was dumped."""
-
-    time_step: int | float
-    timestamp: float
-    values: dict[str, Value]
-
-
-def past_rows(log_dir: Path, limit: int | None) -> list[PastRow]:
+def _past_rows(log_dir: Path, limit: int | None) -> list[PastRow]:
     """The first `limit` rows of the run's CSV (None: all there are).
 
     Where the CSV has fewer, because a resume was interrupted, the newest file put aside that has
@@ -275,14 +258,14 @@ def past_rows(log_dir: Path, limit: int | None) -> list[PastRow]:
     return rows
 
 
-def past_text(path: Path) -> Iterator[str]:
+def _past_text(path: Path) -> Iterator[str]:
     """Content of a text log, in pieces."""
     with suppress(FileNotFoundError), open(path, encoding="utf-8", errors="replace", newline="") as file:
         while piece := file.read(TEXT_PIECE_BYTES):
             yield piece
 
 
-def hide_events(log_dir: Path) -> None:
+def _hide_events(log_dir: Path) -> None:
     """Rename TensorBoard's files so that it shows only those that are written from now on."""
     for path in sorted(log_dir.rglob(f"*{EVENT_MARK}*")):
         for number in range(1, 10_000):
@@ -307,15 +290,15 @@ def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
             if limit is not None and number >= limit:
                 return
             cells = zip(columns, row, strict=False)
-            values = {key: plain_value(cell) for key, cell in cells if cell}
+            values = {key: _plain_value(cell) for key, cell in cells if cell}
             step = values.pop(TIME_STEP, 0)
             stamp = values.pop(TIMESTAMP, 0.0)
             if isinstance(step, str) or isinstance(stamp, str):
                 return  # not a row of ours; nothing behind it is either
-            yield PastRow(step, float(stamp), values)
+            yield step, float(stamp), values
 
 
-def plain_value(cell: str) -> Value:
+def _plain_value(cell: str) -> Value:
     """The value whose text a CSV cell is; numbers come back exactly."""
     if cell in {"True", "False"}:
         return cell == "True"
@@ -478,8 +461,6 @@ class SnapshotSaver(SlotSender):
         self._note(_Sent(save, pieces.size, blob=blob), "blob")
         sync_later(blob)
         return True
-
-    # -- small things -------------------------------------------------------------------------
 
     def _send(self, save: Save, source: ArenaSource | BlobSource) -> bool:
         job = SnapshotJob(save.token, save.order, self._kind, save.names, source)

@@ -25,23 +25,23 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rla_client.code import launch_archive
 from rla_client.code.secrets import restored
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.parsing import stream_rows
-from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import ResumeFrom, settle
 from rla_client.launcher.launch import Launch, fits, read_launch, read_variables
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled
 
 VARIABLE = "RLA_RELAUNCH"
-TIME_COLUMNS = ("timestamp",)  # and whatever begins with one of these:
+MAX_DIFFERENCES = 10  # that are told
+_TIME_COLUMN = "timestamp"  # and whatever begins with one of these:
 _TIME_PREFIXES = ("time_used/", "wait_", "time/")
 
 _calls: Counter[tuple[str, bool]] = Counter()
@@ -91,10 +91,8 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
         )
     settle(folder)  # the agent may still have the snapshot
     if source != "last":
-        find_snapshot(snapshots, source if source is not None else "last")
-    command, where = launch.command()
-    environment = _environment(folder, launch.import_path())
-    return _start(command, where, environment, relaunch_of(launch, folder, snapshots, parameters, source))
+        find_snapshot(snapshots, source)
+    return _start(launch, folder, relaunch_of(launch, folder, snapshots, parameters, source))
 
 
 def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
@@ -125,41 +123,37 @@ def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Co
     launch, parameters = _top_launch(folder)
     restore_code(folder, base / "code")
     repeated = base / "run"
-    command, where = launch.command(root=base / "code")
-    os.makedirs(where, exist_ok=True)
-    environment = _environment(folder, launch.import_path(root=base / "code"))
-    status = _start(command, where, environment, relaunch_of(launch, repeated, repeated, parameters, None))
+    relaunch = relaunch_of(launch, repeated, repeated, parameters, None)
+    status = _start(launch, folder, relaunch, root=base / "code")
     if status != 0:
         raise LaunchError(f"the repeated run in {repeated} ended with status {status}")
     settle(folder)
     settle(repeated)
-    return compare_rows(folder / "progress.csv", repeated / "progress.csv")
+    return _compare_rows(folder / "progress.csv", repeated / "progress.csv")
 
 
-def compare_rows(first: Path, second: Path, limit: int = 10) -> Comparison:
+def _compare_rows(first: Path, second: Path) -> Comparison:
     """Compare two progress.csv by the text of their cells, time columns aside."""
     one, two = _read(first), _read(second)
     differences: list[tuple[int, str, str, str]] = []
     for number, (left, right) in enumerate(zip(one, two, strict=False)):
         for column in sorted({*left, *right}):
-            if column in TIME_COLUMNS or column.startswith(_TIME_PREFIXES):
+            if column == _TIME_COLUMN or column.startswith(_TIME_PREFIXES):
                 continue
             a, b = left.get(column) or "", right.get(column) or ""
-            if a != b and len(differences) < limit:
+            if a != b and len(differences) < MAX_DIFFERENCES:
                 differences.append((number, column, a, b))
     return Comparison((len(one), len(two)), tuple(differences))
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            columns, *rows = [row for row in stream_rows(file) if row] or [[]]
-            return [dict(zip(columns, row, strict=False)) for row in rows]
-    except FileNotFoundError:
-        return []
+    with suppress(FileNotFoundError), open(path, newline="", encoding="utf-8") as file:
+        columns, *rows = [row for row in stream_rows(file) if row] or [[]]
+        return [dict(zip(columns, row, strict=False)) for row in rows]
+    return []
 
 
-def _resume_from(from_epoch: int | str) -> ResumeFrom:
+def _resume_from(from_epoch: int | str) -> int | Literal["last", "first"]:
     if from_epoch == "last":
         return "last"
     if from_epoch == "first":
@@ -187,19 +181,19 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     return launch, parameters
 
 
-def _environment(log_dir: Path, import_path: list[str]) -> dict[str, str]:
-    environment = {**os.environ, **read_variables(log_dir)}
-    given = environment.get("PYTHONPATH")
-    whole = [*import_path, *([given] if given else [])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(whole)} if import_path else environment
-
-
-def _start(command: list[str], folder: str, environment: Mapping[str, str], relaunch: Relaunch) -> int:
-    """Start the launcher and wait for its end; its exit status.
+def _start(launch: Launch, log_dir: Path, relaunch: Relaunch, *, root: Path | None = None) -> int:
+    """Start the launcher, in the repository or a copy of it at `root`, and wait for its end; its exit status.
 
     Raises:
         LaunchError: it cannot be started, or it ended well without making the run.
     """
+    command, folder = launch.command(root=root)
+    if root is not None:
+        os.makedirs(folder, exist_ok=True)
+    environment = {**os.environ, **read_variables(log_dir)}
+    if import_path := launch.import_path(root=root):
+        given = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([*import_path, *([given] if given else [])])
     descriptor, token = tempfile.mkstemp(prefix="rla-launch-")  # whoever takes it removes it
     os.close(descriptor)
     try:
@@ -267,16 +261,12 @@ class Relaunch:
         pooled = self.starter is not None and os.getppid() != self.starter
         if not (fits(parameters, restored(self.parameters, parameters, [])) if pooled else call == self.call):
             return False
-        return self._take_token()
-
-    def _take_token(self) -> bool:
         if self.token is None:
             return True
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(self.token)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
 
 def wanted() -> Relaunch | None:

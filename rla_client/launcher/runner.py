@@ -8,7 +8,7 @@ environment, algorithm, worker environments and generator states.
 Resume. `restore` loads a snapshot and cuts the outputs to its rows when it continues in the same
 folder; `resume` runs the remaining epochs. Generator states are put back right before the first
 of them, after everything else that might draw from them. What an epoch samples depends on its
-number and the seed (samplers/workers.py). So an interrupted and resumed run equals an uninterrupted
+number and the seed (workers.py). So an interrupted and resumed run equals an uninterrupted
 one, provided that the algorithm keeps its state in attributes, not in local variables of `train`.
 
 Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
@@ -48,7 +48,6 @@ from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.samplers import Sampler
-from rla_client.launcher.samplers.workers import DefaultWorker, reset_agent
 from rla_client.launcher.snapshotter import Snapshotter
 from rla_client.launcher.training_state import (
     FORMAT_VERSION,
@@ -57,8 +56,10 @@ from rla_client.launcher.training_state import (
     TrainArgs,
     TrainStats,
     describe_setup,
+    older_name,
     taken_by,
 )
+from rla_client.launcher.workers import DefaultWorker, reset_agent
 
 SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it
 MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode that no limit ends
@@ -103,14 +104,7 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         """Nothing: sampling has ended with `train`."""
 
-    @property
-    def step_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm put there
-        """Older name of step_episode."""
-        return self.step_episode
-
-    @step_path.setter
-    def step_path(self, value: object) -> None:
-        self.step_episode = value
+    step_path = older_name("step_episode")
 
     @property
     def total_env_steps(self) -> int:

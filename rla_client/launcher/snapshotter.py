@@ -47,8 +47,7 @@ from rla_client.contract.files import atomic_file
 from rla_client.contract.jobs import encode_footer, saved_order
 from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
-from rla_client.launcher.context import LAST_FILE, check_mode, snapshot_names
-from rla_client.launcher.directories import await_written
+from rla_client.launcher.context import LAST_FILE, await_written, check_mode, snapshot_names
 from rla_client.launcher.outputs import Save, current_outputs
 from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.stream.messenger import warn_rarely

@@ -6,17 +6,27 @@ Of what `LocalRunner.setup` is not told, the algorithm's attributes say it, else
 from __future__ import annotations
 
 import inspect
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.deterministic import get_seed
-from rla_client.launcher.samplers import DefaultWorker, LocalSampler, Sampler, WorkerFactory
-from rla_client.launcher.samplers.factory import physical_cores
+from rla_client.launcher.samplers import LocalSampler, Sampler, physical_cores
+from rla_client.launcher.workers import DefaultWorker, WorkerFactory, seed_or_random
 
 FORMAT_VERSION = 1
+
+
+def older_name(attribute: str) -> Any:  # noqa: ANN401 - of any type
+    """A property that reads and sets the attribute under its name of today."""
+
+    def get(owner: object) -> object:
+        return getattr(owner, attribute)
+
+    def put(owner: object, value: object) -> None:
+        setattr(owner, attribute, value)
+
+    return property(get, put, doc=f"Older name of {attribute}.")
 
 
 @dataclass
@@ -39,14 +49,7 @@ class TrainArgs:
     pause_for_plot: bool = False
     start_epoch: int = 0
 
-    @property
-    def store_paths(self) -> bool:
-        """Older name of store_episodes."""
-        return self.store_episodes
-
-    @store_paths.setter
-    def store_paths(self, value: bool) -> None:
-        self.store_episodes = value
+    store_paths = older_name("store_episodes")
 
     def __getstate__(self) -> list[Any]:  # as snapshots have had it from the first release on
         return [getattr(self, one.name) for one in fields(self)]
@@ -74,14 +77,7 @@ class TrainStats:
     sampled: int = 0
     last_episode: Any = None
 
-    @property
-    def last_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm sampled
-        """Older name of last_episode."""
-        return self.last_episode
-
-    @last_path.setter
-    def last_path(self, value: object) -> None:
-        self.last_episode = value
+    last_path = older_name("last_episode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +114,10 @@ def describe_setup(
         n_workers = default()
     if n_workers < 1:
         raise ArgumentError(f"n_workers is at least 1, got {n_workers}")
-    seed = get_seed()
     return SetupArgs(
         sampler_cls=chosen,
         sampler_args=dict(sampler_args or {}),
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=seed_or_random(),
         n_workers=n_workers,
         worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
         worker_args=dict(worker_args or {}),
@@ -131,11 +126,8 @@ def describe_setup(
 
 
 def _episode_limit(algo: object) -> int | None:
-    for name in ("max_episode_length", "max_path_length"):
-        value = getattr(algo, name, None)
-        if value is not None:
-            return int(value)
-    return None
+    limits = (getattr(algo, name, None) for name in ("max_episode_length", "max_path_length"))
+    return next((int(limit) for limit in limits if limit is not None), None)
 
 
 class RunnerSampler:

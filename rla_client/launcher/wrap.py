@@ -12,17 +12,14 @@ and calls the function with a context. However the function ends, the outputs ar
 what happened and whoever logged before logs again. Calls nest and repeat.
 
 Nothing but wrong arguments and a folder that cannot be made stops a run before it begins: an
-archive that cannot be written is warned about. Experiments share the process's logger, so they are
-those of one thread at a time.
+archive that cannot be written is warned about.
 
 With RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed
 when the process ends, with the newest snapshot alone.
 
-Experiments of a process are those of one thread: the process's logger has one current run.
-
-Two threads that ran experiments at the same time would write into each other's rows, without a
-word. The second is refused. Calls inside of each other, in one thread, are fine, and so are processes:
-a forked child continues in the thread that it has.
+The process's logger has one current run, so experiments are those of one thread: two that ran them at the
+same time would write into each other's rows, without a word. The second is refused. Calls inside of each
+other, in one thread, are fine, and so are processes: a forked child continues in the thread that it has.
 """
 
 from __future__ import annotations
@@ -45,7 +42,15 @@ from rla_client.config.schema import LAUNCHER_FOLDER, load_config
 from rla_client.contract.descriptors import at_fork
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.jobs import read_footer
-from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
+from rla_client.launcher.context import (
+    ExperimentContext,
+    Folders,
+    Options,
+    ResumeFrom,
+    claim_folder,
+    default_log_dir,
+    experiment_name,
+)
 from rla_client.launcher.database_run import (
     DatabasePlan,
     ItemPlace,
@@ -56,12 +61,6 @@ from rla_client.launcher.database_run import (
     open_item,
     reopen_item,
     run_name,
-)
-from rla_client.launcher.directories import (
-    Folders,
-    claim_folder,
-    default_log_dir,
-    experiment_name,
 )
 from rla_client.launcher.launch import (
     describe_launch,
@@ -98,7 +97,7 @@ def wrap_experiment(function: Any = None, **options: Any) -> Any:
 
     Args:
         function: its first parameter is `ctxt`; the others become keyword-only.
-        **options: see `options.Options`.
+        **options: see `context.Options`.
 
     Returns:
         A function that takes a dict of changed options (or nothing) and the keyword arguments,
@@ -199,7 +198,7 @@ class _Call:
             self._follow(relaunch)
             with taken(), this_thread(name):
                 return self._open_and_run()
-        self._secrets = Secrets.of(self._shown(), hides=self._hides_secrets())
+        self._find_secrets()
         self._stored = not disabled() and rank() == 0
         with this_thread(name):
             return self._open_and_run()
@@ -212,8 +211,8 @@ class _Call:
             plan = find_database(self._options, self._function.__name__, launcher_path())
         if plan is not None:
             name = RunName() if outer or exp_manager.run is not None else run_name(top_level_calls())
-            function, place = self._function.__qualname__, (plan.data_root, plan.table, plan.config)
-            unfinished = find_unfinished_call(name, function, *place) if self._stored else None
+            function = self._function.__qualname__
+            unfinished = find_unfinished_call(name, function, plan) if self._stored else None
             if unfinished is None:
                 return self._run_item(plan, name, outer_dir)
             self._follow(unfinished)
@@ -223,21 +222,18 @@ class _Call:
         return self._run_function(outputs, Folders(log_dir, log_dir, snapshots), outer_dir)
 
     def _open_outputs(self, log_dir: Path, snapshots: Path) -> Outputs:
-        x_axis = self._options.x_axis
-        relaunch = self._relaunch
-        place = None if relaunch is None else ItemPlace.of(log_dir)
-        if relaunch is not None and place is not None:
-            kept = self._rows_to_keep(snapshots) or 0
-            return reopen_item(place, log_dir, x_axis, kept, relaunch, self._parameters)
+        x_axis, kept, relaunch = self._options.x_axis, self._rows_to_keep(snapshots), self._relaunch
+        if relaunch is not None and (place := ItemPlace.of(log_dir)) is not None:
+            return reopen_item(place, log_dir, x_axis, kept or 0, relaunch, self._parameters)
         fresh = not self._options.use_existing_dir or not self._stored
-        return Outputs(log_dir, x_axis, self._rows_to_keep(snapshots), fresh=fresh)
+        return Outputs(log_dir, x_axis, kept, fresh=fresh)
 
     def _follow(self, relaunch: Relaunch) -> None:
         self._relaunch = relaunch
         self._resume_from = relaunch.resume_from
         self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
-        self._secrets = Secrets.of(self._shown(), hides=self._hides_secrets())
+        self._find_secrets()
         shown = self._secrets.value
         for key, recorded in self._with_own_secrets(relaunch).items():
             if key not in self._parameters or not differs(self._parameters[key], recorded):
@@ -267,9 +263,10 @@ class _Call:
             )
         return found
 
-    def _shown(self) -> dict[str, Any]:
-        """The parameters in both forms in which something may show them."""
-        return {"parameters": self._parameters, "described": described(self._parameters)}
+    def _find_secrets(self) -> None:
+        """In both forms of the parameters in which something may show them."""
+        shown = {"parameters": self._parameters, "described": described(self._parameters)}
+        self._secrets = Secrets.of(shown, hides=self._hides_secrets())
 
     def _hides_secrets(self) -> bool:
         """AGENT.hide_secrets of the configuration that the run has, or that lies beside the launcher."""

@@ -22,7 +22,7 @@ from rla_client.database.csv_table import recorded_nan
 from rla_client.database.records import read_record
 from rla_client.database.runs import Database, Run
 from rla_client.database.text import clean, plain, table_text
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 from rla_client.sweep.journal import (
     DROPPED,
     FAILED,

@@ -20,7 +20,7 @@ import yaml
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import relaunch
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 pytest.importorskip("torch", reason="needs PyTorch")
 

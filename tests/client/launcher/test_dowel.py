@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher import dowel, wrap_experiment
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 from rla_client.launcher.dowel import logger
 from rla_client.launcher.dowel_tabular import Histogram, TabularInput, tabular
 from rla_client.launcher.outputs import current_outputs

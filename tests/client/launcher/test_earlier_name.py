@@ -6,10 +6,13 @@ import importlib
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rla_client import launcher
+from rla_client.launcher import FragmentWorker, MultiprocessingSampler, WorkerFactory
+from rla_client.launcher.training_state import SetupArgs
 
 
 def test_the_same_objects_under_both_names() -> None:
@@ -22,16 +25,49 @@ def test_the_same_objects_under_both_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [("runner", "LocalRunner"), ("snapshotter", "Snapshotter"), ("samplers.workers", "DefaultWorker")],
+    ("module", "name", "today"),
+    [
+        ("runner", "LocalRunner", "runner"),
+        ("snapshotter", "Snapshotter", "snapshotter"),
+        ("samplers.workers", "DefaultWorker", "workers"),
+        ("samplers.factory", "WorkerFactory", "workers"),
+        ("samplers.local", "LocalSampler", "samplers"),
+        ("samplers.multiprocessing", "MultiprocessingSampler", "samplers"),
+        ("samplers.ray", "RaySampler", "samplers"),
+        ("samplers.sampler", "Sampler", "samplers"),
+    ],
 )
-def test_snapshots_name_it(module: str, name: str) -> None:
+@pytest.mark.parametrize("package", ["experiment", "launcher"])
+def test_snapshots_name_it(package: str, module: str, name: str, today: str) -> None:
     """A pickle of an earlier release, read by a process that never imported the name."""
-    earlier = f"crla_client.experiment.{module}\n{name}\n.".encode()
+    earlier = f"crla_client.{package}.{module}\n{name}\n.".encode()
     script = f"import pickle; print(pickle.loads({earlier!r}).__module__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"rla_client.launcher.{module}"
+    assert done.stdout.strip() == f"rla_client.launcher.{today}"
     assert pickle.loads(earlier).__qualname__ == name
+
+
+def test_a_snapshot_of_samplers_that_had_modules_of_their_own() -> None:
+    """`data/params.pkl`, written when the package `samplers` had six modules, loads in a new process."""
+    script = (
+        "import sys; from rla_client.launcher import Snapshotter; "
+        "state = Snapshotter(sys.argv[1], 'none').load(trust=True); "
+        "print(*(f'{one.__module__}.{one.__name__}' for one in state['classes'])); "
+        "print(*(f'{type(one).__name__} {one.factory} {one._exact_calls}' for one in state['samplers'])); "
+        "print(state['setup_args'])"
+    )
+    data = str(Path(__file__).with_name("data"))
+    done = subprocess.run([sys.executable, "-c", script, data], capture_output=True, text=True, check=True)
+    classes, samplers, setup = done.stdout.splitlines()
+    names = ["LocalSampler", "MultiprocessingSampler", "RaySampler", "Sampler", "RemoteSampler"]
+    workers = ["DefaultWorker", "FragmentWorker", "VecWorker", "Worker", "WorkerFactory"]
+    assert classes.split() == [
+        *(f"rla_client.launcher.samplers.{name}" for name in names),
+        *(f"rla_client.launcher.workers.{name}" for name in workers),
+    ]
+    factory = WorkerFactory(seed=3, n_workers=2, max_episode_length=5)
+    assert samplers == f"LocalSampler {factory} 0 MultiprocessingSampler {factory} 4"
+    assert setup == str(SetupArgs(MultiprocessingSampler, {}, 1, 2, FragmentWorker, {"n_envs": 3}, 5))
 
 
 def test_a_module_that_it_never_had() -> None:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
 from rla_client.launcher import relaunch
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

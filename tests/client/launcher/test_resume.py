@@ -22,7 +22,7 @@ import launchers
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import relaunch
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 CONFIG = "BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n"
 

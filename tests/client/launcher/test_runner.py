@@ -30,7 +30,7 @@ from rla_client.launcher import (
     tabular,
     wrap_experiment,
 )
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 from rla_client.launcher.training_state import TrainArgs
 
 

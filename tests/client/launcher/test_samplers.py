@@ -199,7 +199,7 @@ def test_an_environment_that_always_crashes_ends_the_sampling_with_its_traceback
 def test_shutdown_reaps_and_happens_once(multi: Any) -> None:
     sampler = multi(Counting(), Alternating())
     sampler.obtain_samples(0, 2)
-    pids = [process.pid for process in sampler._processes]
+    pids = [process.process.pid for process in sampler._processes]
     assert all(psutil.pid_exists(pid) for pid in pids)
     sampler.shutdown_worker()
     sampler.shutdown_worker()
@@ -213,7 +213,7 @@ from environments import Alternating, Counting
 from rla_client.launcher.samplers import MultiprocessingSampler, WorkerFactory
 sampler = MultiprocessingSampler(
     Alternating(), Counting(length=10**9, step_s=0.001), worker_factory=WorkerFactory(seed=1, n_workers=2))
-print(*[process.pid for process in sampler._processes], flush=True)
+print(*[process.process.pid for process in sampler._processes], flush=True)
 try:
     sampler.obtain_samples(0, 10**9)
 finally:

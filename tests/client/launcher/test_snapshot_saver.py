@@ -20,7 +20,7 @@ from rla_client.contract.jobs import ARENA_FOLDER, read_footer, spool_key
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 from rla_client.launcher import Snapshotter, wrap_experiment
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 from rla_client.launcher.outputs import SnapshotSaver, current_outputs
 from rla_client.launcher.snapshot_codec import Pieces
 

@@ -26,7 +26,7 @@ from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError
 from rla_client.launcher import logger, outputs, set_seed, tabular
-from rla_client.launcher.directories import experiment_name, settle
+from rla_client.launcher.context import experiment_name, settle
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -16,7 +16,7 @@ from support.forked import in_forked_child
 from support.spooled import bare_opening
 
 from rla_client.contract.descriptors import at_fork
-from rla_client.launcher.directories import FolderLock
+from rla_client.launcher.context import FolderLock
 from rla_client.launcher.wrap import _owner, this_thread
 from rla_client.run import run
 from rla_client.run.recording import Logger

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 sys.path.insert(0, str(Path(__file__).parents[1] / "launcher"))
 import launchers
 
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 PLAIN = """
 import json, os, sys

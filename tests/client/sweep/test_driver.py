@@ -17,7 +17,7 @@ import pytest
 from support.sweep_lab import NAME, REPOSITORY, Lab
 from support.waiting import TIME_FACTOR, lives, wait_until
 
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 from rla_client.sweep.driver import MAX_KILLS
 
 

@@ -18,7 +18,7 @@ from support.slurm_lab import CORES, SlurmLab
 from support.sweep_lab import NAME, Lab, make_spec
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.launcher.directories import settle
+from rla_client.launcher.context import settle
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
 STEPS = 6

@@ -8,21 +8,40 @@ The policy is whatever has `get_action(observation)` (giving the action, or a pa
 a dict of infos), or can be called so; `reset()` is called at the start of an episode if it is there.
 `FragmentWorker` and `VecWorker` use `get_actions(observations)` where there is one; `reset(mask)` tells such
 a policy in which of its environments an episode begins.
+
+`serve` is what a worker's own process runs: it answers requests one by one. One whose environment raises
+answers with the traceback and continues. A thread watches the life pipe: when the training process is gone,
+the worker ends at once, also in the middle of a step.
 """
 
 from __future__ import annotations
 
+import inspect
+import os
+import secrets
+import select
+import signal
+import sys
+import threading
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.deterministic import derive_seed
-from rla_client.launcher.environments import Env, copy_env, reset_env, step_env
-from rla_client.launcher.episode_batch import EpisodeBatch, StepType, stack, stack_infos
+from rla_client.launcher.deterministic import derive_seed, get_seed, seed_worker_process
+from rla_client.launcher.environments import Env, copy_env, pack_env, reset_env, step_env, unpack_env
+from rla_client.launcher.episode_batch import EpisodeBatch, StepType, episodes_of, stack, stack_infos
+from rla_client.launcher.snapshot_codec import decode
+
+PARENT_CHECK_S = 1.0  # for the case that somebody else inherited the pipe's other end
+PROCESS_SEED = 1  # keeps the process's generators apart from the environment's seed
 
 
 class Worker(ABC):
@@ -141,30 +160,19 @@ class FragmentWorker(Worker):
     """Steps several copies of the environment side by side and gives fragments of episodes.
 
     Args:
-        seed: as in Worker.
-        worker_number: as in Worker.
-        max_episode_length: as in Worker.
-        max_path_length: as in Worker.
         n_envs: how many copies.
         timesteps_per_call: steps of each copy in one rollout.
+        **worker: as in Worker.
     """
 
     def __init__(
         self,
         *,
-        seed: int,
-        worker_number: int,
-        max_episode_length: int | None = None,
-        max_path_length: int | None = None,
         n_envs: int = 8,
         timesteps_per_call: int = 1,
+        **worker: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(
-            seed=seed,
-            worker_number=worker_number,
-            max_episode_length=max_episode_length,
-            max_path_length=max_path_length,
-        )
+        super().__init__(**worker)
         if n_envs < 1 or timesteps_per_call < 1:
             raise ArgumentError("n_envs and timesteps_per_call are at least 1")
         self.n_envs = n_envs
@@ -212,9 +220,8 @@ class FragmentWorker(Worker):
         over = [episode.ended for episode in self._episodes]
         parts = [episode.take() for episode in self._episodes if episode.ended]
         if parts:
-            for number in range(self.n_envs):
-                if over[number]:
-                    self._episodes[number] = Episode(self._envs[number], None, self.max_episode_length)
+            for number in np.flatnonzero(over):
+                self._episodes[number] = Episode(self._envs[number], None, self.max_episode_length)
             reset_agent(self.agent, over)
         return parts
 
@@ -228,29 +235,12 @@ class VecWorker(FragmentWorker):
     """Steps several copies of the environment side by side and gives whole episodes, as garage's does.
 
     Args:
-        seed: as in Worker.
-        worker_number: as in Worker.
-        max_episode_length: as in Worker.
-        max_path_length: as in Worker.
         n_envs: how many copies.
+        **worker: as in Worker.
     """
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        worker_number: int,
-        max_episode_length: int | None = None,
-        max_path_length: int | None = None,
-        n_envs: int = 8,
-    ) -> None:
-        super().__init__(
-            seed=seed,
-            worker_number=worker_number,
-            max_episode_length=max_episode_length,
-            max_path_length=max_path_length,
-            n_envs=n_envs,
-        )
+    def __init__(self, *, n_envs: int = 8, **worker: Any) -> None:  # noqa: ANN401
+        super().__init__(n_envs=n_envs, timesteps_per_call=1, **worker)
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
         """See FragmentWorker."""
@@ -264,6 +254,76 @@ class VecWorker(FragmentWorker):
         return self._over.popleft()
 
 
+@dataclass(frozen=True)
+class WorkerFactory:
+    """Makes the workers of a sampler.
+
+    Attributes:
+        seed: base seed, from which each worker and epoch derives its own; None: the one of
+            `set_seed`, else a random one.
+        n_workers: how many.
+        max_episode_length: steps after which an episode is cut off; None: the environment says.
+        worker_class: class of the workers.
+        worker_args: further keyword arguments of that class.
+        max_path_length: older name of max_episode_length.
+        is_tf_worker: taken for garage's sake.
+    """
+
+    seed: int | None = None
+    n_workers: int = 1
+    max_episode_length: int | None = None
+    worker_class: type[Worker] = DefaultWorker
+    worker_args: dict[str, Any] | None = None
+    max_path_length: int | None = None
+    is_tf_worker: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seed is None:
+            object.__setattr__(self, "seed", seed_or_random())
+        if self.max_episode_length is None:
+            object.__setattr__(self, "max_episode_length", self.max_path_length)
+        if self.n_workers < 1:
+            raise ArgumentError(f"n_workers is at least 1, got {self.n_workers}")
+        if self.max_episode_length is not None and self.max_episode_length < 1:
+            raise ArgumentError(f"max_episode_length is at least 1, got {self.max_episode_length}")
+
+    @property
+    def base_seed(self) -> int:
+        """The seed, which is never None any more."""
+        assert self.seed is not None
+        return self.seed
+
+    def __call__(self, worker_number: int) -> Worker:
+        """Make one."""
+        named = inspect.signature(self.worker_class).parameters
+        old = "max_path_length" in named and "max_episode_length" not in named
+        limit = "max_path_length" if old else "max_episode_length"
+        arguments = {"seed": self.seed, limit: self.max_episode_length, "worker_number": worker_number}
+        return self.worker_class(**{**arguments, **(self.worker_args or {})})
+
+    def spread(self, given: object) -> list[Any]:
+        """One of `given` per worker: the same for all, or a list's entries.
+
+        Raises:
+            ArgumentError: a list of another length.
+        """
+        if not isinstance(given, list):
+            return [given] * self.n_workers
+        if len(given) != self.n_workers:
+            raise ArgumentError(f"a list for {self.n_workers} workers has {len(given)} entries")
+        return list(given)
+
+    def quota(self, n_samples: int) -> int:
+        """Steps that each worker has to give, at least, of `n_samples` in all."""
+        return -(-n_samples // self.n_workers)
+
+
+def seed_or_random() -> int:
+    """The experiment's seed; where it has none a random one, which snapshots keep."""
+    seed = get_seed()
+    return secrets.randbits(32) if seed is None else seed
+
+
 class Episode:
     """An episode in the making; `take` hands over the steps since the last `take`."""
 
@@ -273,20 +333,12 @@ class Episode:
         self._steps = 0
         self.ended = False
         self.observation, self._reset_info = reset_env(env, seed)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._observations: list[Any] = []
-        self._actions: list[Any] = []
-        self._rewards: list[float] = []
-        self._types: list[int] = []
-        self._env_infos: list[dict[str, Any]] = []
-        self._agent_infos: list[dict[str, Any]] = []
+        self._taken: list[tuple[Any, ...]] = []  # see `step`
 
     @property
     def pending(self) -> int:
         """Steps that `take` would hand over."""
-        return len(self._rewards)
+        return len(self._taken)
 
     def step(self, action: object, agent_info: dict[str, Any]) -> None:
         """Act once."""
@@ -297,29 +349,31 @@ class Episode:
             kind = StepType.TERMINAL
         elif truncated or self._steps == self._limit:
             kind = StepType.TIMEOUT
-        self._observations.append(self.observation)
-        self._actions.append(action)
-        self._rewards.append(reward)
-        self._types.append(kind)
-        self._env_infos.append(info)
-        self._agent_infos.append(agent_info)
+        self._taken.append((self.observation, action, reward, kind, info, agent_info))
         self.observation = following
         self.ended = kind >= StepType.TERMINAL
 
     def take(self) -> EpisodeBatch:
-        """The steps since the last call, as a batch of one."""
+        """The steps since the last call, as a batch of one.
+
+        Raises:
+            ArgumentError: there are none.
+        """
+        if not self._taken:
+            raise ArgumentError("an episode of a batch has at least one step")
+        observations, actions, rewards, types, env_infos, agent_infos = zip(*self._taken, strict=True)
         batch = EpisodeBatch(
-            stack(self._observations),
+            stack(observations),
             stack([self.observation]),
-            stack(self._actions),
-            np.asarray(self._rewards, dtype=np.float64),
-            np.asarray(self._types, dtype=np.int8),
-            np.asarray([len(self._rewards)], dtype=np.int64),
-            stack_infos(self._env_infos),
-            stack_infos(self._agent_infos),
+            stack(actions),
+            np.asarray(rewards, dtype=np.float64),
+            np.asarray(types, dtype=np.int8),
+            np.asarray([len(rewards)], dtype=np.int64),
+            stack_infos(env_infos),
+            stack_infos(agent_infos),
             stack_infos([self._reset_info]),
         )
-        self._clear()
+        self._taken = []
         return batch
 
 
@@ -349,10 +403,7 @@ def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
 def choose_action(agent: Any, observation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
     """Ask a policy for one action and its infos."""
     choose: Callable[[Any], Any] = getattr(agent, "get_action", agent)
-    answer = choose(observation)
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):  # noqa: PLR2004 - a pair
-        return answer
-    return answer, {}
+    return _with_infos(choose(observation))
 
 
 def choose_actions(agent: object, observations: list[Any]) -> list[tuple[Any, dict[str, Any]]]:
@@ -360,14 +411,17 @@ def choose_actions(agent: object, observations: list[Any]) -> list[tuple[Any, di
     choose = getattr(agent, "get_actions", None)
     if choose is None:
         return [choose_action(agent, observation) for observation in observations]
-    answer = choose(stack(observations))
-    infos: dict[str, Any] = {}
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):  # noqa: PLR2004
-        answer, infos = answer
+    actions, infos = _with_infos(choose(stack(observations)))
     return [
         (action, {key: values[number] for key, values in infos.items()})
-        for number, action in enumerate(answer)
+        for number, action in enumerate(actions)
     ]
+
+
+def _with_infos(answer: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):  # noqa: PLR2004 - a pair
+        return answer
+    return answer, {}
 
 
 def seed_spaces(env: object, seed: int) -> None:
@@ -376,3 +430,92 @@ def seed_spaces(env: object, seed: int) -> None:
         space = getattr(env, name, None)
         if space is not None and hasattr(space, "seed"):
             space.seed(seed)
+
+
+def roll_out(worker: Any, what: dict[str, Any]) -> EpisodeBatch:  # noqa: ANN401 - also one of the user's own
+    """Roll `worker` out: `what["rollouts"]` times, else until it gave at least `what["share"]` steps."""
+    if "rollouts" in what:
+        return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(what["rollouts"])])
+    parts: list[EpisodeBatch] = []
+    steps = 0
+    while steps < what["share"]:
+        parts.append(episodes_of(worker.rollout()))
+        steps += parts[-1].n_steps
+    return EpisodeBatch.concatenate(parts)
+
+
+class WorkerServer:
+    """Answers requests with one worker."""
+
+    def __init__(self) -> None:
+        self._worker: Any = None
+        self._setup: dict[str, Any] = {}
+
+    def answer(self, what: str, fields: dict[str, Any]) -> tuple[str | None, object]:
+        """Do what was asked: (traceback or None, reply); the class of an error may not be there to load."""
+        try:
+            return None, self._do(what, fields)
+        except Exception:  # noqa: BLE001 - whatever the user's environment raises is reported
+            return traceback.format_exc(), None
+
+    def _do(self, what: str, fields: dict[str, Any]) -> object:
+        if what == "setup":
+            self._setup = fields
+        afresh = fields.get("attempt")
+        if afresh or self._worker is None:
+            source = fields if afresh else self._setup
+            self._worker = self._setup["factory"](self._setup["number"])
+            self._worker.update_agent(decode(source["agent"])["agent"])
+            self._worker.update_env(unpack_env(source["env"]))
+        if what == "setup":
+            return None
+        if what == "env_state":
+            return pack_env(self._worker.env)
+        if what == "set_env":
+            self._worker.update_env(unpack_env(fields["env"]))
+            return None
+        return self._sample(fields)
+
+    def _sample(self, fields: dict[str, Any]) -> EpisodeBatch:
+        attempt = fields.get("attempt", 0)
+        if fields["env"] is not None and not attempt:
+            self._worker.update_env(unpack_env(fields["env"]))
+        if fields["agent"] is not None:
+            self._worker.update_agent(decode(fields["agent"])["agent"])
+        seed, number = self._setup["factory"].seed, self._setup["number"]
+        seed_worker_process(derive_seed(seed, number, fields["itr"], attempt, PROCESS_SEED))
+        self._worker.start_epoch(fields["itr"], attempt)
+        return roll_out(self._worker, fields)
+
+
+def serve(requests: int, life: int, parent: int) -> None:
+    """Serve until the pipe closes.
+
+    Args:
+        requests: descriptor of the socket that requests come from.
+        life: descriptor of the pipe that ends when the training process does.
+        parent: process id of the training process.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_watch, args=(life, parent), daemon=True).start()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # several workers share the machine
+    pipe = Connection(requests)
+    server = WorkerServer()
+    while True:
+        try:
+            number, what, fields = cloudpickle.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+        answer = server.answer(what, fields)
+        if what != "setup":  # an error in setup shows again at the first request
+            pipe.send_bytes(cloudpickle.dumps((number, *answer)))
+
+
+def _watch(life: int, parent: int) -> None:
+    while os.getppid() == parent:
+        if select.select([life], [], [], PARENT_CHECK_S)[0]:
+            break
+    os._exit(0)
