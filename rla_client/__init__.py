@@ -4,16 +4,11 @@
 
 Names are those of polixir/RLAssistant. Only what every training script needs is imported here;
 the rest comes at first use.
-
-`rla_client.experiment` is `rla_client.launcher` under its earlier name: scripts import it, and snapshots name
-its modules. Each forwards every name to the module of today, so classes are the same and state exists once.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract import __version__ as __version__
@@ -55,11 +50,7 @@ _MODULES = {  # where the other public names are
 }  # fmt: skip
 _LAZY = {name: module for module, names in _MODULES.items() for name in names} | {"logger": ""}
 
-_EARLIER, _TODAY = "rla_client.experiment", "rla_client.launcher"
-
 if TYPE_CHECKING:  # what type checkers see of the names above
-    from importlib.machinery import ModuleSpec
-
     from rla_client import logger
     from rla_client.compat.members import (
         DEFAULT_TIMESTAMP,
@@ -141,40 +132,3 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
-
-
-class _EarlierModule(ModuleType):
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any name of the module
-        return getattr(importlib.import_module(self.__name__.replace(_EARLIER, _TODAY, 1)), name)
-
-
-class _EarlierNames:
-    """Finds what lies below the earlier name; asked last, for what nobody else finds."""
-
-    @classmethod
-    def find_spec(cls, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
-        """Only where there is such a module today."""
-        if not f"{fullname}.".startswith(f"{_EARLIER}."):
-            return None
-        from importlib.machinery import ModuleSpec  # noqa: PLC0415 - rarely needed
-        from importlib.util import find_spec  # noqa: PLC0415
-
-        if find_spec(fullname.replace(_EARLIER, _TODAY, 1)) is None:
-            return None
-        return ModuleSpec(fullname, cls, is_package=True)  # type: ignore[arg-type] # no base class is needed
-
-    @staticmethod
-    def create_module(spec: ModuleSpec) -> ModuleType:
-        """An empty module that looks its names up."""
-        return _EarlierModule(spec.name)
-
-    @staticmethod
-    def exec_module(module: ModuleType) -> None:
-        """Nothing to run."""
-
-
-sys.meta_path.append(_EarlierNames)

@@ -38,7 +38,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from rla_client.code.select import DATABASE_FOLDERS
 from rla_client.config.schema import LAUNCHER_FOLDER
 from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.descriptors import OwnFile, holder_pid, try_lock
+from rla_client.contract.descriptors import OwnFile, at_fork, holder_pid, try_lock
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError, LaunchError
 from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, component_problem
 from rla_client.contract.opening import Opening, stream_opening
@@ -46,7 +46,6 @@ from rla_client.contract.paths import find_places
 from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
 from rla_client.database.live import log_folder
 from rla_client.run.find import start_for
-from rla_client.stream import forks
 from rla_client.stream.messenger import Messenger
 from rla_client.stream.values import name_of, whole_number
 
@@ -282,7 +281,7 @@ class FolderLock:
             self._file = OwnFile(descriptor)
         except OSError:
             return
-        forks.register(self)
+        at_fork(self)
 
     def release(self) -> None:
         """Let go. Does nothing the second time."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgpack
 
-from rla_client.contract.descriptors import at_fork, renew_lock
+from rla_client.contract.descriptors import at_exit, at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
@@ -421,7 +421,7 @@ class ScalarRows:
         self._waiting = threading.Event()
         self._watched = False  # the thread that writes rows that wait runs in this process
         self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
-        forks.register(self)
+        at_fork(self)
 
     def after_fork_in_child(self) -> None:
         """What waits belongs to the parent."""
@@ -469,7 +469,7 @@ class ScalarRows:
         if self.sets_clock:
             self._follow(step)
         if not self._watched:
-            forks.at_exit(self.write)  # a worker's run has no close of its own
+            at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
             with suppress(RuntimeError):  # no more threads: its rows wait for the next step
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()

@@ -102,7 +102,7 @@ class RunSetup:
             run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; by default the folder of the file, and with a dict
-                what `rla_client.code.root` finds.
+                what `rla_client.code.select` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
             resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its

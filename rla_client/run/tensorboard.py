@@ -32,10 +32,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt, TypeAlias
 
+from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import write_atomic
 from rla_client.run.recording import Logger, ScalarRows, scalar_rows
-from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import summary_scalars, to_plain
 
@@ -163,12 +163,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
-        forks.register(self)
+        at_fork(self)
         super().__init__(os.fspath(logdir))
 
     def after_fork_in_child(self) -> None:
         """Free the lock."""
-        forks.renew(self._files_lock)
+        renew_lock(self._files_lock)
 
     def _get_file_writer(self) -> _EmittingWriter:
         self.file_writer = self._writer

@@ -110,7 +110,7 @@ def test_damage_anywhere_is_one_kind_of_error() -> None:
 def test_custom_data_works_where_torch_is_not_installed(tmp_path: Path) -> None:
     code = WITHOUT_TORCH + (
         "import numpy as np, sys\n"
-        "from rla_client.run.custom_values import encode_archive, write_archive, load_custom_data\n"
+        "from rla_client.run.archive import encode_archive, write_archive, load_custom_data\n"
         "import json\n"
         "text, tensors = encode_archive({}, {'a': np.arange(3), 'b': [np.ones(2, np.uint16)]})\n"
         "write_archive(sys.argv[1], text, tensors)\n"

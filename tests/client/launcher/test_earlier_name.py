@@ -16,9 +16,9 @@ from rla_client.launcher.training_state import SetupArgs
 
 
 def test_the_same_objects_under_both_names() -> None:
+    import rla_client.experiment as earlier
     from rla_client.launcher.snapshotter import Snapshotter
 
-    earlier = importlib.import_module("rla_client.experiment")
     module = importlib.import_module("rla_client.experiment.snapshotter")  # no file that mypy could read
     assert module.Snapshotter is Snapshotter
     assert all(getattr(earlier, name) is getattr(launcher, name) for name in launcher.__all__)
