@@ -55,19 +55,19 @@ _LAZY = {
     "Filter": ("rla_client.database", "Filter"),
     "SummaryWriter": ("rla_client.integrations.tensorboard", "SummaryWriter"),
     "wrap_experiment": ("rla_client.launcher", "wrap_experiment"),
-    "DEFAULT_X_NAME": ("rla_client.compat.members", "DEFAULT_X_NAME"),
-    "DEFAULT_TIMESTAMP": ("rla_client.compat.members", "DEFAULT_TIMESTAMP"),
-    "FRAMEWORK": ("rla_client.compat.members", "FRAMEWORK"),
-    "FTP_PROTOCOL_NAME": ("rla_client.compat.members", "FTP_PROTOCOL_NAME"),
-    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat.members", "LOG_NAME_FORMAT_VERSION"),
-    "PLATFORM_TYPE": ("rla_client.compat.members", "PLATFORM_TYPE"),
-    "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
-    "LogDataType": ("rla_client.compat.members", "LogDataType"),
+    "DEFAULT_X_NAME": ("rla_client.compat", "DEFAULT_X_NAME"),
+    "DEFAULT_TIMESTAMP": ("rla_client.compat", "DEFAULT_TIMESTAMP"),
+    "FRAMEWORK": ("rla_client.compat", "FRAMEWORK"),
+    "FTP_PROTOCOL_NAME": ("rla_client.compat", "FTP_PROTOCOL_NAME"),
+    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat", "LOG_NAME_FORMAT_VERSION"),
+    "PLATFORM_TYPE": ("rla_client.compat", "PLATFORM_TYPE"),
+    "LoadTesterMode": ("rla_client.compat", "LoadTesterMode"),
+    "LogDataType": ("rla_client.compat", "LogDataType"),
 }
 
 if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client import logger
-    from rla_client.compat.members import (
+    from rla_client.compat import (
         DEFAULT_TIMESTAMP,
         DEFAULT_X_NAME,
         FRAMEWORK,

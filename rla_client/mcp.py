@@ -29,7 +29,6 @@ from rla_client.contract.opening import run_file
 from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import duration_text
 from rla_client.contract.user_messages import unknown
-from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import (
     code_differences,
     differing_keys,
@@ -41,9 +40,10 @@ from rla_client.database.compare import (
     run_differences,
     told,
 )
+from rla_client.database.query import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.records import RowView, clock, likely_of
-from rla_client.database.side_files import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.text import clean, lines_text, plain
+from rla_client.database.where import full_metrics, full_names
 
 if TYPE_CHECKING:
     from rla_client.database.compare import Group
@@ -383,7 +383,7 @@ class Tools:
             query: the SELECT.
             limit: rows, at most 200.
         """
-        from rla_client.database.lake.sql import Clock, fetched
+        from rla_client.database.lake_tables import Clock, fetched
 
         most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
         result = self._database.sql(query, clock)

@@ -68,8 +68,14 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.paths import find_places
-from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import MAX_TIME, read_json, read_record
+from rla_client.database.records import (
+    MAX_TIME,
+    known_states,
+    read_json,
+    read_record,
+    waiting_in_spool,
+    written_unserved,
+)
 from rla_client.database.tree import Item, item_bytes
 
 HIDDEN = ".rla"

@@ -1,4 +1,4 @@
-"""Text for terminals, pipes and files: tables, numbers, JSON. No colours unless it is a terminal.
+"""Text for terminals, pipes, files and notebooks: tables, numbers, JSON. Colours on a terminal alone.
 
 Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped
 from the right and counted below the table, long cells are cut with `…`. Everything printed
@@ -16,16 +16,19 @@ import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.parsing import LINE_END, NewlineEnds, rows_text
-from rla_client.contract.textformat import indented
+from rla_client.contract.textformat import duration_text, indented
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rla_client.database.records import Record
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
@@ -296,3 +299,51 @@ def bytes_text(count: float) -> str:
 def plain(value: _Value) -> _Value | int:
     """Time-steps that are whole as ints, for people; the last digits of a larger number mean nothing."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE else value
+
+
+def _cell(value: object) -> str:
+    return escape(clean(value))
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _pairs(title: str, pairs: Mapping[str, object]) -> str:
+    return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
+
+
+def database_html(data_root: Path, records: Sequence[Record], now: float) -> str:
+    """Some runs of a database, given oldest first."""
+    rows = [
+        [
+            r.date,
+            r.table,
+            r.shown_state(now),
+            plain(r.time_step),
+            duration_text(r.duration_s),
+            " ".join(r.tags),
+        ]
+        for r in reversed(records)
+    ]
+    title = f"<b>{escape(str(data_root))}</b>, newest {len(records)} runs"
+    return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
+
+
+def run_html(record: Record, now: float) -> str:
+    """State, hyper-parameters and last values of one run."""
+    facts = {
+        "state": record.shown_state(now),
+        "time-step": plain(record.time_step),
+        "took": duration_text(record.duration_s),
+    }
+    facts |= {"tags": " ".join(record.tags), "note": record.note}
+    title = f"<b>{escape(f'{record.table}/{record.index}')}</b>"
+    return (
+        title
+        + _table(list(facts), [list(facts.values())])
+        + _pairs("hyper-parameters", record.hyper.flat())
+        + _pairs("last values", dict(record.metrics))
+    )

@@ -4,8 +4,6 @@ Two steps: `gather` reads the curves and puts their runs into groups, `draw` dra
 reader of the figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it.
 Runs without the metric are in no group and no count.
 
-Putting the curves of several runs on one x axis. Pure.
-
 A curve is a pair of float arrays (x ascending, y), shape (points,) each. `resample` of RLA is a
 symmetric exponential moving average on an even grid: each grid point takes the mean of all
 points, weighted by exp(-distance / (smooth_step grid steps)).
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.user_messages import full_name
-from rla_client.database.curves import FULL_NAMES
+from rla_client.database.csv_table import FULL_NAMES
 from rla_client.database.tree import find_items
 from rla_client.plot.statistics import curve_band
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
@@ -29,14 +27,14 @@ from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
-    import pandas as pd
-
     from rla_client.database.runs import Database
+
+    Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 FALLBACK_POINTS = 512  # grid for runs that logged at different time-steps
 NOT_FOUND = "NF"

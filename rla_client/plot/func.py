@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
-from rla_client.database.query import files_below
 from rla_client.database.runs import Database
-from rla_client.database.tree import check_data_root, check_table
+from rla_client.database.tree import check_data_root, check_table, files_below
 from rla_client.plot.frames import (
     Selected,
     align,

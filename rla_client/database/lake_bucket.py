@@ -42,7 +42,9 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.opening import RUN_FILE
 from rla_client.database.catalogue import COLUMNS, catalogue_row
-from rla_client.database.lake.build import (
+from rla_client.database.csv_table import PROGRESS_FILE
+from rla_client.database.lake import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns
+from rla_client.database.lake_build import (
     QUIET_S,
     Ended,
     Findings,
@@ -53,16 +55,14 @@ from rla_client.database.lake.build import (
     fill,
     wrong_runs,
 )
-from rla_client.database.lake.sql import Session, views_in
-from rla_client.database.lake.store import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns
-from rla_client.database.lake.tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
-from rla_client.database.records import NOTE_FILE, PROGRESS_FILE
+from rla_client.database.lake_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData, Session, views_in
+from rla_client.database.records import NOTE_FILE
 
 if TYPE_CHECKING:
     import duckdb
     from obstore import ObjectMeta, PutMode
 
-    from rla_client.database.lake.sql import Clock
+    from rla_client.database.lake_tables import Clock
 
 KEEP_S: Final = 86400.0
 THREADS: Final = 16

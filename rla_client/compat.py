@@ -4,26 +4,40 @@
 
 `install()` puts modules named `RLA`, `RLA.easy_log.logger`, … into `sys.modules`; each gives the
 names that the original's module of that path has, from ours. Where an installed original is
-importable, ours take its place in this process only.
+importable, ours take its place in this process only. What the original offers and ours do not
+(constants, small functions, functions that it deprecated) stands here; new scripts need none of it.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import os
 import runpy
 import sys
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+from rla_client import logger
+from rla_client.contract.files import read_small
+from rla_client.contract.parsing import check_yaml
+from rla_client.loader import ExperimentLoader, without_hidden
+from rla_client.run.trackers import tell_large_memory_variables
+from rla_client.stream.clock import time_step_holder
+
+DEFAULT_X_NAME = "time-step"
+DEFAULT_TIMESTAMP = "timestamp"
+_Result = TypeVar("_Result")
 
 # module of the original → where its names come from: a whole module of ours, or name → (module, name)
 _WHOLE = {
     "RLA.easy_log.logger": "rla_client.logger",
-    "RLA.rla_argparser": "rla_client.compat.members",
     "RLA.easy_log.time_used_recorder": "rla_client.run.trackers",
 }
 _LOADER = (
@@ -71,7 +85,7 @@ _TOP = (
     "time_tracker",
 )
 _CONST = {
-    name: ("rla_client.compat.members", name)
+    name: ("rla_client.compat", name)
     for name in (
         "DEFAULT_X_NAME",
         "DEFAULT_TIMESTAMP",
@@ -85,12 +99,11 @@ _EASY_CONST = {
     **{name: ("rla_client.contract.layout", name) for name in _KINDS},
     "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
     "default_log_types": ("rla_client", "default_log_types"),
-    "LogDataType": ("rla_client.compat.members", "LogDataType"),
-    "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
+    "LogDataType": ("rla_client.compat", "LogDataType"),
+    "LoadTesterMode": ("rla_client.compat", "LoadTesterMode"),
 }
 _UTILS = {
-    name: ("rla_client.compat.members", name)
-    for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
+    name: ("rla_client.compat", name) for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
 }
 _TIMES = ("time_record", "time_record_end", "time_tracker", "TimeTracker", "SingleTimeTracker")
 _DEPRECATED = ("import_hyper_parameters", "load_from_record_date", "fork_tester_log_files")
@@ -99,7 +112,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_log": {"logger": ("rla_client", "logger")},
     "RLA.easy_log.tester": {
         **{name: ("rla_client.manager", name) for name in ("exp_manager", "tester", "Tester")},
-        **{name: ("rla_client.compat.members", name) for name in _DEPRECATED},
+        **{name: ("rla_client.compat", name) for name in _DEPRECATED},
         "logger": ("rla_client", "logger"),
         "time_step_holder": ("rla_client", "time_step_holder"),
         **_EASY_CONST,
@@ -108,12 +121,12 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "RLA.easy_log.tools": {
         **{name: ("rla_client.run.trackers", name) for name in ("time_record", "time_record_end")},
-        "time_used_wrap": ("rla_client.compat.members", "time_used_wrap"),
+        "time_used_wrap": ("rla_client.compat", "time_used_wrap"),
     },
     "RLA.trackers": {},
     "RLA.trackers.time_used_recorder": {name: ("rla_client.run.trackers", name) for name in _TIMES},
     "RLA.trackers.memory_used_recorder": {
-        "print_large_memory_variable": ("rla_client.compat.members", "print_large_memory_variable"),
+        "print_large_memory_variable": ("rla_client.compat", "print_large_memory_variable"),
     },
     "RLA.easy_log.time_step": {
         "time_step_holder": ("rla_client.stream.clock", "time_step_holder"),
@@ -134,6 +147,9 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "experiment_data_query": ("rla_client.database", "experiment_data_query"),
     },
     "RLA.easy_log.log_tools": {name: ("rla_client.database", name) for name in _TOOLS},
+    "RLA.rla_argparser": {
+        name: ("rla_client.compat", name) for name in ("argparse", "arg_parser_postprocess", "boolean_flag")
+    },
     "RLA.easy_log.const": _EASY_CONST,
     "RLA.const": _CONST,
     "RLA.easy_plot": {},
@@ -223,15 +239,148 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not os.path.isfile(words[0]):
         sys.stderr.write(f"rla_client.compat: there is no script {words[0]}\n")
         return 2
-    from rla_client import compat  # noqa: PLC0415 - run as __main__; others import it by name
-
-    compat.install()
+    importlib.import_module("rla_client.compat").install()  # this is __main__; others import it by name
     warnings.filterwarnings("ignore", message=".* is the older name of .*")
     sys.argv = words
     sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
     sys.path.insert(1, os.path.join(os.path.dirname(__file__), "old_names"))  # spawned processes get it too
     runpy.run_path(words[0], run_name="__main__")
     return 0
+
+
+class FRAMEWORK:
+    """Values of DL_FRAMEWORK."""
+
+    tensorflow = "tensorflow"
+    torch = "torch"
+
+
+class FTP_PROTOCOL_NAME:  # noqa: N801 - the original's name
+    """Values of REMOTE_SETTING.file_transfer_protocol."""
+
+    FTP = "ftp"
+    SFTP = "sftp"
+
+
+class LOG_NAME_FORMAT_VERSION:  # noqa: N801 - the original's name
+    """Versions of the index name."""
+
+    V1 = "v1"
+
+
+class LogDataType:
+    """Values of LOG_USED."""
+
+    TB = "tensorboard"
+    CSV = "csv"
+    TXT = "log"
+    STDOUT = "stdout"
+
+
+def load_yaml(path: str) -> Any:  # noqa: ANN401 - any content
+    """Content of a YAML file."""
+    import yaml  # noqa: PLC0415 - not at import of the package
+
+    data = read_small(path, links=True)
+    check_yaml(data)
+    return yaml.safe_load(data)
+
+
+class LoadTesterMode:
+    """How an earlier run is loaded."""
+
+    FORK_TO_NEW = "fork"
+
+
+class PLATFORM_TYPE:  # noqa: N801 - the original's name
+    """Operating systems that the original tells apart."""
+
+    WIN = "win"
+    LINUX = "linux"
+    OTHER = "other"
+
+
+def get_dir_seperator() -> str:
+    """What stands between the parts of a path (the original's spelling)."""
+    return os.sep
+
+
+def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: take older names of keyword arguments (`older="newer"`), with a warning."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            for older, newer in aliases.items():
+                if older in kwargs:
+                    warnings.warn(f"{older} is the older name of {newer}", DeprecationWarning, stacklevel=2)
+                    kwargs[newer] = kwargs.pop(older)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def time_used_wrap(name: str, func: Callable[..., _Result], *args: object, **kwargs: object) -> _Result:
+    """Call `func`, record its seconds as `time_used/<name>` and write the row; returns its result."""
+    started = time.perf_counter()
+    result = func(*args, **kwargs)
+    logger.record_tabular(f"time_used/{name}", time.perf_counter() - started)
+    logger.dump_tabular()
+    return result
+
+
+def print_large_memory_variable() -> dict[str, str]:
+    """See `exp_manager.print_large_memory_variable`."""
+    return tell_large_memory_variables(depth=3)
+
+
+# -- deprecated by the original in favour of ExperimentLoader ----------------------------------
+
+
+def _loader(task_table_name: str, record_date: str) -> ExperimentLoader:
+    loader = ExperimentLoader()
+    loader.config(task_table_name, record_date)
+    return loader
+
+
+def import_hyper_parameters(task_table_name: str, record_date: str) -> argparse.Namespace:
+    """Hyper-parameters of a run of the current data root."""
+    loader = _loader(task_table_name, record_date)
+    return argparse.Namespace(**without_hidden(loader.load().hyper_param))
+
+
+def load_from_record_date(task_table_name: str, record_date: str, *, trust: bool = False) -> tuple[int, Any]:
+    """The newest checkpoint of a run of the current data root; sets the clock to it."""
+    step, content, _ = _loader(task_table_name, record_date).load_from_record_date(trust=trust)
+    time_step_holder.set_time(step)
+    return step, content
+
+
+def fork_tester_log_files(task_table_name: str, record_date: str) -> None:
+    """Put a run's data under the current one."""
+    _loader(task_table_name, record_date).fork_log_files()
+
+
+def boolean_flag(
+    parser: argparse.ArgumentParser,
+    name: str,
+    default: bool = False,
+    help: str | None = None,  # noqa: A002
+) -> None:
+    """Add `--name` and `--no-name`, which set `name` (dashes as underscores) to True and False."""
+    target = name.replace("-", "_")
+    parser.add_argument(f"--{name}", action="store_true", default=default, dest=target, help=help)
+    parser.add_argument(f"--no-{name}", action="store_false", dest=target)
+
+
+def arg_parser_postprocess(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add `--loaded_task_name`, `--loaded_date` (an earlier run to load) and `--info` (a text)."""
+    parser.add_argument("--loaded_task_name", default="", type=str, help="table of a run to load")
+    parser.add_argument("--loaded_date", default="", type=str, help="YYYY/MM/DD/HH-MM-SS-ffffff of that run")
+    parser.add_argument("--info", default="default exp info", type=str, help="a text that tells runs apart")
+    return parser
 
 
 if __name__ == "__main__":
