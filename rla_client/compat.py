@@ -20,7 +20,7 @@ import runpy
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -41,78 +41,50 @@ _WHOLE = {
     "RLA.easy_log.time_used_recorder": "rla_client.run.trackers",
 }
 _LOADER = (
-    "ExperimentLoader",
-    "exp_loader",
-    "experimental_loader",
-    "fork_log_file_fn",
-    "update_hyper_parameters_fn",
-)
+    "ExperimentLoader", "exp_loader", "experimental_loader", "fork_log_file_fn", "update_hyper_parameters_fn",
+)  # fmt: skip
 _TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter")
 _QUERY = (
-    "experiment_data_query",
-    "single_experiment_query",
-    "extract_valid_index",
-    "BasicQueryResult",
-    "ArchiveQueryResult",
-    "LogQueryResult",
-    "HyperParamResult",
-    "CkpResult",
-    "OtherQueryResult",
-)
+    "experiment_data_query", "single_experiment_query", "extract_valid_index", "BasicQueryResult",
+    "ArchiveQueryResult", "LogQueryResult", "HyperParamResult", "CkpResult", "OtherQueryResult",
+)  # fmt: skip
 _KINDS = (
-    "LOG",
-    "CODE",
-    "CHECKPOINT",
-    "ARCHIVE_TESTER",
-    "HYPARAMETER",
-    "OTHER_RESULTS",
-    "TMP_DATA",
-    "ARCHIVED_TABLE",
-    "HYPARAM_FILE_NAME",
-)
+    "LOG", "CODE", "CHECKPOINT", "ARCHIVE_TESTER", "HYPARAMETER", "OTHER_RESULTS", "TMP_DATA",
+    "ARCHIVED_TABLE", "HYPARAM_FILE_NAME",
+)  # fmt: skip
 _TOP = (
-    "exp_manager",
-    "logger",
-    "time_step_holder",
-    "plot_func",
-    "MatplotlibRecorder",
-    "ImgRecorder",
-    "ExperimentLoader",
-    "fork_log_file_fn",
-    "update_hyper_parameters_fn",
-    "experiment_data_query",
-    "single_experiment_query",
-    "time_tracker",
-)
-_CONST = {
-    name: ("rla_client.compat", name)
-    for name in (
-        "DEFAULT_X_NAME",
-        "DEFAULT_TIMESTAMP",
-        "FRAMEWORK",
-        "FTP_PROTOCOL_NAME",
-        "LOG_NAME_FORMAT_VERSION",
-        "PLATFORM_TYPE",
-    )
-}
+    "exp_manager", "logger", "time_step_holder", "plot_func", "MatplotlibRecorder", "ImgRecorder",
+    "ExperimentLoader", "fork_log_file_fn", "update_hyper_parameters_fn", "experiment_data_query",
+    "single_experiment_query", "time_tracker",
+)  # fmt: skip
+_CONSTANTS = (
+    "DEFAULT_X_NAME", "DEFAULT_TIMESTAMP", "FRAMEWORK", "FTP_PROTOCOL_NAME", "LOG_NAME_FORMAT_VERSION",
+    "PLATFORM_TYPE",
+)  # fmt: skip
+
+
+def _of(home: str, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Names that come from one module of ours."""
+    return {name: (home, name) for name in names}
+
+
+_CONST = _of("rla_client.compat", _CONSTANTS)
 _EASY_CONST = {
-    **{name: ("rla_client.contract.layout", name) for name in _KINDS},
+    **_of("rla_client.contract.layout", _KINDS),
     "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
     "default_log_types": ("rla_client", "default_log_types"),
     "LogDataType": ("rla_client.compat", "LogDataType"),
     "LoadTesterMode": ("rla_client.compat", "LoadTesterMode"),
 }
-_UTILS = {
-    name: ("rla_client.compat", name) for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
-}
+_UTILS = _of("rla_client.compat", ("load_yaml", "deprecated_alias", "get_dir_seperator"))
 _TIMES = ("time_record", "time_record_end", "time_tracker", "TimeTracker", "SingleTimeTracker")
 _DEPRECATED = ("import_hyper_parameters", "load_from_record_date", "fork_tester_log_files")
 _NAMES: dict[str, dict[str, tuple[str, str]]] = {
-    "RLA": {**{name: ("rla_client", name) for name in _TOP}, **_EASY_CONST, **_CONST},
+    "RLA": {**_of("rla_client", _TOP), **_EASY_CONST, **_CONST},
     "RLA.easy_log": {"logger": ("rla_client", "logger")},
     "RLA.easy_log.tester": {
-        **{name: ("rla_client.manager", name) for name in ("exp_manager", "tester", "Tester")},
-        **{name: ("rla_client.compat", name) for name in _DEPRECATED},
+        **_of("rla_client.manager", ("exp_manager", "tester", "Tester")),
+        **_of("rla_client.compat", _DEPRECATED),
         "logger": ("rla_client", "logger"),
         "time_step_holder": ("rla_client", "time_step_holder"),
         **_EASY_CONST,
@@ -120,11 +92,11 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **_UTILS,
     },
     "RLA.easy_log.tools": {
-        **{name: ("rla_client.run.trackers", name) for name in ("time_record", "time_record_end")},
+        **_of("rla_client.run.trackers", ("time_record", "time_record_end")),
         "time_used_wrap": ("rla_client.compat", "time_used_wrap"),
     },
     "RLA.trackers": {},
-    "RLA.trackers.time_used_recorder": {name: ("rla_client.run.trackers", name) for name in _TIMES},
+    "RLA.trackers.time_used_recorder": _of("rla_client.run.trackers", _TIMES),
     "RLA.trackers.memory_used_recorder": {
         "print_large_memory_variable": ("rla_client.compat", "print_large_memory_variable"),
     },
@@ -132,24 +104,21 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "time_step_holder": ("rla_client.stream.clock", "time_step_holder"),
         "TimeStepHolder": ("rla_client.stream.clock", "TimeStepHolder"),
     },
-    "RLA.easy_log.simple_mat_plot": {
-        name: ("rla_client.media.recorders", name)
-        for name in ("simple_plot", "simple_hist", "simple_scatter")
-    },
-    "RLA.easy_log.complex_data_recorder": {
-        name: ("rla_client", name) for name in ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")
-    },
+    "RLA.easy_log.simple_mat_plot": _of(
+        "rla_client.media.recorders", ("simple_plot", "simple_hist", "simple_scatter")
+    ),
+    "RLA.easy_log.complex_data_recorder": _of(
+        "rla_client", ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")
+    ),
     "RLA.easy_log.exp_loader": {
-        **{name: ("rla_client.loader", name) for name in _LOADER},
-        **{name: ("rla_client.manager", name) for name in ("exp_manager", "Tester")},
+        **_of("rla_client.loader", _LOADER),
+        **_of("rla_client.manager", ("exp_manager", "Tester")),
         "logger": ("rla_client", "logger"),
         "DEFAULT_X_NAME": _CONST["DEFAULT_X_NAME"],
         "experiment_data_query": ("rla_client.database", "experiment_data_query"),
     },
-    "RLA.easy_log.log_tools": {name: ("rla_client.database", name) for name in _TOOLS},
-    "RLA.rla_argparser": {
-        name: ("rla_client.compat", name) for name in ("argparse", "arg_parser_postprocess", "boolean_flag")
-    },
+    "RLA.easy_log.log_tools": _of("rla_client.database", _TOOLS),
+    "RLA.rla_argparser": _of("rla_client.compat", ("argparse", "arg_parser_postprocess", "boolean_flag")),
     "RLA.easy_log.const": _EASY_CONST,
     "RLA.const": _CONST,
     "RLA.easy_plot": {},
@@ -161,7 +130,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_plot.plot_saved_images": {"plot_saved_images": ("rla_client", "plot_saved_images")},
     "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},
     "RLA.query_tool": {
-        **{name: ("rla_client.database", name) for name in _QUERY},
+        **_of("rla_client.database", _QUERY),
         **_EASY_CONST,
         "Tester": ("rla_client.manager", "Tester"),
     },

@@ -41,10 +41,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
-from rla_client.database.csv_table import (
-    PROGRESS_FILE,
-    read_columns,
-)
+from rla_client.database.csv_table import PROGRESS_FILE, read_columns
 from rla_client.database.records import Record, read_record, to_json
 from rla_client.database.tree import day_items, find_days, find_tables
 

@@ -42,7 +42,7 @@ import secrets
 import warnings
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -314,7 +314,12 @@ class Lake:
         asked = {(table, index): signature for table, index, signature in wanted if signature}
         found: dict[RunName, tuple[object, ...]] = {}
         for one in list(self.parts):
-            places = self._places(one, asked)
+            runs = zip(one.indexes, one.signatures, strict=True)
+            places = [
+                place
+                for place, (index, signature) in enumerate(runs)
+                if asked.get((one.part.table, index)) == signature
+            ]
             if not places:
                 continue
             try:
@@ -330,15 +335,6 @@ class Lake:
                 if every[place][:2] == (one.part.table, one.indexes[place])
             }
         return found
-
-    @staticmethod
-    def _places(one: PartRuns, asked: Mapping[RunName, str]) -> list[int]:
-        table = one.part.table
-        return [
-            place
-            for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True))
-            if asked.get((table, index)) == signature
-        ]
 
     def columns(
         self, pairs: Sequence[RunName], names: Sequence[str], now_ns: int

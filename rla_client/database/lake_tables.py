@@ -33,14 +33,7 @@ from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.user_messages import hint as spelling_hint
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_all, read_chain, recorded_nan
-from rla_client.database.lake import (
-    Lake,
-    RunName,
-    available,
-    check_file,
-    plain_path,
-    schemas,
-)
+from rla_client.database.lake import Lake, RunName, available, check_file, plain_path, schemas
 from rla_client.database.records import LIVE_S, to_float, with_live_states
 from rla_client.database.tree import chain_of, files_below, run_items
 from rla_client.run.hyper_params import HyperParams

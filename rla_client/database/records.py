@@ -45,24 +45,12 @@ from typing import Any
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, held_folder, open_plain, read_small
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP, RunIndex
-from rla_client.contract.opening import (
-    CLOSED_STATES,
-    LIVE_STATES,
-    RUN_FILE,
-    ran_s,
-    seconds,
-    stream_opening,
-)
+from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds, stream_opening
 from rla_client.contract.parsing import MAX_VALUES, parse_json
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import stream_names, writer_alive
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
-from rla_client.database.tree import (
-    chain_of,
-    link_of,
-    short_name,
-    tracked_texts,
-)
+from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 LIVE_S = 180.0

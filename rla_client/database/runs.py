@@ -139,14 +139,13 @@ class Database:
             now_ns = int(clock() * 1e9)
             if test is None and limit is not None:
                 catalogue.refresh_newest(now_ns, self.progress, limit=limit, table=table, since=start)
-                found = catalogue.records(table, since=start, limit=limit, light=light)
             else:
                 catalogue.refresh(now_ns, self.progress)
-                if test is not None:
-                    return fitting(
-                        self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
-                    )
-                found = catalogue.records(table, since=start, light=light)
+            if test is not None:
+                return fitting(
+                    self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
+                )
+            found = catalogue.records(table, since=start, limit=limit, light=light)
         return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:

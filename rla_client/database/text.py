@@ -13,17 +13,15 @@ import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.parsing import LINE_END, NewlineEnds, rows_text
-from rla_client.contract.textformat import duration_text, indented
+from rla_client.contract.textformat import duration_text, indented, text_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,16 +78,6 @@ def lines_text(text: str) -> str:
     """Lines of a file as they are, tabs too, but without other control characters."""
     rows = text.removesuffix("\n").split("\n")
     return "\n".join("\t".join(map(clean, row.removesuffix("\r").split("\t"))) for row in rows)
-
-
-def text_width(text: str) -> int:
-    """Columns that a text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1
-        for mark in text
-    )
 
 
 def cut(text: str, room: int) -> str:
@@ -177,18 +165,16 @@ def _coloured(text: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
-def pairs_text(
-    pairs: Mapping[str, object], room: int | None = None, indent: str = "  ", *, whole: bool = False
-) -> str:
+def pairs_text(pairs: Mapping[str, object], *, whole: bool = False) -> str:
     """`name  value` lines; a value that is too long is cut, or as a `whole` continues below itself."""
-    room = width() if room is None else room
+    room = width()
     names = [clean(name) for name in pairs]
     wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))
     lines = []
     for name, value in zip(names, pairs.values(), strict=True):
         head = cut(name, wide)
         head += " " * (wide - text_width(head))
-        before = indent + head + "  "
+        before = f"  {head}  "
         if whole:
             parts = str(value).splitlines() if isinstance(value, str) else [value]
             texts = [
@@ -197,7 +183,7 @@ def pairs_text(
             ]
             lines.append(before + "\n".join(texts)[text_width(before) :])
         else:
-            lines.append(before + cut(clean(value), room - wide - len(indent) - 2))
+            lines.append(before + cut(clean(value), room - wide - 4))
     return "\n".join(lines)
 
 
@@ -301,8 +287,14 @@ def plain(value: _Value) -> _Value | int:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE else value
 
 
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)
+
+
 def _cell(value: object) -> str:
-    return escape(clean(value))
+    return _escaped(clean(value))
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -328,7 +320,7 @@ def database_html(data_root: Path, records: Sequence[Record], now: float) -> str
         ]
         for r in reversed(records)
     ]
-    title = f"<b>{escape(str(data_root))}</b>, newest {len(records)} runs"
+    title = f"<b>{_escaped(str(data_root))}</b>, newest {len(records)} runs"
     return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
 
 
@@ -340,7 +332,7 @@ def run_html(record: Record, now: float) -> str:
         "took": duration_text(record.duration_s),
     }
     facts |= {"tags": " ".join(record.tags), "note": record.note}
-    title = f"<b>{escape(f'{record.table}/{record.index}')}</b>"
+    title = f"<b>{_escaped(f'{record.table}/{record.index}')}</b>"
     return (
         title
         + _table(list(facts), [list(facts.values())])

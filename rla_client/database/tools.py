@@ -19,10 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
-from rla_client.contract.files import (
-    held_folder,
-    write_atomic,
-)
+from rla_client.contract.files import held_folder, write_atomic
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
@@ -32,21 +29,10 @@ from rla_client.contract.layout import (
     TIME_STEP,
     check_table_name,
 )
-from rla_client.database.changes import (
-    HIDDEN,
-    changing,
-    copy_items,
-    live_runs,
-    move_to_trash,
-)
+from rla_client.database.changes import HIDDEN, changing, copy_items, live_runs, move_to_trash
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
 from rla_client.database.records import NOTE_FILE, Record, clock, read_json, waiting_in_spool
-from rla_client.database.tree import (
-    Item,
-    check_data_root,
-    find_items,
-    run_items,
-)
+from rla_client.database.tree import Item, check_data_root, find_items, run_items
 
 MAX_TAG_CHARACTERS = 80
 NOTE_FORMAT = 1

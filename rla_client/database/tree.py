@@ -29,12 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
-from rla_client.contract.errors import (
-    AmbiguousRunError,
-    DatabaseError,
-    NoSuchRunError,
-    NoSuchTableError,
-)
+from rla_client.contract.errors import AmbiguousRunError, DatabaseError, NoSuchRunError, NoSuchTableError
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
@@ -45,7 +40,6 @@ from rla_client.contract.layout import (
     RunIndex,
     make_info,
 )
-from rla_client.contract.opening import run_file
 from rla_client.contract.user_messages import ends_in, hint, listed, near
 
 if TYPE_CHECKING:
@@ -505,6 +499,8 @@ def link_of(run: Mapping[str, Any], table: str) -> Link | None:
 
 def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
     """The items of a run, the first begun first; the last is the run itself."""
+    from rla_client.contract.opening import run_file
+
     chain = [Link(index)]
     seen = {index}
     while len(chain) < MAX_LINKS:

@@ -36,13 +36,7 @@ from pathlib import Path
 
 from rla_client.contract.checkpoints import PRUNABLE, pruned_below
 from rla_client.contract.errors import AmbiguousRunError, BrokenFileError, DatabaseError
-from rla_client.contract.files import (
-    TEMP_PREFIX,
-    held_folder,
-    open_plain,
-    read_small,
-    write_atomic,
-)
+from rla_client.contract.files import TEMP_PREFIX, held_folder, open_plain, read_small, write_atomic
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     DEFAULT_LOG_TYPES,
@@ -54,7 +48,6 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import rows_text, split_rows
 from rla_client.database.changes import (
-    HIDDEN,
     TrashEntry,
     live_runs,
     move_to_trash,
@@ -187,12 +180,10 @@ def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -
         return rows
     if archived_root(data_root).is_dir():
         rows += _tables(archived_root(data_root), "arc:")
-    if (data_root / HIDDEN).is_dir():
-        entries = trash_entries(data_root)
-        if entries:
-            rows.append(
-                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
-            )
+    entries = trash_entries(data_root)
+    if entries:
+        paths, size = sum(len(entry.moves) for entry in entries), sum(entry.bytes for entry in entries)
+        rows.append(("(trash)", "", paths, size, 0))
     parts = read_parts(data_root)
     if parts:
         rows.append(("(lake)", "", len(parts), sum(sum(part.sizes.values()) for part in parts), 0))
