@@ -43,7 +43,7 @@ _MODULES = {  # where the other public names are
     ),
     "rla_client.integrations.tensorboard": ("SummaryWriter",),
     "rla_client.launcher": ("wrap_experiment",),
-    "rla_client.compat.members": (
+    "rla_client.compat": (
         "DEFAULT_X_NAME", "DEFAULT_TIMESTAMP", "FRAMEWORK", "FTP_PROTOCOL_NAME", "LOG_NAME_FORMAT_VERSION",
         "PLATFORM_TYPE", "LoadTesterMode", "LogDataType",
     ),
@@ -52,7 +52,7 @@ _LAZY = {name: module for module, names in _MODULES.items() for name in names} |
 
 if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client import logger
-    from rla_client.compat.members import (
+    from rla_client.compat import (
         DEFAULT_TIMESTAMP,
         DEFAULT_X_NAME,
         FRAMEWORK,

@@ -28,7 +28,6 @@ from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.opening import run_file
 from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import duration_text, unknown
-from rla_client.database.choosing import full_metrics, full_names
 from rla_client.database.compare import (
     code_differences,
     differing_keys,
@@ -40,9 +39,10 @@ from rla_client.database.compare import (
     run_differences,
     told,
 )
+from rla_client.database.query import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.records import RowView, clock, likely_of
-from rla_client.database.side_files import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.text import clean, lines_text, plain
+from rla_client.database.where import full_metrics, full_names
 
 if TYPE_CHECKING:
     from rla_client.database.compare import Group
@@ -382,7 +382,7 @@ class Tools:
             query: the SELECT.
             limit: rows, at most 200.
         """
-        from rla_client.database.lake.sql import Clock, fetched
+        from rla_client.database.lake_tables import Clock, fetched
 
         most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
         result = self._database.sql(query, clock)
@@ -412,7 +412,8 @@ class Tools:
         """The mean of each group at some time-steps that all of them are read at."""
         import numpy as np
 
-        from rla_client.plot.frames import curves_of, group_curves
+        from rla_client.plot.frames import curves_of
+        from rla_client.plot.statistics import group_curves
 
         pairs_of = {name: {(one.table, one.index) for one in group} for name, group in groups.items()}
         every = [pair for pairs_ in pairs_of.values() for pair in pairs_]

@@ -26,11 +26,9 @@ from textual.worker import get_current_worker
 from rla_client.contract.errors import DatabaseError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.textformat import duration_text
-from rla_client.database.csv_table import sample_rows
-from rla_client.database.curves import Points, chart_points
-from rla_client.database.live import fleet_files
-from rla_client.database.records import PROGRESS_FILE, Record, clock, numeric
-from rla_client.database.side_files import last_lines
+from rla_client.database.csv_table import PROGRESS_FILE, Points, chart_points, sample_rows
+from rla_client.database.query import last_lines
+from rla_client.database.records import Record, clock, fleet_files, numeric
 from rla_client.database.text import clean, cut, lines_text
 
 EVERY_S = 2.0

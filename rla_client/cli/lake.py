@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from rla_client.database.lake.sql import Clock
+    from rla_client.database.lake_tables import Clock
 
 Bucket = Annotated[
     str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
@@ -99,10 +99,10 @@ def build(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Add the runs that ended since the last build; safe to run from cron, as often as you like."""
-    from rla_client.database.lake.build import build as build_lake
+    from rla_client.database.lake_build import build as build_lake
 
     if bucket:
-        from rla_client.database.lake.bucket import build_bucket, opened
+        from rla_client.database.lake_bucket import build_bucket, opened
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
@@ -124,10 +124,10 @@ def verify(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Compare every run of the lake with its files; runs that differ are removed from the lake."""
-    from rla_client.database.lake.build import verify as verify_lake
+    from rla_client.database.lake_build import verify as verify_lake
 
     if bucket:
-        from rla_client.database.lake.bucket import opened, verify_bucket
+        from rla_client.database.lake_bucket import opened, verify_bucket
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
@@ -152,7 +152,7 @@ def verify(
 
 def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Show what is in the lake and what is not yet."""
-    from rla_client.database.lake.build import status as lake_status
+    from rla_client.database.lake_build import status as lake_status
 
     found = lake_status(_root(data_root), now())
     if as_json:
@@ -168,7 +168,7 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
 def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Delete the lake; the runs stay, and the next build recreates it."""
-    from rla_client.database.lake.store import building
+    from rla_client.database.lake import building
 
     root = open_database(data_root).data_root
     agree("Delete the lake? The runs stay.", yes)
@@ -201,7 +201,7 @@ def sql(
     """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
-    from rla_client.database.lake.sql import Clock
+    from rla_client.database.lake_tables import Clock
 
     text, clock = _query(query, file), Clock(timeout)
     with ExitStack() as held:
@@ -216,7 +216,7 @@ def _of_bucket(
     held: ExitStack, bucket: str, endpoint: str, query: str, clock: Clock
 ) -> duckdb.DuckDBPyConnection:
     """A query's result over a bucket's lake, whose files are there until `held` ends."""
-    from rla_client.database.lake.bucket import opened, query_bucket
+    from rla_client.database.lake_bucket import opened, query_bucket
 
     _need_pyarrow()
     lake = held.enter_context(opened(bucket, endpoint))
@@ -237,7 +237,7 @@ def _show(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from rla_client.database.lake.sql import fetched
+    from rla_client.database.lake_tables import fetched
 
     if parquet is not None:
         count = _write_parquet(result, clock, parquet)
@@ -298,7 +298,7 @@ def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str
 
 def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
     """The rows of a result, all for 0, some at a time."""
-    from rla_client.database.lake.sql import fetched
+    from rla_client.database.lake_tables import fetched
 
     left = limit or sys.maxsize
     while left and (rows := fetched(result, min(BATCH, left), clock)):

@@ -86,7 +86,7 @@ def ls(
     as_csv: AsCsv = False,
 ) -> None:
     """List runs, newest last: state, time-step, last value of a metric, tracked hyper-parameters."""
-    from rla_client.database.choosing import full_metrics
+    from rla_client.database.where import full_metrics
 
     chosen = replace(chosen, table=_one_table(tables, chosen.table))
     machine = as_json or as_csv
@@ -153,7 +153,7 @@ def _full_columns(
     records: list[Record], columns: list[str] | None, sort: str
 ) -> tuple[list[str] | None, str]:
     """`columns` and `sort` as the runs spell them; a name that no run has would be an empty column."""
-    from rla_client.database.choosing import full_names
+    from rla_client.database.where import full_names
 
     full = full_names({*(columns or ()), sort.removeprefix("-")}, records)
     signed = "-" * sort.startswith("-") + full[sort.removeprefix("-")]
@@ -189,8 +189,8 @@ def _check_group(columns: str | None, sort: str) -> None:
 
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
-    from rla_client.database.choosing import full_metrics, full_names
     from rla_client.database.compare import group_runs, mean_and_interval
+    from rla_client.database.where import full_metrics, full_names
 
     if not records and not any(form):
         say("no runs match")

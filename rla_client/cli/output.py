@@ -169,7 +169,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
-    from rla_client.database.side_files import make_logdir, tensorboard_folders
+    from rla_client.database.query import make_logdir, tensorboard_folders
     from rla_client.database.text import write_table
 
     database = open_database(data_root)
@@ -206,7 +206,7 @@ def tb(
     import subprocess
     from importlib.util import find_spec
 
-    from rla_client.database.side_files import fresh_logdir, make_logdir, tensorboard_folders
+    from rla_client.database.query import fresh_logdir, make_logdir, tensorboard_folders
 
     database = open_database(data_root)
     records = chosen.records(database)

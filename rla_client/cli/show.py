@@ -37,8 +37,8 @@ from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import CHECKPOINT, CODE, LOG
 from rla_client.contract.opening import run_file
 from rla_client.contract.textformat import duration_text, full_name
-from rla_client.database.records import clock, shown_name
-from rla_client.database.side_files import last_lines, log_path
+from rla_client.database.query import last_lines, log_path
+from rla_client.database.records import clock
 from rla_client.database.text import (
     bytes_text,
     clean,
@@ -51,12 +51,12 @@ from rla_client.database.text import (
     table_text,
     width,
 )
-from rla_client.database.tree import item_bytes
+from rla_client.database.tree import item_bytes, shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rla_client.database.curves import Points
+    from rla_client.database.csv_table import Points
     from rla_client.database.runs import Run
 
 MAX_COMPARED = 100  # runs that references fit; --where may leave more
@@ -112,7 +112,7 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 
 def _metric_names(run: Run) -> list[str]:
     """Columns of the run's table, of a chain those of all its items."""
-    from rla_client.database.curves import chart_names
+    from rla_client.database.csv_table import chart_names
 
     names = list(run.record.metrics)
     if run.record.parent:
@@ -121,7 +121,7 @@ def _metric_names(run: Run) -> list[str]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    from rla_client.database.side_files import resumed_with, traceback_end
+    from rla_client.database.query import resumed_with, traceback_end
 
     record = run.record
     return {
@@ -161,8 +161,8 @@ def _worker_tables(run: Run) -> list[str]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.query import changes_text, resumed_with, traceback_end
     from rla_client.database.records import CLOCKS
-    from rla_client.database.side_files import changes_text, resumed_with, traceback_end
 
     record = run.record
     say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
@@ -229,7 +229,7 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.curves import chart_points
+    from rla_client.database.csv_table import chart_points
     from rla_client.database.records import likely_metric
 
     place = (run.database.data_root, run.table, run.index)
@@ -408,8 +408,8 @@ def compare(
     as_csv: AsCsv = False,
 ) -> None:
     """Tabulate the hyper-parameters in which runs differ, with the last values of --metric."""
-    from rla_client.database.choosing import full_metrics
     from rla_client.database.compare import differing_keys
+    from rla_client.database.where import full_metrics
 
     database = open_database(data_root)
     records = chosen.records(database)

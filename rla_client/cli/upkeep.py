@@ -36,9 +36,9 @@ from rla_client.cli.options import (
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, check_table_name
 from rla_client.contract.textformat import examples, unknown
-from rla_client.database.records import clock, shown_name
+from rla_client.database.records import clock
 from rla_client.database.text import bytes_text, clean, cut, table_text, width
-from rla_client.database.tree import item_bytes, run_items
+from rla_client.database.tree import item_bytes, run_items, shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ def tag(
     as_json: AsJson = False,
 ) -> None:
     """Add tags to runs, or remove them."""
-    from rla_client.database.side_files import change_note
+    from rla_client.database.tools import change_note
 
     database = open_database(data_root)
     records, tags = _run_first(database, chosen, words)
@@ -132,7 +132,7 @@ def note(
     as_json: AsJson = False,
 ) -> None:
     """Print or set the note of runs."""
-    from rla_client.database.side_files import change_note
+    from rla_client.database.tools import change_note
 
     database = open_database(data_root)
     records, texts = _run_first(database, chosen, words or [])

@@ -12,26 +12,18 @@ if TYPE_CHECKING:
 
     from rla_client.database.runs import Database
 
+_QUERY = (
+    "HyperParams", "experiment_data_query", "single_experiment_query", "extract_valid_index",
+    "BasicQueryResult", "ArchiveQueryResult", "LogQueryResult", "HyperParamResult", "CkpResult",
+    "OtherQueryResult",
+)  # fmt: skip
+_TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter")
 _HOMES = {
     "Database": "runs",
     "Run": "runs",
-    "HyperParams": "query",
     "Record": "records",
-    "experiment_data_query": "query",
-    "single_experiment_query": "query",
-    "extract_valid_index": "query",
-    "BasicQueryResult": "query",
-    "ArchiveQueryResult": "query",
-    "LogQueryResult": "query",
-    "HyperParamResult": "query",
-    "CkpResult": "query",
-    "OtherQueryResult": "query",
-    "DeleteLogTool": "tools",
-    "ArchiveLogTool": "tools",
-    "MigrateLogTool": "tools",
-    "ViewLogTool": "tools",
-    "PrettyPlotterTool": "tools",
-    "Filter": "tools",
+    **dict.fromkeys(_QUERY, "query"),
+    **dict.fromkeys(_TOOLS, "tools"),
 }
 __all__ = ["open", *_HOMES]  # noqa: PLE0604 - plain text
 

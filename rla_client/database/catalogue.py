@@ -1,7 +1,8 @@
-"""The catalogue: a SQLite table of all runs of a database, so that a look needs no reading.
+"""What this machine remembers of a database: a catalogue of all its runs, and columns of their tables.
 
-It is never the truth. It lies in the state folder under a hash of the data root's path, is
-rebuilt whenever it is missing, broken or of another version, and every use first refreshes it:
+Neither is ever the truth. Both lie in the state folder under a hash of the data root's path. The catalogue is
+a SQLite table, so that a look needs no reading. It is rebuilt whenever it is missing, broken or of another
+version, and every use first refreshes it:
 
 - A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
   its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
@@ -18,6 +19,12 @@ newest fifty) has the days refreshed, and then the signatures of those rows alon
 Two processes may refresh at once: SQLite orders them, both write what the tree says.
 
 Rows that are read again may come from the lake (see `lake`), which keeps them with their signatures.
+
+Columns of progress.csv are cached as raw float64 files, so that a second look parses no text. One file per
+run and column: `<magic 8 bytes><signature 56 bytes, padded>` and then little-endian float64. It is used
+only while its signature (inode, size, mtime, ctime of the CSV) is that of the CSV; a CSV that changed within
+the last two seconds is never stored. They are kept under `MAX_CACHE_BYTES` by dropping what was used
+longest ago.
 """
 
 from __future__ import annotations
@@ -32,12 +39,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
-from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
+from rla_client.database.csv_table import PROGRESS_FILE, read_columns
+from rla_client.database.records import Record, read_record, to_json
 from rla_client.database.tree import day_items, find_days, find_tables
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from typing_extensions import Self
+
 
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
@@ -66,6 +78,10 @@ _ONE_RUN = _ALL_RUNS + _ONE
 _NAMES = ", ".join((*COLUMNS, "signature"))
 _ROW = f"SELECT {_NAMES} FROM runs{_ONE}"  # noqa: S608 - constants only
 _UPDATE = f"UPDATE runs SET ({_NAMES}) = ({', '.join('?' * (len(COLUMNS) + 1))}){_ONE}"  # noqa: S608
+MAGIC = b"RLACOL2\n"
+SIGNATURE_BYTES = 56
+MAX_CACHE_BYTES = 2 << 30
+_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
@@ -461,3 +477,85 @@ def _prepare(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+class CurveCache:
+    """Reads columns of CSVs, through the cache where that is right."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "columns"
+        self._stored = 0
+
+    def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
+        """Columns of one table, shape (rows,) each; names that it has not are left out.
+
+        Raises:
+            BrokenFileError: it is not a table.
+            OSError: it cannot be opened.
+        """
+        import numpy as np
+
+        signature, settled = csv_signature(path, now_ns)
+        found = {name: self._load(path, name, signature) for name in names} if settled else {}
+        have = {name: column for name, column in found.items() if column is not None}
+        if settled and len(have) == len(names):
+            return {name: column for name, column in have.items() if column.size != 1 or column[0] != _ABSENT}
+        fresh = read_columns(path, names)
+        if settled and csv_signature(path, now_ns)[0] == signature:
+            for name in names:
+                self._store(path, name, signature, fresh.get(name, np.array([_ABSENT])))
+        return fresh
+
+    def _file(self, path: str, name: str) -> Path:
+        digest = hashlib.sha256(f"{path}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
+        return self._folder / digest[:2] / digest[2:34]
+
+    def _load(self, path: str, name: str, signature: bytes) -> NDArray[np.float64] | None:
+        import numpy as np
+
+        try:
+            with open(self._file(path, name), "rb") as file:
+                head = file.read(len(MAGIC) + SIGNATURE_BYTES)
+                if head != MAGIC + signature:
+                    return None
+                return np.frombuffer(file.read(), dtype="<f8")
+        except (OSError, ValueError):
+            return None
+
+    def _store(self, path: str, name: str, signature: bytes, column: NDArray[np.float64]) -> None:
+        target = self._file(path, name)
+        with suppress(OSError):  # a cache that cannot be written is no fault
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(target, MAGIC + signature + column.astype("<f8").tobytes(), durable=False)
+            self._stored += 1
+
+    def trim(self) -> None:
+        """After new files were stored: drop the oldest beyond the limit."""
+        if not self._stored:
+            return
+        self._stored = 0
+        files: list[tuple[float, int, str]] = []
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with suppress(OSError):
+                    found = os.stat(os.path.join(folder, name))
+                    files.append((found.st_mtime, found.st_size, os.path.join(folder, name)))
+        excess = sum(size for _, size, _ in files) - MAX_CACHE_BYTES
+        for _, size, name in sorted(files):
+            if excess <= 0:
+                return
+            with suppress(OSError):
+                os.unlink(name)
+            excess -= size
+
+
+def csv_signature(path: str, now_ns: int) -> tuple[bytes, bool]:
+    """What tells one content of a file from another, and whether it is old enough to be trusted.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    found = os.stat(path)
+    parts = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    digest = hashlib.sha224(repr(parts).encode()).hexdigest().encode()
+    return digest, now_ns - max(found.st_mtime_ns, found.st_ctime_ns) > RACY_NS

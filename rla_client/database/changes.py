@@ -43,12 +43,7 @@ from typing import Any
 
 from rla_client.config.schema import require_config
 from rla_client.contract.descriptors import try_lock, wait_for_lock
-from rla_client.contract.errors import (
-    BrokenFileError,
-    DatabaseError,
-    LiveRunError,
-    UnsafeNameError,
-)
+from rla_client.contract.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
 from rla_client.contract.files import (
     TEMP_PREFIX,
     discard,
@@ -60,16 +55,17 @@ from rla_client.contract.files import (
     walk_root,
     write_atomic,
 )
-from rla_client.contract.layout import (
-    ARCHIVED_TABLE,
-    DEFAULT_LOG_TYPES,
-    LOG,
-    component_problem,
-)
+from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.paths import find_places
-from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import MAX_TIME, read_json, read_record
+from rla_client.database.records import (
+    MAX_TIME,
+    known_states,
+    read_json,
+    read_record,
+    waiting_in_spool,
+    written_unserved,
+)
 from rla_client.database.tree import Item, item_bytes
 
 HIDDEN = ".rla"

@@ -39,12 +39,11 @@ from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import HYPARAM_FILE_NAME, LOG
-from rla_client.database.choosing import parameter_or_metric
-from rla_client.database.csv_table import read_columns, read_numbers
-from rla_client.database.curves import chain_columns, chain_names, warn_broken
-from rla_client.database.query import files_below
-from rla_client.database.records import ALIASES, CLOCKS, FIELDS, PROGRESS_FILE, Record, RowView, chain_of
+from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_chain, read_numbers, warn_broken
+from rla_client.database.records import ALIASES, CLOCKS, FIELDS, Record, RowView
 from rla_client.database.text import clean
+from rla_client.database.tree import chain_of, files_below
+from rla_client.database.where import parameter_or_metric
 from rla_client.run.hyper_params import differences
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
@@ -329,11 +328,7 @@ def _numbers(database: Rooted, record: Record) -> dict[str, list[float]]:
     if not record.parent:
         return read_numbers(f"{table}/{record.index}/{PROGRESS_FILE}")
     chain = chain_of(database.data_root, record.table, record.index)
-    columns = chain_columns(
-        chain,
-        lambda index, names: read_columns(f"{table}/{index}/{PROGRESS_FILE}", names),
-        chain_names(chain, table),
-    )
+    columns = read_chain(chain, table, chain_names(chain, table))
     return {name: column[column == column].tolist() for name, column in columns.items()}  # noqa: PLR0124 - NaN
 
 

@@ -1,4 +1,4 @@
-"""Reading `progress.csv`: whole columns fast, and the last row without reading the rest.
+"""Reading `progress.csv`: whole columns fast, the last row without the rest, and points for a small chart.
 
 The files are append-only tables with a header. Only bytes up to the last newline count: what
 follows is a row that is being written, or one torn by a crash. Files of the original quote
@@ -6,6 +6,10 @@ nothing; ours quote text properly. Whole columns come through pandas (12 ms for 
 the csv module where a row is too long; what a command shows at once needs no pandas. Rows that
 are too short or too long, as the original's rewriting of headers left them, keep the cells that
 have a column.
+
+Of a chain (see `tree`) the rows of all its items that count make one table. The points of a chart are read
+without pandas or numpy; of a large table they are a sample, so that a look stays quick, and the rows that
+count are told by time-step alone.
 """
 
 from __future__ import annotations
@@ -16,19 +20,27 @@ import io
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.errors import BrokenFileError, extra
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.contract.parsing import split_rows
+from rla_client.database.tree import Link, chain_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Columns = dict[str, NDArray[np.float64]]
 
+PROGRESS_FILE = "progress.csv"
+FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
+Points = list[tuple[float, float]]
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
@@ -42,7 +54,8 @@ SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose
 _WORDS = {"True": 1.0, "False": 0.0}
 _NOTHING = float("nan")
 _RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
-RECORDED_NAN: float = struct.unpack("<d", struct.pack("<Q", _RECORDED_BITS))[0]
+_RECORDED = struct.pack("<Q", _RECORDED_BITS)
+RECORDED_NAN: float = struct.unpack("<d", _RECORDED)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +155,7 @@ def to_value(cell: str) -> object:
     return cell
 
 
-def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Columns:
     """Columns of a table as float64 arrays of equal length, shape (rows,).
 
     Empty cells and text are NaN, True and False 1 and 0; a NaN that was recorded has bits of its own,
@@ -188,7 +201,7 @@ def read_part(
 
 def read_all(
     path: str | os.PathLike[str],
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]:
+) -> tuple[Columns, dict[str, list[str | None]]]:
     """All columns as `read_columns` gives them; and the texts of those that hold any, None for a number."""
     cells = _read_cells(path, None).columns
     texts = {name: list(map(_text, column)) for name, column in cells.items() if _may_hold_text(column)}
@@ -220,11 +233,8 @@ def _text(cell: object) -> str | None:
     if not isinstance(cell, str) or not cell:
         return None
     value = _number(cell)
-    return cell if value != value and not _is_recorded_nan(value) else None  # noqa: PLR0124 - NaN
-
-
-def _is_recorded_nan(value: float) -> bool:
-    return bool(struct.pack("<d", value) == struct.pack("<Q", _RECORDED_BITS))
+    unrecorded = value != value and struct.pack("<d", value) != _RECORDED  # noqa: PLR0124 - NaN
+    return cell if unrecorded else None
 
 
 def _read_cells(
@@ -350,7 +360,7 @@ def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[in
 def _as_floats(cells: NDArray[Any] | list[Any]) -> NDArray[np.float64]:
     import numpy as np
 
-    if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiub":
+    if not _may_hold_text(cells):
         return np.asarray(cells, dtype=np.float64)
     return np.array([_number(cell) for cell in cells], dtype=np.float64)
 
@@ -433,3 +443,145 @@ def _lines_at(file: BinaryIO, start: int, size: int, points: int) -> Iterator[by
         if here != last and line.endswith(b"\n") and b'"' not in line:
             yield line
         last = here
+
+
+def warn_broken(error: Exception) -> None:
+    """Say which file could not be read, once per place."""
+    warnings.warn(str(error), stacklevel=3)
+
+
+def chain_columns(
+    chain: Sequence[Link], read: Callable[[str, Sequence[str]], Columns], names: Sequence[str]
+) -> Columns:
+    """Columns of a chain's rows as of one run's.
+
+    Args:
+        chain: see `chain_of`.
+        read: columns of one item, by index and names; names that it has not are left out.
+        names: columns.
+
+    Returns:
+        Name → values, shape (rows,), NaN where an item has no such column.
+
+    Raises:
+        What `read` raises; items of a chain without a table have no rows.
+    """
+    with extra("read", "reading a run that continues another"):
+        import numpy as np
+
+    parts = []
+    for link in chain:
+        try:
+            part = read(link.index, list(dict.fromkeys([*names, TIME_STEP])))
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+            continue
+        parts.append(_cut(part, link))
+    lengths = [max((len(column) for column in part.values()), default=0) for part in parts]
+    found = {}
+    for name in names:
+        if any(name in part for part in parts):
+            columns = [
+                part[name] if name in part else np.full(length, np.nan)
+                for part, length in zip(parts, lengths, strict=True)
+            ]
+            found[name] = np.concatenate(columns)
+    return found
+
+
+def read_chain(chain: Sequence[Link], table_folder: str, names: Sequence[str]) -> Columns:
+    """Columns of a chain's rows, read from the files of its items; see `chain_columns`."""
+    return chain_columns(
+        chain, lambda index, some: read_columns(f"{table_folder}/{index}/{PROGRESS_FILE}", some), names
+    )
+
+
+def _cut(part: Columns, link: Link) -> Columns:
+    if link.rows is not None:
+        return {name: column[: link.rows] for name, column in part.items()}
+    if link.time_step is not None and TIME_STEP in part:
+        keep = part[TIME_STEP] <= link.time_step
+        return {name: column[keep] for name, column in part.items()}
+    return part
+
+
+def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
+    """Columns of a chain's tables, those of the last item first.
+
+    Raises:
+        BrokenFileError: one is not a table.
+        OSError: that of the last item cannot be opened.
+    """
+    names: list[str] = []
+    for link in reversed(chain):
+        try:
+            names += read_tail(f"{table_folder}/{link.index}/{PROGRESS_FILE}").columns
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+    return list(dict.fromkeys(names))
+
+
+def chart_points(
+    data_root: Path, table: str, index: str, choose: Sequence[str]
+) -> tuple[dict[str, Points], bool]:
+    """Points (x, y) of some columns of a run, from the beginning of its chain; x is the time-step.
+
+    Args:
+        data_root: the database.
+        table: task table.
+        index: the run, or the last item of a chain that is wanted.
+        choose: columns.
+
+    Returns:
+        Points by column, those that were recorded as NaN or infinite too, without columns that
+        there are not; and whether tables were sampled. Without a time-step x is the row.
+
+    Raises:
+        BrokenFileError: an item's table is none.
+        OSError: it cannot be opened; items of a chain without a table have no points.
+    """
+    chain = chain_of(data_root, table, index)
+    found: dict[str, Points] = {}
+    sampled = False
+    before = 0
+    for link in chain:
+        try:
+            sample = sample_rows(
+                f"{data_root}/{LOG}/{table}/{link.index}/{PROGRESS_FILE}", [TIME_STEP, *choose]
+            )
+        except FileNotFoundError:
+            if len(chain) == 1:
+                raise
+            continue
+        sampled = sampled or not sample.whole
+        keep = _counting(sample, link)
+        steps = sample.columns.get(TIME_STEP)
+        for name in choose:
+            cells = sample.columns.get(name)
+            if cells is None:
+                continue
+            points = found.setdefault(name, [])
+            for row in keep:
+                x, y = steps[row] if steps is not None else float(before + row), cells[row]
+                if x is not None and y is not None:
+                    points.append((x, y))
+        before += len(keep)
+    return found, sampled
+
+
+def chart_names(data_root: Path, table: str, index: str) -> list[str]:
+    """Columns of a run's table, of a chain those of all its items."""
+    return chain_names(chain_of(data_root, table, index), f"{data_root}/{LOG}/{table}")
+
+
+def _counting(sample: Sample, link: Link) -> list[int]:
+    """The rows of an item that count in its chain."""
+    rows = list(range(sample.rows))
+    steps = sample.columns.get(TIME_STEP)
+    if link.rows is not None and sample.whole:
+        return rows[: link.rows]
+    if link.time_step is not None and steps is not None:
+        return [row for row in rows if (step := steps[row]) is not None and step <= link.time_step]
+    return rows

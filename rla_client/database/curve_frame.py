@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from rla_client.contract.errors import DatabaseError, extra
 from rla_client.contract.layout import LOG
 from rla_client.contract.textformat import full_name
-from rla_client.database.curves import FULL_NAMES, Reader, chain_names, read_tables, warn_broken
-from rla_client.database.records import chain_of
+from rla_client.database.csv_table import FULL_NAMES, chain_names, warn_broken
+from rla_client.database.tree import chain_of
 
+Read = Callable[[Sequence[tuple[str, str]], Sequence[str]], list[dict[str, Any] | DatabaseError | OSError]]
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
 _SHOWER = "rla_client.web.report"  # above this layer: it is looked up when somebody asks to see
 
@@ -54,14 +55,16 @@ class CurveFrame(pd.DataFrame):
 
 
 def long_frame(
-    reader: Reader,
+    data_root: Path,
+    read: Read,
     pairs: Sequence[tuple[str, str]],
     metrics: Sequence[str],
+    *,
     x: str,
     bound: float | tuple[float, float] | None,
 ) -> CurveFrame:
-    """See `Database.curves`."""
-    tables, full = _tables(reader, pairs, [x, *metrics])
+    """See `Database.curves`; `read` gives columns of runs, or the error where their table is broken."""
+    tables, full = _tables(data_root, read, pairs, [x, *metrics])
     pieces = [
         _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
         for run, table in zip(pairs, tables, strict=True)
@@ -87,7 +90,7 @@ def long_frame(
             "value": np.concatenate([piece.ys for piece in pieces] or empty),
         }
     )
-    frame.attrs |= {FULL_NAMES: full, ROOT: str(reader.data_root), X: full[x]}
+    frame.attrs |= {FULL_NAMES: full, ROOT: str(data_root), X: full[x]}
     return frame
 
 
@@ -101,7 +104,7 @@ class _Piece(NamedTuple):
 
 
 def _tables(
-    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+    data_root: Path, read: Read, pairs: Sequence[tuple[str, str]], names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Columns of each run, and which column each name means.
 
@@ -109,14 +112,14 @@ def _tables(
         UnknownNameError: none of the runs has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
-    tables = _warned(read_tables(reader, pairs, names))
+    tables = _warned(read(pairs, names))
     full = {name: name for name in names}
     if all(any(name in table for table in tables) for name in names):
         return tables, full
-    known = _known_columns(reader.data_root, pairs)
+    known = _known_columns(data_root, pairs)
     if known:
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = _warned(read_tables(reader, pairs, list(dict.fromkeys(full.values()))))
+        tables = _warned(read(pairs, list(dict.fromkeys(full.values()))))
     return tables, full
 
 

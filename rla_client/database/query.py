@@ -1,39 +1,72 @@
-"""RLA's query functions: what of one kind lies in a table, by the date of the run.
+"""What the items of runs hold: RLA's query functions, text logs, tracebacks, event files for TensorBoard.
 
 `experiment_data_query(data_root, table, glob, kind)` gives `{date: result}` with dates
 `YYYY/MM/DD/HH-MM-SS-ffffff`. Both index spellings are found. A file that cannot be read is
 warned about by name and left out; the rest is given. Nothing in a file is imported or called.
+
+A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
+(`rla_client.resume.parameters`). The traceback of what ended a run is the last one of its warnings.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
+import tempfile
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError, QueryCountError
+from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     HYPARAMETER,
     LOG,
     OTHER_RESULTS,
+    OUTPUT_NAMES,
     TMP_DATA,
-    RunIndex,
 )
-from rla_client.database.records import PROGRESS_FILE
-from rla_client.database.tree import Item, check_data_root, check_table, find_items
-from rla_client.run.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
+from rla_client.contract.opening import RUN_FILE
+from rla_client.contract.parsing import parse_json
+from rla_client.contract.textformat import unknown
+from rla_client.database.csv_table import PROGRESS_FILE
+from rla_client.database.records import Record, read_json
+from rla_client.database.runs import Run, archived_manager
+from rla_client.database.tree import (
+    Item,
+    check_data_root,
+    check_table,
+    checkpoint_names,
+    files_below,
+    find_items,
+    shown_name,
+)
+from rla_client.run.hyper_params import HyperParams, read_parameter_file, wrap
 
 if TYPE_CHECKING:
     from rla_client.manager import ExpManager
 
+LOG_FILES = {
+    "log": "log.txt",
+    "progress": "progress.csv",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+    "console": "console.txt",
+}
+MAX_END_BYTES = 32 << 20  # of the last lines: 20 rows of 65,536 numbers
+FAILED = "failed"
+MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
+END_BYTES = 80 << 10  # of the warnings: the longest traceback that is kept, and what came after
+KEPT_LOGDIR_S = 30 * 86400.0  # TensorBoard rarely looks at a folder of `rla tb --print` that is older
 _DATE = re.compile(r"\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2}-\d{6}")
-_STEP = re.compile(r"[_-](\d+)(?:\.[^/]*)?$")
 
 
 @dataclass(slots=True)
@@ -147,33 +180,6 @@ def single_experiment_query(
     )
 
 
-def files_below(folder: str) -> list[str]:
-    """Paths of all visible files below a folder, sorted."""
-    found = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(here, name) for name in sorted(names) if not name.startswith(".")]
-    return found
-
-
-def checkpoint_names(folder: str) -> list[str]:
-    """Names in a checkpoint folder, oldest first: by time-step, those without one before, by change time."""
-    try:
-        names = [name for name in os.listdir(folder) if not name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-    def age(name: str) -> tuple[int, float, str]:
-        match = _STEP.search(name)
-        step = int(match[1]) if match else -1
-        try:
-            return step, os.stat(os.path.join(folder, name)).st_mtime, name
-        except OSError:
-            return step, 0.0, name
-
-    return sorted(names, key=age)
-
-
 def _log_result(item: Item) -> LogQueryResult | None:
     folder = item.paths[0]
     if os.path.exists(os.path.join(folder, PROGRESS_FILE)):
@@ -200,32 +206,7 @@ def _other_result(item: Item) -> OtherQueryResult | None:
 
 
 def _archive_result(item: Item) -> ArchiveQueryResult:
-    return ArchiveQueryResult(_without_ending(item.paths[0]), archived_manager(item))
-
-
-def archived_manager(item: Item) -> ExpManager:
-    """A manager of the run that an archive_tester entry is of; what the archive says of it, as plain data.
-
-    Raises:
-        BrokenFileError: the entry is broken, or no archived manager.
-        OSError: it cannot be opened.
-    """
-    from rla_client.manager import ExpManager
-    from rla_client.run.data import Item as Place
-    from rla_client.run.find import read_run
-
-    content, index = read_archive(item.paths), RunIndex.parse(item.index)
-    if content is None or index is None:
-        raise BrokenFileError(item.paths[0], "it is not an archived manager")
-    base = _without_ending(os.path.abspath(item.paths[0]))
-    root = base.removesuffix(f"/{ARCHIVE_TESTER}/{item.table}/{item.index}")
-    loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))
-    loaded.hyper_param = wrap(loaded.hyper_param)
-    return loaded
-
-
-def _without_ending(path: str) -> str:
-    return str(Path(path).parent / Path(path).name.rpartition(".")[0])
+    return ArchiveQueryResult(item.paths[0].rpartition(".")[0], archived_manager(item))
 
 
 _READERS: dict[str, Callable[[Item], BasicQueryResult | None]] = {
@@ -236,3 +217,147 @@ _READERS: dict[str, Callable[[Item], BasicQueryResult | None]] = {
     HYPARAMETER: _hyper_param_result,
     CHECKPOINT: _checkpoint_result,
 }
+
+
+def last_lines(path: Path, lines: int, max_bytes: int = MAX_END_BYTES) -> tuple[list[bytes], int]:
+    """The last lines of a file, within `max_bytes`, and the offset after them.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_plain(path) as file:
+        size = written_bytes(file)
+        block, start = b"", size
+        while start > 0 and block.count(b"\n") <= lines and size - start < max_bytes:
+            step = min(start, 1 << 16)
+            start -= step
+            file.seek(start)
+            block = file.read(step) + block
+    return (block.splitlines()[-lines:] if lines > 0 else []), size
+
+
+def log_path(run: Run, what: str) -> Path:
+    """The path of one of a run's text files.
+
+    Args:
+        run: whose.
+        what: a key of `LOG_FILES`.
+
+    Raises:
+        UnknownNameError: there is no such kind of file. DatabaseError: the run has none.
+    """
+    if what not in LOG_FILES:
+        raise unknown(what, LOG_FILES, f"there is no file {what!r}")
+    path = Path(run.folder(LOG), LOG_FILES[what])
+    if what == "console":  # of a run that went on, the newest
+        path = max(path.parent.glob("console*.txt"), key=lambda found: found.stat().st_mtime, default=path)
+    if not path.exists():
+        there = [name for name, file in LOG_FILES.items() if Path(run.folder(LOG), file).exists()]
+        name = shown_name(run.table, run.index)
+        message = f"{name} has no {path.name}; it has: {', '.join(there) or 'no log'}"
+        raise DatabaseError(message)
+    return path
+
+
+def resumed_with(log_folder: str) -> list[dict[str, Any]]:
+    """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
+    from rla_client.run.archive import change_files
+
+    found = []
+    for path in change_files(Path(log_folder)):
+        try:
+            content = parse_json(read_small(path))
+        except (OSError, ValueError):
+            continue  # `rla fsck` is for broken files
+        if isinstance(content, dict) and isinstance(content.get("changed"), dict):
+            said = {name: content.get(name) for name in ("time_step", "time", "changed")}
+            found.append({"file": path.name, **said})
+    return found
+
+
+def changes_text(resumes: list[dict[str, Any]]) -> dict[str, str]:
+    """Lines of name and value for people: the name of a file, and `lr 0.1 → 0.2, …`."""
+    from rla_client.database.text import plain
+
+    lines = {}
+    for one in resumes:
+        changes = [
+            f"{name} {' → '.join(str(plain(value)) for value in values)}"
+            for name, values in one["changed"].items()
+            if isinstance(values, list)
+        ]
+        step = one["time_step"]
+        lines[one["file"]] = ("" if step is None else f"at {plain(step)}: ") + ", ".join(changes)
+    return lines
+
+
+def traceback_end(log_folder: str, state: str | None) -> str:
+    """The last lines of the traceback that a failed run ended with; empty where there is none."""
+    if state != FAILED:
+        return ""
+    from rla_client.run.run import TRACEBACK_HEAD
+
+    try:
+        reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")
+        with open_plain(f"{log_folder}/{OUTPUT_NAMES['warn']}") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
+            text = file.read(END_BYTES).decode("utf-8", "replace")
+    except (OSError, BrokenFileError):
+        return ""
+    place = text.rfind(TRACEBACK_HEAD)
+    if place < 0 or not reason or reason.partition(":")[0] not in text[place:]:
+        return ""  # one of something else, which the run went on after
+    return "\n".join(text[place:].rstrip("\n").split("\n")[-MAX_TRACEBACK_LINES:])
+
+
+def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str, Path]:
+    """Name shown in TensorBoard → event folder, for the runs that have one."""
+    found = {}
+    for record in records:
+        folder = data_root / LOG / record.table / record.index / "tb"
+        if os.path.isdir(folder):  # not one that may not be read
+            found[f"{record.table}/{record.index}"] = folder
+    return found
+
+
+def fresh_logdir(now: float) -> Path:
+    """A new folder for `make_logdir` in the user's cache; those of `KEPT_LOGDIR_S` ago go.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    import platformdirs
+
+    try:
+        cache = Path(platformdirs.user_cache_dir("rla")) / "tb"
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, "this user has no home, and HOME is not set") from error
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in cache.iterdir():
+        with suppress(OSError):
+            if now - old.lstat().st_mtime > KEPT_LOGDIR_S:
+                shutil.rmtree(old)  # links are removed, never followed
+    return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)), dir=cache))
+
+
+def make_logdir(folders: dict[str, Path], target: Path, *, copy: bool) -> None:
+    """A folder that TensorBoard can be pointed to.
+
+    Args:
+        folders: from `tensorboard_folders`.
+        target: made; must not exist or be empty.
+        copy: copy the event files; else link them.
+
+    Raises:
+        DatabaseError: the target holds something.
+    """
+    if target.exists() and any(target.iterdir()):
+        message = f"{target} is not empty; choose another folder"
+        raise DatabaseError(message)
+    for name, folder in folders.items():
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if copy:
+            shutil.copytree(folder, place)
+        else:
+            place.symlink_to(folder, target_is_directory=True)

@@ -1,9 +1,7 @@
 """One run as one row: what `rla ls` and `Database.runs` show of it, read from its files.
 
 Nothing here raises for a broken file: the row then carries a problem that names the file. The
-state comes from run.json; runs of the original have none and no state. A file that says
-`running` but was not written for `LIVE_S` seconds is shown as `unknown` (the writer touches it
-every 60 s), unless this machine knows better (`live`), which may also find it `silent` or `waiting`.
+state comes from run.json; runs of the original have none and no state.
 
 How long a run took (`ran_s`) is the time in which a process of it ran: to its end where that is
 known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a
@@ -16,12 +14,17 @@ word before the later; without such a name the first column with numbers. Names 
 `max_return`) come after the others. Of several runs it is the one that most of them have; where that is a
 tie, the newest run's.
 
-A run that was continued on another machine is a *chain* of items. run.json of each later one has a `parent`
-with `chain` set: `{"run": index, "table", "time_step", "rows", "chain": true}`; `rows` and `time_step` say
-how much of the parent counts (what it recorded after its last checkpoint was done again). A fork has a parent
-too, but no `chain`: it holds a copy of the rows. A chain is shown as one run, by its newest item; the earlier
-ones are left out of lists, and its curves begin with theirs. A parent that is not in this database is left
-out.
+**What runs now.** The agent writes run.json at each change of state and every 60 s. A file that says
+`running` and was not written for `LIVE_S` seconds is shown as `unknown`, unless this machine knows better.
+Two places are asked: the agent of this user, on its control socket, and, where none answers, the locks of the
+run's streams in the spool, which a living writer holds. Runs of other machines are in neither.
+
+While no agent serves, nobody keeps run.json true. Then a stream of the run in this machine's spool
+tells: a run that has no run.json is `waiting`, one that is said to run, with no living writer, is
+`silent`. Both are words for the reader; nothing is written, the next agent finds out what happened.
+Nobody else pays for it: on machines without an agent there is neither socket nor spool.
+
+The master of a fleet has a status file of each machine in `.rla-fleet/` of its data root.
 """
 
 from __future__ import annotations
@@ -33,24 +36,34 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.files import MAX_SMALL_BYTES, read_small
-from rla_client.contract.layout import DATE_LENGTH, LOG, TIME_STEP, TIMESTAMP, RunIndex, make_info
-from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, run_file, seconds
+from rla_client.contract.files import MAX_SMALL_BYTES, held_folder, open_plain, read_small
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP, RunIndex
+from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds, stream_opening
 from rla_client.contract.parsing import MAX_VALUES, parse_json
-from rla_client.database.csv_table import read_tail
+from rla_client.contract.paths import Places, find_places
+from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.database.csv_table import PROGRESS_FILE, read_tail
+from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 LIVE_S = 180.0
+ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for
+TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
+MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
+FLEET_FOLDER = ".rla-fleet"
+MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
+MAX_MACHINES = 500
+MAX_RUNS = 200  # of one machine
 MAX_TIME = 1e11  # Unix seconds: the year 5138
 MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
 NOTE_FILE = "note.json"
-PROGRESS_FILE = "progress.csv"
 UNKNOWN = "unknown"
 SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
 WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
@@ -59,7 +72,6 @@ TOLD = (  # fields of run.json that a record has no place of its own for
 )  # fmt: skip
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
-MAX_LINKS = 1000  # of one chain; more is a circle
 FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
     "problems", "likely", "likely_value",
@@ -276,7 +288,6 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
     link = link_of(run, table)
-    parent = link.index if link is not None else ""
     return Record(
         table=table,
         index=index,
@@ -286,13 +297,13 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
         updated=_moment(run.get("updated")),
         time_step=time_step if time_step is not None else seconds(run.get("time_step")),
-        duration_s=_chain_duration(data_root, table, index, own_s, run),
+        duration_s=own_s if link is None else _chain_duration(data_root, table, index, own_s),
         hyper_json=to_json(hyper),
         metrics_json=to_json(metrics),
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
         note=str(note.get("note") or ""),
         problems=tuple(problems),
-        parent=parent,
+        parent=link.index if link is not None else "",
         tracked_json=_unlike_split(index, hyper),
         told_json=to_json(_told(run)),
         likely=likely or "",
@@ -344,60 +355,13 @@ def start_seconds(parsed: RunIndex | None) -> float:
         return 0.0
 
 
-def _chain_duration(
-    data_root: Path, table: str, index: str, own: float | None, run: Mapping[str, Any]
-) -> float | None:
+def _chain_duration(data_root: Path, table: str, index: str, own: float | None) -> float:
     """Duration of a run together with those that it continues."""
-    if link_of(run, table) is None:
-        return own
     total = own or 0.0
     for link in chain_of(data_root, table, index)[:-1]:
         earlier = _guarded(f"{data_root}/{LOG}/{table}/{link.index}/{RUN_FILE}", [])
         total += ran_s(earlier) or 0.0
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One item of a chain.
-
-    Attributes:
-        index: of the item.
-        rows: how many of its first rows count; None: see `time_step`.
-        time_step: only rows up to it count; None: all.
-    """
-
-    index: str
-    rows: int | None = None
-    time_step: float | None = None
-
-
-def link_of(run: Mapping[str, Any], table: str) -> Link | None:
-    """The run that the one of this run.json continues, None without one."""
-    parent = run.get("parent")
-    if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
-        return None
-    index, rows, step = str(parent.get("run")), parent.get("rows"), parent.get("time_step")
-    if RunIndex.parse(index) is None or ".." in index.split("/"):
-        return None
-    return Link(
-        index,
-        rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
-        float(step) if isinstance(step, int | float) else None,
-    )
-
-
-def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
-    """The items of a run, the first begun first; the last is the run itself."""
-    chain = [Link(index)]
-    seen = {index}
-    while len(chain) < MAX_LINKS:
-        link = link_of(run_file(data_root, table, chain[0].index), table)
-        if link is None or link.index in seen or not Path(data_root, LOG, table, link.index).is_dir():
-            break
-        seen.add(link.index)
-        chain.insert(0, link)
-    return chain
 
 
 def likely_of(records: Sequence[Record]) -> str | None:
@@ -435,47 +399,6 @@ def numeric(last_values: Mapping[str, object]) -> list[str]:
     ]
 
 
-def short_name(index: str) -> str:
-    """The date part of an index."""
-    return index[:DATE_LENGTH]
-
-
-def shown_name(table: str, index: str) -> str:
-    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
-    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
-
-
-def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
-    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
-
-    Args:
-        index: of a run.
-        hyper: all hyper-parameters, for values that hold an `&` themselves.
-    """
-    parts = index.partition("&")[2].split("&")
-    found = {}
-    place = 0
-    while place < len(parts):
-        taken = _parts_of_value(parts[place:], hyper) if hyper else 1
-        key, sign, value = "&".join(parts[place : place + taken]).partition("=")
-        if sign:
-            found[key] = value
-        place += taken
-    return found
-
-
-def _parts_of_value(parts: list[str], hyper: HyperParams) -> int:
-    """Over how many of the parts between `&` the first one's value goes."""
-    key = parts[0].partition("=")[0]
-    try:
-        value = hyper.dotted(key)
-    except KeyError:
-        return 1
-    whole = make_info([(key, value)])[1:]
-    count = whole.count("&") + 1
-    return count if "&".join(parts[:count]) == whole else 1
-
-
 def _unlike_split(index: str, hyper: HyperParams) -> str:
     if index.count("&") < 2:  # noqa: PLR2004 - the first begins the info
         return ""
@@ -497,11 +420,156 @@ def _parsed(text: str) -> HyperParams:
     return found if isinstance(found, HyperParams) else HyperParams()
 
 
-_kept = lru_cache(maxsize=1 << 15)(
-    _parsed
-)  # 15,000 runs, each looked at several times by a filter and a table
+_kept = lru_cache(maxsize=1 << 15)(_parsed)  # 15,000 runs, each seen several times by a filter and a table
 
 
 def clock() -> float:
     """Unix seconds; the one place where the readers of a database look at the clock."""
     return time.time()
+
+
+def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
+    """The same records, those that this machine knows better with the state that it knows of."""
+    silent, open_ones = [], []
+    for record in records:
+        if record.state in LIVE_STATES:
+            open_ones.append(record)
+            if record.shown_state(now) == UNKNOWN:  # not an imported one
+                silent.append(record)
+        elif record.state is None and LOG in record.kinds:
+            open_ones.append(record)
+    if not open_ones:
+        return list(records)
+    known = known_states(data_root, silent) if silent else {}
+    changes: dict[tuple[str, str], dict[str, Any]] = {
+        run: {"state": state} for run, state in _without_agent(data_root, open_ones).items()
+    }
+    changes |= {run: {"state": state, "updated": now} for run, state in known.items()}
+    return [
+        replace(record, **changes[run]) if (run := (record.table, record.index)) in changes else record
+        for record in records
+    ]
+
+
+def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str, str], str]:
+    """(table, index) → `waiting` or `silent`, where no agent serves and this machine's spool tells."""
+    streams = _unserved_streams(data_root)
+    found = {}
+    for record in records if streams else ():
+        mine = streams.get(f"{record.table}/{record.index}")
+        if mine is not None and record.state is None:
+            found[record.table, record.index] = WAITING
+        elif mine is not None and not any(map(writer_alive, mine)):
+            found[record.table, record.index] = SILENT
+    return found
+
+
+def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (table, index) that a living process writes while no agent serves, run.json or not."""
+    streams = _unserved_streams(data_root)
+    return {run for run in runs if any(map(writer_alive, streams.get("/".join(run), ())))}
+
+
+def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
+    from rla_client.contract.agent_process import agent_alive
+
+    places = find_places()
+    asked, until = set(runs), time.monotonic() + TAKE_IN_S
+    while True:
+        streams = _streams(places, data_root) if asked and places.spool.is_dir() else {}
+        found = {run for run in asked if "/".join(run) in streams}
+        if not found or not agent_alive(places) or time.monotonic() > until:
+            return found
+        time.sleep(0.05)
+
+
+def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
+    """`<table>/<index>` → its streams in this machine's spool; empty while an agent serves."""
+    places = find_places()
+    if not places.spool.is_dir():
+        return {}
+    from rla_client.contract.agent_process import agent_alive
+
+    return {} if agent_alive(places) else _streams(places, data_root, MAX_STREAMS)
+
+
+def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
+    """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
+    base = os.path.realpath(data_root / LOG) + os.sep
+    found: dict[str, list[Path]] = {}
+    for name in stream_names(places.spool)[-most:]:
+        path = log_folder(places.spool / name)
+        if path is not None and path.startswith(base):
+            found.setdefault(path.removeprefix(base), []).append(places.spool / name)
+    return found
+
+
+def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:
+    """(table, index) → state, for those of some runs that the agent or the spool of this machine knows."""
+    places = find_places()
+    told = _ask_agent(places) if places.lock.exists() else None
+    found = {}
+    for record in silent:
+        folder = os.path.realpath(f"{data_root}/{LOG}/{record.table}/{record.index}")
+        if told is not None and folder in told:
+            found[record.table, record.index] = told[folder]
+        elif told is None and places.spool.is_dir() and _writer_lives(folder, places.spool):
+            found[record.table, record.index] = "running"
+    return {run: state for run, state in found.items() if state in LIVE_STATES}
+
+
+def _ask_agent(places: Places) -> dict[str, str] | None:
+    """Log folder → state of the runs that the agent knows; None when none answers."""
+    from rla_client.contract.agent_process import agent_alive, ask
+
+    if not agent_alive(places):
+        return None
+    answer = ask(places.control_socket, {}, ASK_TIMEOUT_S)
+    if answer is None:
+        return None
+    return {os.path.realpath(run["log_folder"]): str(run["state"]) for run in answer.get("runs", [])}
+
+
+def _writer_lives(folder: str, spool: Path) -> bool:
+    with suppress(BrokenFileError):
+        streams = (read_json(f"{folder}/{RUN_FILE}") or {}).get("streams")
+        if isinstance(streams, list):
+            names = [name for name in streams if isinstance(name, str) and os.sep not in name]
+            return any(writer_alive(spool / name) for name in names if (spool / name).is_dir())
+    return False
+
+
+def log_folder(stream: Path) -> str | None:
+    """Log folder of the run of a stream, without links; None where that cannot be read."""
+    opening = stream_opening(stream)
+    return None if opening is None else os.path.realpath(opening.log_folder)
+
+
+def fleet_files(root: Path) -> list[dict[str, Any]]:
+    """The machines, see `described`; `age_s` counts from their files, and broken files are left out."""
+    found = []
+    try:
+        with held_folder(root, FLEET_FOLDER) as folder:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+            for name in names[:MAX_MACHINES]:
+                with suppress(OSError, ValueError, BrokenFileError), open_plain(folder / name) as file:
+                    status = parse_json(file.read(MAX_STATUS_BYTES))
+                    age_s = max(0.0, clock() - os.fstat(file.fileno()).st_mtime)
+                    if isinstance(status, dict):
+                        found.append(described({**status, "age_s": age_s}))
+    except OSError:
+        return []  # it is not a master
+    return found
+
+
+def described(status: dict[str, Any]) -> dict[str, Any]:
+    """`host`, `version`, `age_s`, `backlog` and `runs` of a machine's status, whatever is wrong with it."""
+    runs, age_s = status.get("runs"), status.get("age_s")
+    return {
+        "host": str(status.get("host"))[:200],
+        "version": str(status.get("version"))[:50],
+        "age_s": age_s if isinstance(age_s, int | float) else 0.0,
+        "backlog": status.get("backlog"),
+        "runs": [run for run in runs if isinstance(run, dict)][:MAX_RUNS] if isinstance(runs, list) else [],
+    }

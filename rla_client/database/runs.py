@@ -9,37 +9,59 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from html import escape
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import extra
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
-from rla_client.contract.textformat import duration_text, full_name
-from rla_client.database.catalogue import Catalogue, state_folder
-from rla_client.database.choosing import LAST, Since, fitting, match_runs, not_one, parse_since
-from rla_client.database.live import with_live_states
-from rla_client.database.records import PROGRESS_FILE, Link, Record, chain_of, clock, likely_of
-from rla_client.database.text import clean, plain
-from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
-from rla_client.database.where import Where
-from rla_client.run.hyper_params import wrap
+from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CHECKPOINT,
+    CODE,
+    LOG,
+    OTHER_RESULTS,
+    TIME_STEP,
+    RunIndex,
+)
+from rla_client.contract.textformat import full_name, unknown
+from rla_client.database.catalogue import Catalogue, CurveCache, state_folder
+from rla_client.database.csv_table import PROGRESS_FILE, chain_columns, chain_names, read_chain
+from rla_client.database.records import Record, clock, likely_of, with_live_states
+from rla_client.database.text import database_html, run_html
+from rla_client.database.tree import (
+    LAST,
+    Item,
+    Link,
+    archived_root,
+    chain_of,
+    check_data_root,
+    check_table,
+    checkpoint_names,
+    files_below,
+    find_tables,
+    match_runs,
+    not_one,
+    run_items,
+)
+from rla_client.database.where import Since, Where, fitting, parse_since
+from rla_client.run.hyper_params import HyperParams, read_archive, wrap
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
     from rla_client.database.curve_frame import CurveFrame
-    from rla_client.database.curves import CurveCache, Reader
-    from rla_client.database.lake.sql import Clock
-    from rla_client.database.lake.store import Lake
-    from rla_client.run.hyper_params import HyperParams
+    from rla_client.database.lake import Lake
+    from rla_client.database.lake_tables import Clock
+    from rla_client.manager import ExpManager
 
 ROWS = 20
 SHOWN_RUNS = 50  # newest runs, of curves that are asked for without a choice
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
+LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
+READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
 
 class Database:
@@ -79,7 +101,7 @@ class Database:
 
     def lake(self) -> Lake | None:
         """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
-        from rla_client.database.lake.store import Lake, available
+        from rla_client.database.lake import Lake, available
 
         return Lake(self.data_root) if available(self.data_root) else None
 
@@ -117,14 +139,13 @@ class Database:
             now_ns = int(clock() * 1e9)
             if test is None and limit is not None:
                 catalogue.refresh_newest(now_ns, self.progress, limit=limit, table=table, since=start)
-                found = catalogue.records(table, since=start, limit=limit, light=light)
             else:
                 catalogue.refresh(now_ns, self.progress)
-                if test is not None:
-                    return fitting(
-                        self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
-                    )
-                found = catalogue.records(table, since=start, light=light)
+            if test is not None:
+                return fitting(
+                    self.data_root, catalogue, test, clock(), table=table, since=start, limit=limit
+                )
+            found = catalogue.records(table, since=start, limit=limit, light=light)
         return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:
@@ -275,13 +296,12 @@ class Database:
             wanted = set(pairs)
             metrics = likely_of([one for one in self.records() if self._name(one) in wanted]) or []
         names = [metrics] if isinstance(metrics, str) else list(metrics)
-        return long_frame(self.curve_reader(), pairs, names, x, bound)
+        read = partial(read_tables, self.curve_reader())
+        return long_frame(self.data_root, read, pairs, names, x=x, bound=bound)
 
     def curve_reader(self) -> Reader:
         """Where its curves come from."""
-        from rla_client.database.curves import Reader
-
-        return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
+        return Reader(self.data_root, CurveCache(self.state_folder), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
         """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
@@ -300,7 +320,7 @@ class Database:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        from rla_client.database.lake.sql import Clock, Session, check_query
+        from rla_client.database.lake_tables import Clock, Session, check_query
 
         check_query(query)
         with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:
@@ -322,8 +342,7 @@ class Database:
         Raises:
             UnknownNameError: no such kind of file.
         """
-        from rla_client.contract.textformat import unknown
-        from rla_client.database.lake.store import NAMES, plain_path, read_parts
+        from rla_client.database.lake import NAMES, plain_path, read_parts
 
         if name not in NAMES:
             raise unknown(name, NAMES, f"the lake has no files {name!r}")
@@ -339,12 +358,6 @@ class Database:
     def state_folder(self) -> Path:
         """Where this machine remembers what it read of it."""
         return state_folder(self.data_root)
-
-    def curve_cache(self) -> CurveCache:
-        """The column cache of this database on this machine."""
-        from rla_client.database.curves import CurveCache
-
-        return CurveCache(self.state_folder)
 
     def _pairs(self, runs: Any) -> list[tuple[str, str]]:  # noqa: ANN401
         columns = getattr(runs, "columns", None)
@@ -363,7 +376,7 @@ class Database:
         return run.table, run.index
 
     def _repr_html_(self) -> str:
-        return database_html(self.data_root, self.records(limit=ROWS))
+        return database_html(self.data_root, self.records(limit=ROWS), clock())
 
 
 class Run:
@@ -412,9 +425,6 @@ class Run:
         with extra("read", "Run.scalars"):
             import pandas as pd
 
-        from rla_client.database.csv_table import read_columns
-        from rla_client.database.curves import chain_columns, chain_names
-
         table = f"{self.database.data_root}/{LOG}/{self.table}"
         chain = [Link(self.index)]
         if self.record.parent:
@@ -422,11 +432,7 @@ class Run:
         known = chain_names(chain, table)
         asked = known if metrics is None else metrics
         full = {name: full_name(name, known, f"{self!r} has no metric {name!r}") for name in asked}
-        columns = chain_columns(
-            chain,
-            lambda index, wanted: read_columns(f"{table}/{index}/{PROGRESS_FILE}", wanted),
-            list(full.values()),
-        )
+        columns = read_chain(chain, table, list(full.values()))
         found: pd.DataFrame = pd.DataFrame(
             {name: columns[full[name]] for name in full if full[name] in columns}
         )
@@ -435,16 +441,12 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Checkpoint files, oldest first."""
-        from rla_client.database.query import checkpoint_names
-
         folder = self.folder(CHECKPOINT)
         return [Path(folder, name) for name in checkpoint_names(folder)]
 
     @property
     def figures(self) -> list[Path]:
         """Files under results."""
-        from rla_client.database.query import files_below
-
         return [Path(path) for path in files_below(self.folder(OTHER_RESULTS))]
 
     @cached_property
@@ -454,8 +456,6 @@ class Run:
         Raises:
             BrokenFileError: its file is broken.
         """
-        from rla_client.database.query import archived_manager
-
         for item in self.items:
             if item.kind == ARCHIVE_TESTER:
                 return archived_manager(item)
@@ -472,53 +472,81 @@ class Run:
         return code_differences(self.folder(CODE), other.folder(CODE))[0]
 
     def _repr_html_(self) -> str:
-        return run_html(self.record)
+        return run_html(self.record, clock())
 
 
-def _cell(value: object) -> str:
-    return escape(clean(value))
+def archived_manager(item: Item) -> ExpManager:
+    """A manager of the run that an archive_tester entry is of; what the archive says of it, as plain data.
+
+    Raises:
+        BrokenFileError: the entry is broken, or no archived manager.
+        OSError: it cannot be opened.
+    """
+    from rla_client.manager import ExpManager
+    from rla_client.run.data import Item as Place
+    from rla_client.run.find import read_run
+
+    content, index = read_archive(item.paths), RunIndex.parse(item.index)
+    if content is None or index is None:
+        raise BrokenFileError(item.paths[0], "it is not an archived manager")
+    base = os.path.abspath(item.paths[0]).rpartition(".")[0]
+    root = base.removesuffix(f"/{ARCHIVE_TESTER}/{item.table}/{item.index}")
+    loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))
+    loaded.hyper_param = wrap(loaded.hyper_param)
+    return loaded
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Where the curves of a database come from.
+
+    Attributes:
+        data_root: of the database.
+        cache: of its columns on this machine.
+        links: (table, index) of each run that continues another one → that one's index.
+        lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
+    """
+
+    data_root: Path
+    cache: CurveCache
+    links: Mapping[tuple[str, str], str]
+    lake: Callable[[], Lake | None]
 
 
-def _pairs(title: str, pairs: Mapping[str, object]) -> str:
-    return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
+def read_tables(
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> list[dict[str, Any] | DatabaseError | OSError]:
+    """The columns that each run has of `names`, none without a table; the error where that is broken."""
+    from concurrent.futures import ThreadPoolExecutor
 
+    now_ns = int(clock() * 1e9)
 
-def database_html(data_root: Path, records: Sequence[Record]) -> str:
-    """Some runs of a database, given oldest first."""
-    now = clock()
-    rows = [
-        [
-            r.date,
-            r.table,
-            r.shown_state(now),
-            plain(r.time_step),
-            duration_text(r.duration_s),
-            " ".join(r.tags),
-        ]
-        for r in reversed(records)
-    ]
-    title = f"<b>{escape(str(data_root))}</b>, newest {len(records)} runs"
-    return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
+    def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
+        path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
+        return reader.cache.columns(path, wanted, now_ns)
 
+    ready: dict[tuple[str, str], dict[str, Any]] = {}
+    if len(pairs) >= LAKE_FROM and (lake := reader.lake()) is not None:
+        single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
+        ready = lake.columns(single, names, now_ns)
 
-def run_html(record: Record) -> str:
-    """State, hyper-parameters and last values of one run."""
-    facts = {
-        "state": record.shown_state(clock()),
-        "time-step": plain(record.time_step),
-        "took": duration_text(record.duration_s),
-    }
-    facts |= {"tags": " ".join(record.tags), "note": record.note}
-    title = f"<b>{escape(f'{record.table}/{record.index}')}</b>"
-    return (
-        title
-        + _table(list(facts), [list(facts.values())])
-        + _pairs("hyper-parameters", record.hyper.flat())
-        + _pairs("last values", dict(record.metrics))
-    )
+    def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:
+        table, index = pair
+        if pair in ready:
+            return ready[pair]
+        try:
+            if pair not in reader.links:
+                return columns(table, index, names)
+            chain = chain_of(reader.data_root, table, index)
+            return chain_columns(chain, partial(columns, table), names)
+        except FileNotFoundError:
+            return {}
+        except (DatabaseError, OSError) as error:
+            return error
+
+    if all(pair in ready for pair in pairs):
+        return [ready[pair] for pair in pairs]
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(read, pairs))
+    reader.cache.trim()
+    return found

@@ -1,4 +1,4 @@
-"""Text for terminals, pipes and files: tables, numbers, JSON. No colours unless it is a terminal.
+"""Text for terminals, pipes, files and notebooks: tables, numbers, JSON. Colours on a terminal alone.
 
 Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped
 from the right and counted below the table, long cells are cut with `…`. Everything printed
@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,10 +21,12 @@ from typing import TYPE_CHECKING, TypeVar
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.parsing import LINE_END, NewlineEnds, rows_text
-from rla_client.contract.textformat import indented
+from rla_client.contract.textformat import duration_text, indented, text_width
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rla_client.database.records import Record
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
@@ -77,16 +78,6 @@ def lines_text(text: str) -> str:
     """Lines of a file as they are, tabs too, but without other control characters."""
     rows = text.removesuffix("\n").split("\n")
     return "\n".join("\t".join(map(clean, row.removesuffix("\r").split("\t"))) for row in rows)
-
-
-def text_width(text: str) -> int:
-    """Columns that a text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1
-        for mark in text
-    )
 
 
 def cut(text: str, room: int) -> str:
@@ -174,18 +165,16 @@ def _coloured(text: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
-def pairs_text(
-    pairs: Mapping[str, object], room: int | None = None, indent: str = "  ", *, whole: bool = False
-) -> str:
+def pairs_text(pairs: Mapping[str, object], *, whole: bool = False) -> str:
     """`name  value` lines; a value that is too long is cut, or as a `whole` continues below itself."""
-    room = width() if room is None else room
+    room = width()
     names = [clean(name) for name in pairs]
     wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))
     lines = []
     for name, value in zip(names, pairs.values(), strict=True):
         head = cut(name, wide)
         head += " " * (wide - text_width(head))
-        before = indent + head + "  "
+        before = f"  {head}  "
         if whole:
             parts = str(value).splitlines() if isinstance(value, str) else [value]
             texts = [
@@ -194,7 +183,7 @@ def pairs_text(
             ]
             lines.append(before + "\n".join(texts)[text_width(before) :])
         else:
-            lines.append(before + cut(clean(value), room - wide - len(indent) - 2))
+            lines.append(before + cut(clean(value), room - wide - 4))
     return "\n".join(lines)
 
 
@@ -296,3 +285,57 @@ def bytes_text(count: float) -> str:
 def plain(value: _Value) -> _Value | int:
     """Time-steps that are whole as ints, for people; the last digits of a larger number mean nothing."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE else value
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)
+
+
+def _cell(value: object) -> str:
+    return _escaped(clean(value))
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _pairs(title: str, pairs: Mapping[str, object]) -> str:
+    return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
+
+
+def database_html(data_root: Path, records: Sequence[Record], now: float) -> str:
+    """Some runs of a database, given oldest first."""
+    rows = [
+        [
+            r.date,
+            r.table,
+            r.shown_state(now),
+            plain(r.time_step),
+            duration_text(r.duration_s),
+            " ".join(r.tags),
+        ]
+        for r in reversed(records)
+    ]
+    title = f"<b>{_escaped(str(data_root))}</b>, newest {len(records)} runs"
+    return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
+
+
+def run_html(record: Record, now: float) -> str:
+    """State, hyper-parameters and last values of one run."""
+    facts = {
+        "state": record.shown_state(now),
+        "time-step": plain(record.time_step),
+        "took": duration_text(record.duration_s),
+    }
+    facts |= {"tags": " ".join(record.tags), "note": record.note}
+    title = f"<b>{_escaped(f'{record.table}/{record.index}')}</b>"
+    return (
+        title
+        + _table(list(facts), [list(facts.values())])
+        + _pairs("hyper-parameters", record.hyper.flat())
+        + _pairs("last values", dict(record.metrics))
+    )

@@ -1,9 +1,13 @@
-"""RLA's tools over many runs of one table: delete, archive, migrate, view, gen_json.
+"""What people do to runs: tags and notes, named views, and RLA's tools over many runs of one table.
 
-Each takes a glob below the table, shows what it matched, asks `y/n` (unless `skip_ask`), acts,
-and returns the number of matched entries: items over all kinds, so a run that is present in
-five kinds counts five. Deleting moves to the trash (see `changes`), from where `rla trash` gives
-it back for seven days at least. Runs that are being written, or whose rows wait for an agent, are left
+Tags and note of a run are in `note.json` beside the log. Views are what the page shows, as the query of its
+address. They lie in `<data_root>/.rla/views.json`: `{"format": 1, "views": {name: query}}`. A view is a text
+to this module; whoever opens one checks it as anything that stands in an address.
+
+RLA's tools (delete, archive, migrate, view, gen_json) take a glob below the table, show what it matched, ask
+`y/n` (unless `skip_ask`), act, and return the number of matched entries: items over all kinds, so a run that
+is present in five kinds counts five. Deleting moves to the trash (see `changes`), from where `rla trash`
+gives it back for seven days at least. Runs that are being written, or whose rows wait for an agent, are left
 out with a message.
 """
 
@@ -11,10 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.files import held_folder, write_atomic
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -25,11 +29,128 @@ from rla_client.contract.layout import (
     TIME_STEP,
     check_table_name,
 )
-from rla_client.database.changes import changing, copy_items, live_runs, move_to_trash
-from rla_client.database.csv_table import read_tail
-from rla_client.database.live import waiting_in_spool
-from rla_client.database.records import PROGRESS_FILE, clock
+from rla_client.database.changes import HIDDEN, changing, copy_items, live_runs, move_to_trash
+from rla_client.database.csv_table import PROGRESS_FILE, read_tail
+from rla_client.database.records import NOTE_FILE, Record, clock, read_json, waiting_in_spool
 from rla_client.database.tree import Item, check_data_root, find_items, run_items
+
+MAX_TAG_CHARACTERS = 80
+NOTE_FORMAT = 1
+VIEWS_FILE = "views.json"
+VIEWS_FORMAT = 1
+MAX_VIEWS = 500
+MAX_NAME = 100  # characters
+MAX_QUERY = 50_000  # characters; 200 selected runs have some 20,000
+
+
+def change_note(
+    data_root: Path,
+    record: Record | str,
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    note: str | None = None,
+) -> dict[str, object]:
+    """Change tags and note of a run; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        record: the run, or its `table/index`.
+        add: tags to add.
+        remove: tags to take away.
+        note: the new note; None leaves it.
+
+    Returns:
+        The new content.
+
+    Raises:
+        ArgumentError: a tag is empty, too long, or holds blanks or commas.
+        DatabaseError: the run has no log folder.
+    """
+    path = record if isinstance(record, str) else f"{record.table}/{record.index}"
+    for tag in add:
+        if not 0 < len(tag) <= MAX_TAG_CHARACTERS or not tag.isprintable() or {" ", ","} & {*tag}:
+            message = f"{tag!r} is not a tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
+            raise ArgumentError(message)
+    try:
+        with held_folder(data_root, f"{LOG}/{path}") as folder:
+            return _rewrite(folder / NOTE_FILE, add, remove, note)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"{path} has no log folder of its own to hold tags and notes"
+        raise DatabaseError(message) from error
+
+
+def _rewrite(path: Path, add: Sequence[str], remove: Sequence[str], note: str | None) -> dict[str, object]:
+    try:
+        content: dict[str, object] = read_json(path) or {}
+    except BrokenFileError:
+        content = {}
+    old = content.get("tags")
+    tags = [str(tag) for tag in old] if isinstance(old, list) else []
+    tags = [tag for tag in dict.fromkeys([*tags, *add]) if tag not in set(remove)]
+    content |= {
+        "format": NOTE_FORMAT,
+        "tags": tags,
+        "note": str(content.get("note") or "") if note is None else note,
+    }
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    write_atomic(path, text.encode("utf-8", "replace"))
+    return content
+
+
+def read_views(data_root: Path) -> dict[str, str]:
+    """The views by name; none where the file is not there, or broken."""
+    try:
+        with held_folder(data_root, HIDDEN) as folder:
+            content = read_json(folder / VIEWS_FILE) or {}
+    except (BrokenFileError, FileNotFoundError, NotADirectoryError):
+        return {}
+    views = content.get("views")
+    found = views if isinstance(views, dict) else {}
+    return {name: query for name, query in sorted(found.items()) if _is_view(name, query)}
+
+
+def write_view(data_root: Path, name: object, query: object) -> dict[str, str]:
+    """Store a view, or remove it; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        name: of the view.
+        query: what the page's address has behind its `?`; None removes the view.
+
+    Returns:
+        All views as they are then.
+
+    Raises:
+        ArgumentError: name or query cannot be one, or there are too many views.
+    """
+    views = read_views(data_root)
+    if query is None:
+        views.pop(str(name), None)
+    elif not _is_view(name, query):
+        message = (
+            f"a view has a name of 1 to {MAX_NAME} printable characters and at most {MAX_QUERY} of address"
+        )
+        raise ArgumentError(message)
+    else:
+        views[str(name)] = str(query)
+    if len(views) > MAX_VIEWS:
+        message = f"there are {MAX_VIEWS} views already; remove one first"
+        raise ArgumentError(message)
+    with held_folder(data_root, HIDDEN, create=True) as folder:
+        text = json.dumps({"format": VIEWS_FORMAT, "views": views}, ensure_ascii=False, indent=1)
+        write_atomic(folder / VIEWS_FILE, text.encode("utf-8", "replace"))
+    return dict(sorted(views.items()))
+
+
+def _is_view(name: object, query: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(query, str)
+        and 0 < len(name) <= MAX_NAME
+        and name.isprintable()
+        and len(query) <= MAX_QUERY
+    )
 
 
 class Filter:

@@ -1,35 +1,57 @@
-"""The tree of a database as items: which tables, which runs, which files of which kind.
+"""The tree of a database: which tables, which runs, which files of which kind, and which run somebody means.
 
 An item is one run's data of one kind: a folder `<kind>/<table>/<index>`, or for archive_tester
 the files `<index>.pkl`, `<index>.json`, `<index>.pt`, which count as one. Walking reads folder
 names only; names that begin with a dot are never seen, so temp files and the trash are not
 items. A glob as in RLA is relative to the table; a glob that ends above the index
 (`2022/06/*`) means every item below what it matches.
+
+A run that was continued on another machine is a *chain* of items. run.json of each later one has a `parent`
+with `chain` set: `{"run": index, "table", "time_step", "rows", "chain": true}`; `rows` and `time_step` say
+how much of the parent counts (what it recorded after its last checkpoint was done again). A fork has a parent
+too, but no `chain`: it holds a copy of the rows. A chain is shown as one run, by its newest item; the earlier
+ones are left out of lists, and its curves begin with theirs. A parent that is not in this database is left
+out.
 """
 
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
+import shlex
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
-from rla_client.contract.errors import DatabaseError, NoSuchTableError
+from rla_client.contract.errors import AmbiguousRunError, DatabaseError, NoSuchRunError, NoSuchTableError
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
+    DATE_LENGTH,
     DEFAULT_LOG_TYPES,
     HYPARAMETER,
     LOG,
     RunIndex,
+    make_info,
 )
-from rla_client.contract.textformat import hint
+from rla_client.contract.textformat import ends_in, hint, listed, near
 
+if TYPE_CHECKING:
+    from rla_client.run.hyper_params import HyperParams
+
+LAST = "@last"
+MAX_CANDIDATES_SHOWN = 8
+MAX_LINKS = 1000  # of one chain; more is a circle
+_DAY_LENGTH = len("2026/11/21/")
+_KIND_FOLDER = re.compile(rf"^(?:.*/)?(?:{'|'.join(DEFAULT_LOG_TYPES)})/(?=.+/\d{{4}}/\d\d/\d\d/)")
+_MICROSECONDS = re.compile(r"(\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2})-\d{6}(?=[_ ])")
+_STEP = re.compile(r"[_-](\d+)(?:\.[^/]*)?$")
 SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")
 MAX_TABLE_DEPTH = 6  # components of a table name; a table may be `group/task`
@@ -85,7 +107,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def tell_closed(error: PermissionError) -> None:
+def _tell_closed(error: PermissionError) -> None:
     """Warn of a folder that is left out, because somebody else made it for himself alone."""
     warnings.warn(f"left out, as you may not read it: {error.filename}", stacklevel=3)
 
@@ -104,7 +126,7 @@ def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
     except PermissionError as error:
         if not table:
             raise
-        tell_closed(error)
+        _tell_closed(error)
         return
     for name in names:
         child = folder / name
@@ -129,7 +151,7 @@ def _names_within(folder: str | Path, closed: list[str] | None = None) -> list[s
     try:
         return list_names(folder)
     except PermissionError as error:
-        tell_closed(error)
+        _tell_closed(error)
         if closed is not None:
             closed.append(os.fspath(folder))
         return []
@@ -158,10 +180,7 @@ def day_items(
 
 def archive_stem(name: str) -> str | None:
     """Index name of an archive_tester file, None when the file is something else."""
-    for suffix in ARCHIVE_SUFFIXES:
-        if name.endswith(suffix):
-            return name[: -len(suffix)]
-    return None
+    return next((name[: -len(suffix)] for suffix in ARCHIVE_SUFFIXES if name.endswith(suffix)), None)
 
 
 def find_items(data_root: Path, kind: str, table: str, pattern: str = "*") -> list[Item]:
@@ -245,12 +264,8 @@ def archived_root(data_root: Path) -> Path:
 
 def item_bytes(item: Item) -> tuple[int, int]:
     """Bytes (allocated) and number of files of an item; what vanishes meanwhile counts nothing."""
-    total = files = 0
-    for path in item.paths:
-        for size in _sizes(path):
-            total += size
-            files += 1
-    return total, files
+    sizes = [size for path in item.paths for size in _sizes(path)]
+    return sum(sizes), len(sizes)
 
 
 def _sizes(path: str) -> Iterator[int]:
@@ -269,6 +284,232 @@ def _size(path: str) -> int:
         return 0
     blocks: int = getattr(found, "st_blocks", 0)
     return blocks * 512 or found.st_size
+
+
+def files_below(folder: str) -> list[str]:
+    """Paths of all visible files below a folder, sorted."""
+    found = []
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [os.path.join(here, name) for name in sorted(names) if not name.startswith(".")]
+    return found
+
+
+def checkpoint_names(folder: str) -> list[str]:
+    """Names in a checkpoint folder, oldest first: by time-step, those without one before, by change time."""
+    try:
+        names = [name for name in os.listdir(folder) if not name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+    def age(name: str) -> tuple[int, float, str]:
+        match = _STEP.search(name)
+        step = int(match[1]) if match else -1
+        try:
+            return step, os.stat(os.path.join(folder, name)).st_mtime, name
+        except OSError:
+            return step, 0.0, name
+
+    return sorted(names, key=age)
+
+
+def short_name(index: str) -> str:
+    """The date part of an index."""
+    return index[:DATE_LENGTH]
+
+
+def shown_name(table: str, index: str) -> str:
+    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
+    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
+
+
+def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
+    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
+
+    Args:
+        index: of a run.
+        hyper: all hyper-parameters, for values that hold an `&` themselves.
+    """
+    parts = index.partition("&")[2].split("&")
+    found = {}
+    place = 0
+    while place < len(parts):
+        taken = _parts_of_value(parts[place:], hyper) if hyper else 1
+        key, sign, value = "&".join(parts[place : place + taken]).partition("=")
+        if sign:
+            found[key] = value
+        place += taken
+    return found
+
+
+def _parts_of_value(parts: list[str], hyper: HyperParams) -> int:
+    """Over how many of the parts between `&` the first one's value goes."""
+    key = parts[0].partition("=")[0]
+    try:
+        value = hyper.dotted(key)
+    except KeyError:
+        return 1
+    whole = make_info([(key, value)])[1:]
+    count = whole.count("&") + 1
+    return count if "&".join(parts[:count]) == whole else 1
+
+
+def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
+    """(table, index) pairs that a reference means.
+
+    `@last`; else the first of these that any run fits: the whole index; tracked hyper-parameters
+    as they stand there (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without the
+    microseconds of its time, which fit any short number; a part with them; what `rla-agent status`
+    prints (time, table, hyper-parameters), up to an … at its end; its words in any order, each cut
+    where a … stands. What stands before the table in the path of a folder of the run does not count.
+    """
+    if reference == LAST:
+        return list(names[-1:])
+    wanted = reference.strip().rstrip("/")
+    if not wanted:
+        return []
+    exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
+    if exact:
+        return exact
+    below_kind = _KIND_FOLDER.sub("", wanted)
+    if below_kind != wanted:
+        return match_runs(names, below_kind)
+    fields = [f"&{part}&" for part in wanted.strip("&").split("&")]
+    if all("=" in field for field in fields):
+        exact = [pair for pair in names if all(field in f"{pair[1]}&" for field in fields)]
+    return (
+        exact
+        or [pair for pair in names if wanted in _MICROSECONDS.sub(r"\1", f"{pair[0]}/{pair[1]}", count=1)]
+        or [pair for pair in names if wanted in f"{pair[0]}/{pair[1]}"]
+        or _match_shown(names, wanted)
+        or _match_words(names, wanted.split())
+    )
+
+
+def _match_shown(names: Sequence[tuple[str, str]], text: str) -> list[tuple[str, str]]:
+    """Runs that `rla-agent status` or `rla show` print as this text, or as one that begins so before an …."""
+    begin = text.removesuffix("…")
+    fits = str.__eq__ if begin == text else str.startswith
+    return [pair for pair in names if fits(_status_name(*pair), begin) or fits("/".join(pair), begin)]
+
+
+def _status_name(table: str, index: str) -> str:
+    found = RunIndex.parse(index)
+    return "" if found is None else f"{found.time[:8]} {table} {found.info.strip('&')}".strip()
+
+
+def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list[tuple[str, str]]:
+    """Runs that have each word: the table, whole tracked hyper-parameters, or else a part of the index."""
+    if len(words) < 2 and not words[0].endswith("…"):  # noqa: PLR2004
+        return []
+
+    def has(pair: tuple[str, str], word: str) -> bool:
+        table, index = pair
+        if word in {table, "…"}:
+            return True
+        text = word.removesuffix("…").strip("&")
+        if "=" not in text:
+            return text in index
+        cut = word.endswith("…") and not word.endswith("&…")
+        return f"&{text}" in f"&{index}" if cut else f"&{text}&" in f"&{index}&"
+
+    return [pair for pair in names if all(has(pair, word) for word in words)]
+
+
+def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
+    """The error to raise when a reference means no run, or several."""
+    if not names:
+        return NoSuchRunError("there is no run here yet")
+    if not found:
+        return _no_run(names, reference)
+    shown = "\n".join(f"  {shown_name(table, index)}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
+    return AmbiguousRunError(
+        f"{len(found)} runs match {reference!r}; give a longer part, in quotes where it holds & "
+        f"('lr=0.1&seed=3'){more}:\n{shown}"
+    )
+
+
+def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
+    """The error for a reference that means no run: of `key=value` parts it says which one fails."""
+    problem = f"no run matches {reference!r}"
+    tracked: dict[str, list[str]] = {}
+    for _, index in reversed(names):
+        for key, value in tracked_texts(index).items():
+            tracked.setdefault(key, []).append(value)
+    for part in reference.strip().strip("&").split("&"):
+        key, sign, value = part.partition("=")
+        if sign and key not in tracked:
+            close = (ends_in(key, tracked) or near(key, tracked))[:1]
+            advice = f"did you mean {close[0]}={value}?" if close else _by_parameter(key, value, tracked)
+            return NoSuchRunError(f"{problem}: no run tracks a parameter {key!r}\nhint: {advice}")
+        if sign and value not in tracked[key]:
+            values = listed(sorted(set(tracked[key]), key=_by_number))
+            return NoSuchRunError(f"{problem}: none has {key}={value}\nhint: {key} is {values}")
+    words = {word for _, index in names for word in (short_name(index), short_name(index)[_DAY_LENGTH:])}
+    tables = {table for table, _ in names}
+    close = near(reference, ["@last", *sorted(tables), *sorted(words, reverse=True)])
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return NoSuchRunError(f"{problem}\nhint: {meant}`rla ls` lists the runs, @last is the newest")
+
+
+def _by_parameter(key: str, value: str, tracked: Mapping[str, object]) -> str:
+    """How to find runs by a parameter that stands in no name."""
+    there = f"tracked are {listed(tracked)}; " if tracked else ""
+    literal = json.dumps(value, ensure_ascii=False) if _by_number(value)[0] else value
+    return f"{there}others are found by `rla ls --where {shlex.quote(f'{key} == {literal}')}`"
+
+
+def _by_number(text: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(text), "")
+    except ValueError:
+        return (1, 0.0, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One item of a chain.
+
+    Attributes:
+        index: of the item.
+        rows: how many of its first rows count; None: see `time_step`.
+        time_step: only rows up to it count; None: all.
+    """
+
+    index: str
+    rows: int | None = None
+    time_step: float | None = None
+
+
+def link_of(run: Mapping[str, Any], table: str) -> Link | None:
+    """The run that the one of this run.json continues, None without one."""
+    parent = run.get("parent")
+    if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
+        return None
+    index, rows, step = str(parent.get("run")), parent.get("rows"), parent.get("time_step")
+    if RunIndex.parse(index) is None or ".." in index.split("/"):
+        return None
+    return Link(
+        index,
+        rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
+        float(step) if isinstance(step, int | float) else None,
+    )
+
+
+def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
+    """The items of a run, the first begun first; the last is the run itself."""
+    from rla_client.contract.opening import run_file
+
+    chain = [Link(index)]
+    seen = {index}
+    while len(chain) < MAX_LINKS:
+        link = link_of(run_file(data_root, table, chain[0].index), table)
+        if link is None or link.index in seen or not Path(data_root, LOG, table, link.index).is_dir():
+            break
+        seen.add(link.index)
+        chain.insert(0, link)
+    return chain
 
 
 class NoRunsYetError(DatabaseError):

@@ -25,6 +25,7 @@ fault is there still, or the repair is done.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -45,21 +46,19 @@ from rla_client.contract.layout import (
     TIME_STEP,
 )
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
-from rla_client.contract.parsing import rows_text
+from rla_client.contract.parsing import rows_text, split_rows
 from rla_client.database.changes import (
-    HIDDEN,
-    Move,
     TrashEntry,
     live_runs,
     move_to_trash,
     restore_trash,
     trash_entries,
 )
-from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
-from rla_client.database.csv_table import parse_header, read_tail
-from rla_client.database.lake.store import read_parts
-from rla_client.database.records import NOTE_FILE, PROGRESS_FILE, read_json, short_name
+from rla_client.database.csv_table import PROGRESS_FILE, parse_header, read_tail
+from rla_client.database.lake import read_parts
+from rla_client.database.records import NOTE_FILE, read_json
 from rla_client.database.tree import (
+    MAX_CANDIDATES_SHOWN,
     Item,
     archive_stem,
     archived_root,
@@ -69,7 +68,9 @@ from rla_client.database.tree import (
     find_tables,
     item_bytes,
     list_names,
+    match_runs,
     run_items,
+    short_name,
 )
 from rla_client.run.hyper_params import printed_args, read_archive, read_parameter_file, tracked
 
@@ -156,18 +157,14 @@ def restore(data_root: Path, reference: str) -> int:
         message = f"the trash has no entry and no run {reference!r}; `rla trash` lists them"
         raise DatabaseError(message)
     if len(found) > 1:
-        raise AmbiguousRunError(_several(found, reference))
-    holding = [one for one in entries if found[0] in one.runs][-1]
-    return restore_trash(data_root, holding.entry.name, _moves_of(holding.entry.moves, found[0]))
-
-
-def _several(found: Sequence[RunName], reference: str) -> str:
-    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
-    return f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
-
-
-def _moves_of(moves: Sequence[Move], run: RunName) -> list[Move]:
-    return [move for move in moves if run_of(move[0]) == run]
+        shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+        message = (
+            f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
+        )
+        raise AmbiguousRunError(message)
+    holding = [one for one in entries if found[0] in one.runs][-1].entry
+    moves = [move for move in holding.moves if run_of(move[0]) == found[0]]
+    return restore_trash(data_root, holding.name, moves)
 
 
 def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
@@ -183,12 +180,10 @@ def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -
         return rows
     if archived_root(data_root).is_dir():
         rows += _tables(archived_root(data_root), "arc:")
-    if (data_root / HIDDEN).is_dir():
-        entries = trash_entries(data_root)
-        if entries:
-            rows.append(
-                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
-            )
+    entries = trash_entries(data_root)
+    if entries:
+        paths, size = sum(len(entry.moves) for entry in entries), sum(entry.bytes for entry in entries)
+        rows.append(("(trash)", "", paths, size, 0))
     parts = read_parts(data_root)
     if parts:
         rows.append(("(lake)", "", len(parts), sum(sum(part.sizes.values()) for part in parts), 0))
@@ -359,10 +354,12 @@ class _Run:
             yield self.fault("torn-row", path, f"{tail.torn_bytes} bytes of an unfinished row")
         if path.stat().st_size <= MAX_CHECKED_BYTES:
             try:
-                short, long = uneven_rows(path)
+                width, rows = whole_rows(path)
             except (BrokenFileError, OSError) as error:
                 yield self.fault("short-rows", path, error, repairable=False)
                 return
+            short = sum(len(row) < width for row in rows)
+            long = sum(len(row) > width for row in rows)
             if short or long:
                 text = f"{short} row(s) with too few cells, {long} with too many"
                 yield self.fault("short-rows", path, text, repairable=not long)
@@ -373,23 +370,12 @@ class _Run:
             yield self.fault("step-differs", path.with_name(RUN_FILE), text)
 
 
-def uneven_rows(path: Path) -> tuple[int, int]:
-    """How many whole rows of a table have too few and too many cells."""
-    width, rows = whole_rows(path)
-    lengths = [len(row) for row in rows]
-    return sum(length < width for length in lengths), sum(length > width for length in lengths)
-
-
 def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     """Columns of a table, and the cells of its rows without the header and an unfinished last one.
 
     Raises:
         BrokenFileError: it is not a table.
     """
-    import csv
-
-    from rla_client.contract.parsing import split_rows
-
     with open_plain(path) as file:
         header = file.readline()
         if not header.endswith(b"\n"):

@@ -1,5 +1,6 @@
-"""The filter language of `where=`: Python comparisons over the fields of a run. Pure.
+"""Which runs a filter (`where=`) and a date (`since=`) mean.
 
+The filter language is Python comparisons over the fields of a run:
 `lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are the fields of a run
 (`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics; a slash or a
 dash between names belongs to the name (`perf/mse < 0.1`, `time-step > 100`), and words that mean something
@@ -13,24 +14,39 @@ understood: nothing is called and no attribute of an object is touched. `nan` an
 A run without the name fails each comparison with it, `!=` and `not in` too (`name is None` holds). Numbers
 and text that spells the same number are equal, because old databases keep values as text; a date is the
 number of its seconds (`time > '2026/11/21'`).
+
+A filter makes no `Record` of each row of the catalogue: of 100,000 few are wanted. A hyper-parameter or a
+metric is cut out of the JSON text that the catalogue keeps, where that is flat; fields of a run, nested
+parameters, and runs whose state this machine may know better go by `RowView`.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import keyword
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import RunIndex
+from rla_client.contract.opening import LIVE_STATES
+from rla_client.contract.textformat import ends_in, full_name, unknown
+from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
+from rla_client.database.records import ALIASES, FIELDS, Record, RowView, with_live_states
+from rla_client.run.hyper_params import HyperParams
 
+Since = str | float | datetime | None
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]
+Cells = tuple[Any, ...]  # of a row of the catalogue
 _TOKENS = re.compile(  # text is left as it is; a name in backticks; any other name
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]*)`|(?P<name>[^\W\d]\w*(?:[./-]\w+)*)"""
 )
@@ -50,6 +66,11 @@ _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 _RECORD_DATE = re.compile(r"(\d{4}-\d\d-\d\d)-(\d\d)-(\d\d)-(\d\d)(?:-(\d{6}))?")  # of an index
 MAX_LENGTH = 10_000
 MAX_DEPTH = 100
+_TEXTS = ("table_name", "idx", "hyper", "metrics")  # what `Catalogue.texts` gives
+_HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
+FEW = 10  # runs are read one by one where no more than one in so many passes
+_FIELDS = frozenset((*FIELDS, *ALIASES))
+_decode = json.JSONDecoder(object_hook=HyperParams).raw_decode
 
 
 class _Missing:
@@ -293,3 +314,237 @@ def _fault(text: str, reason: str) -> ArgumentError:
         "example: lr == 0.001 and env_id in ['Hopper-v4', 'Ant-v4'] and perf/mse < 0.1"
     )
     return ArgumentError(message)
+
+
+def full_names(
+    names: AbstractSet[str],
+    records: Sequence[Record] | _Records,
+    *,
+    lenient: bool = False,
+    texts: AbstractSet[str] = frozenset(),
+) -> dict[str, str]:
+    """Each name as the runs spell it; the last parts of a dotted or nested one are enough.
+
+    What any run has under the very name is that. Else a hyper-parameter is looked for, then a metric.
+
+    Args:
+        names: of fields, hyper-parameters or metrics.
+        records: of the runs that are asked for them; without any, names stay as they are.
+        lenient: a name that no run has stays as it is.
+        texts: those that may be text without its quotes.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    found = {name: name for name in names}
+    missing = names - set(FIELDS) - ALIASES.keys()
+    missing = {name for name in missing if records and not _any_has(records, name)}
+    if not missing:
+        return found
+    hyper = dict.fromkeys(key for record in reversed(records) for key in record.hyper.flat())
+    metrics = dict.fromkeys(key for record in reversed(records) for key in record.metrics)
+    for name in sorted(missing):
+        pool = hyper if ends_in(name, hyper) else metrics
+        if ends_in(name, pool):
+            found[name] = full_name(name, pool, "")
+        elif not lenient:
+            quotes = f'; if it is text, put it in quotes: "{name}"' if name in texts else ""
+            raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}{quotes}")
+    return found
+
+
+def spell(test: Where, records: Sequence[Record] | _Records) -> None:
+    """Tell a filter how the runs spell its names; see `full_names`.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    lacked = full_names(test.may_lack, records, lenient=True)
+    test.full = lacked | full_names(test.names - test.may_lack, records, texts=test.texts)
+
+
+def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """As `full_names`, for last values of metrics alone.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    if not records or all(any(name in record.metrics for record in records) for name in names):
+        return list(names)
+    known = list(dict.fromkeys(key for record in reversed(records) for key in record.metrics))
+    return [full_name(name, known, f"no run has a metric {name!r}") for name in names]
+
+
+def _any_has(records: Sequence[Record] | _Records, name: str) -> bool:
+    quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
+    return any(
+        any(part in record.hyper_json or part in record.metrics_json for part in quoted)
+        and _has(record, name)
+        for record in reversed(records)
+    )
+
+
+def _quoted(name: str) -> set[str]:
+    """How a name, or a key that a dotted one begins with, is spelled in JSON."""
+    parts = {name, *(name[:at] for at, letter in enumerate(name) if letter == ".")}
+    return {json.dumps(part, ensure_ascii=plain) for part in parts for plain in (True, False)}
+
+
+def _has(record: Record, name: str) -> bool:
+    if name in record.metrics:
+        return True
+    try:
+        record.hyper.dotted(name)
+    except KeyError:
+        return False
+    return True
+
+
+def parse_since(since: Since, now: float) -> float | None:
+    """Unix seconds of a date or an age.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if since is None or isinstance(since, int | float):
+        return since
+    if isinstance(since, datetime):
+        return since.timestamp()
+    units = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+    if since[-1:] in units and since[:-1].replace(".", "", 1).isdigit():
+        return now - float(since[:-1]) * units[since[-1]]
+    try:
+        return datetime.fromisoformat(since.replace("/", "-")).timestamp()
+    except ValueError as error:
+        message = f"{since!r} is not a date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
+        raise ArgumentError(message) from error
+
+
+def fitting(  # noqa: PLR0913 - what `Database.records` takes
+    data_root: Path,
+    catalogue: Catalogue,
+    test: Where,
+    now: float,
+    *,
+    table: str | None,
+    since: float | None,
+    limit: int | None,
+) -> list[Record]:
+    """The runs that pass a filter, oldest first.
+
+    Args:
+        data_root: of the database.
+        catalogue: as of the last refresh.
+        test: its names may be short ones.
+        now: Unix seconds.
+        table: only this task table.
+        since: only runs that began at or after these Unix seconds.
+        limit: only the newest so many.
+
+    Raises:
+        UnknownNameError: no run has one of the names.
+    """
+    if _FIELDS.isdisjoint(test.names):
+        texts = catalogue.texts(table, since=since)
+        spell(test, _Records(texts, _record_of_texts))
+        if _FIELDS.isdisjoint(test.full.values()):
+            view = _Scanned(_TEXTS.index("hyper"), _TEXTS.index("metrics"), now)
+            keys = []
+            for row in texts:
+                view.row = row
+                if test(view):
+                    keys.append(row[:2])
+            keys = keys if limit is None else keys[-limit:]
+            if len(keys) * FEW > len(texts):
+                wanted = set(keys)
+                found = [record_of(row) for row in catalogue.rows(table, since=since) if row[:2] in wanted]
+            else:
+                found = catalogue.chosen(keys)
+            return with_live_states(data_root, found, now)
+    rows = catalogue.rows(table, since=since)
+    spell(test, _Records(rows, record_of))
+    told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
+    known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
+    view, chosen = _Scanned(_HYPER, _METRICS, now), []
+    for row in rows:
+        view.row = row
+        record = known.get(row[:2])
+        if test(view if record is None else RowView(record, now)):
+            chosen.append(record or record_of(row))
+    return chosen if limit is None else chosen[-limit:]
+
+
+def _record_of_texts(row: Cells) -> Record:
+    known = dict(zip(_TEXTS, row, strict=True))
+    return record_of(tuple("" if name == "kinds" else known.get(name) for name in COLUMNS))
+
+
+class _Records:
+    """Rows as records, each made when it is looked at, the newest first."""
+
+    def __init__(self, rows: Sequence[Cells], record: Callable[[Cells], Record]) -> None:
+        self._rows = rows
+        self._record = record
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __reversed__(self) -> Iterator[Record]:
+        return map(self._record, reversed(self._rows))
+
+
+class _Scanned(dict[str, Any]):
+    """A row by name, as far as a filter asks: `get` alone.
+
+    Args:
+        hyper: where in a row the hyper-parameters are.
+        metrics: likewise; a field of the run asks for a row in the order of `COLUMNS`.
+        now: Unix seconds.
+    """
+
+    row: Cells
+
+    def __init__(self, hyper: int, metrics: int, now: float) -> None:
+        self._hyper, self._metrics, self._now = hyper, metrics, now
+
+    def get(self, name: str, default: object = None) -> object:
+        """As `RowView.get`."""
+        row = self.row
+        if name in _FIELDS:
+            return RowView(record_of(row), self._now).get(name, default)
+        return parameter_or_metric(row[self._hyper], row[self._metrics], name, default)
+
+
+def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:
+    """What `RowView.get` gives for a name that is not a field, out of the JSON texts of a record."""
+    found = value_in(hyper, name)
+    if found is _MISSING:
+        found = value_in(metrics, name, nested=False)
+    return default if found is _MISSING else found
+
+
+@lru_cache(maxsize=1024)
+def _spelled(name: str) -> str:
+    return f"{json.dumps(name)}:"
+
+
+def value_in(text: str | None, name: str, *, nested: bool = True) -> object:
+    """The value of a name in JSON text of `records.to_json`; `_MISSING` without one.
+
+    A quote inside a text is escaped, so what follows a brace or a comma and looks like a key is one.
+    """
+    if not text:
+        return _MISSING
+    key = _spelled(name)
+    at = text.find(key)
+    if at < 0 and not (nested and "." in name):
+        return _MISSING
+    if text.find("{", 1) >= 0:
+        whole = json.loads(text, object_hook=HyperParams)
+        try:
+            return whole.dotted(name) if nested else whole[name]
+        except KeyError:
+            return _MISSING
+    while at > 0 and text[at - 1] not in "{,":
+        at = text.find(key, at + 1)
+    return _decode(text, at + len(key))[0] if at > 0 else _MISSING

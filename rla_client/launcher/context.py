@@ -44,7 +44,7 @@ from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, co
 from rla_client.contract.opening import Opening, stream_opening
 from rla_client.contract.paths import find_places
 from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
-from rla_client.database.live import log_folder
+from rla_client.database.records import log_folder
 from rla_client.run.find import start_for
 from rla_client.stream.messenger import Messenger
 from rla_client.stream.values import name_of, whole_number

@@ -3,12 +3,6 @@
 Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a
 reader of the figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it.
 Runs without the metric are in no group and no count.
-
-Putting the curves of several runs on one x axis. Pure.
-
-A curve is a pair of float arrays (x ascending, y), shape (points,) each. `resample` of RLA is a
-symmetric exponential moving average on an even grid: each grid point takes the mean of all
-points, weighted by exp(-distance / (smooth_step grid steps)).
 """
 
 from __future__ import annotations
@@ -21,24 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.textformat import full_name
-from rla_client.database.curves import FULL_NAMES
+from rla_client.database.csv_table import FULL_NAMES
 from rla_client.database.tree import find_items
-from rla_client.plot.statistics import curve_band
-from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
+from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
-    import pandas as pd
-
     from rla_client.database.runs import Database
+    from rla_client.plot.statistics import Curve
 
-FALLBACK_POINTS = 512  # grid for runs that logged at different time-steps
 NOT_FOUND = "NF"
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 DPI = 300
@@ -54,7 +45,6 @@ BAND_NAMES = {  # for captions
 }
 ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
 MAX_DRAWN = 1e300  # the difference of two, with a margin, is a number
-MAX_DECAYS = 300.0  # exp of it, times a value, is a number
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
 
@@ -169,7 +159,7 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
 
     groups, metrics = found.groups, found.metrics
     with paper_style():
-        rows = -(-len(groups) // _legend_columns(groups, width)) if legend and len(groups) > 1 else 0
+        rows = -(-len(groups) // legend_columns(groups, width)) if legend and len(groups) > 1 else 0
         height = width * _PANEL_HEIGHT * len(metrics) + rows * _LEGEND_ROW_INCHES
         figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained", dpi=DPI)
         panels = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
@@ -188,7 +178,7 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
                 [handles[label] for label in shown],
                 shown,
                 loc="outside lower center",
-                ncols=_legend_columns(groups, width),
+                ncols=legend_columns(groups, width),
             )
     return figure
 
@@ -295,11 +285,6 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _legend_columns(groups: dict[str, set[RunName]], width: float) -> int:
-    longest = max(map(len, groups)) + 5
-    return max(1, min(len(groups), int(width * 14 / longest)))  # about 14 characters of 7 points an inch
-
-
 def _panel(
     axes: Axes,
     gathered: Gathered,
@@ -307,6 +292,8 @@ def _panel(
     options: tuple[str, int, float],
 ) -> None:
     import numpy as np
+
+    from rla_client.plot.statistics import curve_band, group_curves
 
     band, resample, smooth = options
     parts = curves_of(gathered.points, metric)
@@ -327,32 +314,6 @@ def _panel(
         axes.plot(xs, centre, color=colour, linestyle=line, label=label)
         if len(found) > 1 and band != "none":
             axes.fill_between(xs, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
-
-
-def group_curves(
-    found: Sequence[Curve], points: int, smooth: float = 0.0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The curves of one group, ready for `statistics.curve_band`.
-
-    Args:
-        found: at least one, none of them empty.
-        points: on the x axis at most.
-        smooth: decay length of a moving average in points; 0: the values as they are.
-
-    Returns:
-        (x of shape (points,), y of shape (curves, points), NaN where a curve has ended).
-    """
-    longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
-    grid = min(points, longest) if smooth > 0 else 0
-    return align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True, most=points)
-
-
-def _spread_over(count: int, points: int) -> NDArray[np.int_]:
-    """Places of `points` entries spread over `count`, both ends among them."""
-    import numpy as np
-
-    places: NDArray[np.int_] = np.linspace(0, count - 1, points).round().astype(int)
-    return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -463,131 +424,3 @@ def curve_order(key: str) -> list[tuple[int, float, str]]:
     """Order of group keys: numbers inside them count as numbers, so lr=0.01 stands before lr=0.1."""
     parts = _NUMBER.split(key)
     return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
-
-
-def sorted_curve(curve: Curve) -> Curve:
-    """Ascending x; of points with the same x the last one stays."""
-    import numpy as np
-
-    xs, ys = curve
-    if len(xs) < 2 or np.all(np.diff(xs) > 0):  # noqa: PLR2004
-        return xs, ys
-    order = np.argsort(xs, kind="stable")
-    xs, ys = xs[order], ys[order]
-    last = np.append(np.diff(xs) > 0, True)
-    return xs[last], ys[last]
-
-
-def smooth(curve: Curve, grid: NDArray[np.float64], smooth_step: float) -> NDArray[np.float64]:
-    """Symmetric exponential moving average of a curve at grid points, shape (grid,).
-
-    Args:
-        curve: x ascending.
-        grid: even, ascending, at least two points.
-        smooth_step: decay length in grid steps.
-    """
-    xs, ys = curve
-    period = max((grid[-1] - grid[0]) / (len(grid) - 1) * smooth_step, 1e-300)
-    sums, counts = _decayed(xs, ys, grid, period)
-    back_sums, back_counts = _decayed(-xs[::-1], ys[::-1], -grid[::-1], period)
-    total = sums + back_sums[::-1]
-    weight = counts + back_counts[::-1]
-    import numpy as np
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(weight > 0, total / weight, np.interp(grid, xs, ys))
-
-
-def _decayed(
-    xs: NDArray[np.float64], ys: NDArray[np.float64], grid: NDArray[np.float64], period: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each grid point the decayed sums of y and of 1 over the points up to it."""
-    import numpy as np
-
-    cell = np.searchsorted(grid, xs, side="left")
-    inside = cell < len(grid)
-    weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
-    sums = np.bincount(cell[inside], weights * ys[inside], len(grid)).astype(np.float64)
-    counts = np.bincount(cell[inside], weights, len(grid)).astype(np.float64)
-    ages = (grid - grid[0]) / period
-    return _faded(sums, ages), _faded(counts, ages)
-
-
-def _faded(sums: NDArray[np.float64], ages: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What has come together up to each point, where everything decays by exp(-age).
-
-    Blocks are summed up at once as long as their weights are numbers.
-    """
-    import numpy as np
-
-    found = np.empty_like(sums)
-    start, before = 0, 0.0
-    while start < len(sums):
-        end = max(int(np.searchsorted(ages, ages[start] + MAX_DECAYS, "right")), start + 1)
-        growth = np.exp(ages[start:end] - ages[start])
-        gap = ages[start] - ages[start - 1] if start else 0.0
-        found[start:end] = (np.cumsum(sums[start:end] * growth) + before * np.exp(-gap)) / growth
-        start, before = end, found[end - 1]
-    return found
-
-
-def align(
-    curves: Sequence[Curve],
-    *,
-    resample: int = 0,
-    smooth_step: float = 1.0,
-    vary_len: bool = False,
-    most: int = 0,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Curves on one axis.
-
-    Args:
-        curves: at least one, none of them empty.
-        resample: points of an even grid over the common range; 0 keeps the points as they are.
-        smooth_step: see `smooth`.
-        vary_len: continue to the end of the longest curve; shorter ones are NaN there.
-        most: without `resample`, so many of the points, spread over them; fewer than two: all.
-
-    Returns:
-        (x of shape (points,), y of shape (curves, points)). Without `resample` curves that were
-        logged at the same x keep it; others are interpolated linearly to a grid.
-    """
-    import numpy as np
-
-    curves = [sorted_curve(curve) for curve in curves]
-    ends = [curve[0][-1] for curve in curves]
-    low = max(curve[0][0] for curve in curves) if not vary_len else min(curve[0][0] for curve in curves)
-    high = max(ends) if vary_len else min(ends)
-    if high <= low:  # the ranges do not meet: show each where it is
-        low, high, vary_len = min(curve[0][0] for curve in curves), max(ends), True
-    if resample > 1 and high > low:
-        grid = np.linspace(low, high, resample)
-        return grid, np.array(
-            [_within(curve, grid, smooth(curve, grid, smooth_step), vary_len) for curve in curves]
-        )
-    longest = max((curve[0] for curve in curves), key=len)
-    if all(np.array_equal(curve[0], longest[: len(curve[0])]) for curve in curves):
-        length = len(longest) if vary_len else min(len(curve[0]) for curve in curves)
-        kept = _spread_over(length, most) if length > most > 1 else slice(None)
-        return longest[:length][kept], np.array([_up_to(ys, length)[kept] for _, ys in curves])
-    points = min(max(len(curve[0]) for curve in curves), FALLBACK_POINTS)
-    grid = np.linspace(low, high, max(points, 2))
-    if len(grid) > most > 1:
-        grid = grid[_spread_over(len(grid), most)]
-    return grid, np.array([_within(curve, grid, np.interp(grid, *curve), vary_len) for curve in curves])
-
-
-def _up_to(ys: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    import numpy as np
-
-    return ys[:length] if len(ys) >= length else np.append(ys, np.full(length - len(ys), np.nan))
-
-
-def _within(
-    curve: Curve, grid: NDArray[np.float64], values: NDArray[np.float64], vary_len: bool
-) -> NDArray[np.float64]:
-    import numpy as np
-
-    if not vary_len:
-        return values
-    return np.where((grid >= curve[0][0]) & (grid <= curve[0][-1]), values, np.nan)

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
-from rla_client.database.query import files_below
 from rla_client.database.runs import Database
-from rla_client.database.tree import check_data_root, check_table
-from rla_client.plot.frames import (
-    Selected,
-    align,
-    curve_order,
-    default_key_to_legend,
-    select,
-    sorted_curve,
-    split_values,
+from rla_client.database.tree import check_data_root, check_table, files_below
+from rla_client.plot.frames import Selected, curve_order, default_key_to_legend, select, split_values
+from rla_client.plot.style import (
+    BAND_ALPHA,
+    COLOURS,
+    LINES,
+    MARKERS,
+    legend_columns,
+    paper_style,
+    shorten_steps,
+    show,
 )
-from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, paper_style, shorten_steps, show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
-    from rla_client.plot.frames import Curve
+    from rla_client.plot.statistics import Curve
 
     Shade = tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]  # suffix, name, drawn, pair
 
@@ -379,6 +379,8 @@ def _legend(group: Group, style: Style) -> str:
 
 
 def _draw_group(panel: Axes, group: Group, style: Style, place: int) -> tuple[Line2D | None, list[Shade]]:
+    from rla_client.plot.statistics import align, sorted_curve
+
     colours = style.colors or COLOURS
     look: dict[str, Any] = {
         "color": colours[place % len(colours)],
@@ -483,10 +485,8 @@ def _add_legend(figure: Figure, panel: Axes, entries: Sequence[tuple[Line2D, str
     shown = ["-" if label.startswith("_") else label for label in labels]  # matplotlib leaves such ones out
     size = PRETTY_FONTS["legend"] if style.pretty else None
     if style.legend_outside:
-        inches = figure.get_figwidth()
-        letters = max(map(len, labels)) + 5
-        fitting = int(inches * (7 if style.pretty else 14) / letters)
-        columns = style.legend_ncol or max(1, min(len(labels), fitting))
+        fitting = legend_columns(labels, figure.get_figwidth(), 7 if style.pretty else 14)
+        columns = style.legend_ncol or fitting
         legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns, fontsize=size)
     else:
         legend = panel.legend(handles, shown, fontsize=size, ncols=style.legend_ncol or 1)

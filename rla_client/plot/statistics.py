@@ -1,4 +1,4 @@
-"""Statistics of reinforcement-learning scores over seeds and tasks. Pure: numbers in, numbers out.
+"""The numbers behind a plot: scores over seeds and tasks, curves on one x axis, and their bands. Pure.
 
 `scores` is a float array of shape (runs, tasks), one score a run and task, best normalised so
 that 1 is the target. The definitions are those of Agarwal et al., "Deep Reinforcement Learning
@@ -7,24 +7,31 @@ with NaN: every estimate leaves NaN out.
 
 Intervals are percentile intervals of a stratified bootstrap: runs are drawn with replacement
 within each task. `seed` makes them repeatable.
+
+A curve is a pair of float arrays (x ascending, y), shape (points,) each. `resample` of RLA is a
+symmetric exponential moving average on an even grid: each grid point takes the mean of all
+points, weighted by exp(-distance / (smooth_step grid steps)).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.textformat import unknown
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 DEFAULT_CONFIDENCE = 0.95
 DEFAULT_REPETITIONS = 2000  # Monte-Carlo error of a 95 % bound: about 0.05 standard errors
-Estimate = Callable[["NDArray[np.float64]"], float]
+Estimate = Callable[[NDArray[np.float64]], float]
+_Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+FALLBACK_POINTS = 512  # grid for runs that logged at different time-steps
+MAX_DECAYS = 300.0  # exp of it, times a value, is a number
 _MATRIX_DIMENSIONS = 2
 _AT_ONCE = 250  # resamples in memory: 12 MB for 100 runs of 57 tasks
 
@@ -44,8 +51,6 @@ def as_scores(scores: ArrayLike) -> NDArray[np.float64]:
     Raises:
         ArgumentError: another shape, or no score at all.
     """
-    import numpy as np
-
     array: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     if array.ndim == 1:
         array = array[:, None]
@@ -60,8 +65,6 @@ def as_scores(scores: ArrayLike) -> NDArray[np.float64]:
 
 def pad(tasks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     """Tasks with unequal numbers of runs as one array of shape (most runs, tasks), NaN where missing."""
-    import numpy as np
-
     most = max(len(task) for task in tasks)
     padded = np.full((most, len(tasks)), np.nan)
     for place, task in enumerate(tasks):
@@ -71,22 +74,16 @@ def pad(tasks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 def mean(scores: ArrayLike) -> float:
     """Mean over tasks of the mean over runs."""
-    import numpy as np
-
     return float(np.mean(np.nanmean(as_scores(scores), axis=0)))
 
 
 def median(scores: ArrayLike) -> float:
     """Median over tasks of the mean over runs."""
-    import numpy as np
-
     return float(np.median(np.nanmean(as_scores(scores), axis=0)))
 
 
 def interquartile_mean(scores: ArrayLike) -> float:
     """IQM: mean of the middle half of all runs of all tasks (a quarter, rounded down, is cut at each end)."""
-    import numpy as np
-
     values = as_scores(scores).ravel()
     values = np.sort(values[~np.isnan(values)])
     cut = int(0.25 * values.size)
@@ -95,8 +92,6 @@ def interquartile_mean(scores: ArrayLike) -> float:
 
 def optimality_gap(scores: ArrayLike, target: float = 1.0) -> float:
     """By how much runs fall short of the target on average; what exceeds it does not make up for it."""
-    import numpy as np
-
     return float(target - np.nanmean(np.minimum(as_scores(scores), target)))
 
 
@@ -106,8 +101,6 @@ def probability_of_improvement(scores_x: ArrayLike, scores_y: ArrayLike) -> floa
     Raises:
         ArgumentError: the numbers of tasks differ.
     """
-    import numpy as np
-
     left, right = as_scores(scores_x), as_scores(scores_y)
     if left.shape[1] != right.shape[1]:
         message = f"X has {left.shape[1]} tasks and Y {right.shape[1]}"
@@ -126,8 +119,6 @@ def performance_profile(
     Returns:
         Float64 array, shape (thresholds,).
     """
-    import numpy as np
-
     values = as_scores(scores)
     values = np.nanmean(values, axis=0) if of_task_means else values[~np.isnan(values)]
     limits = np.asarray(thresholds, dtype=np.float64)
@@ -151,12 +142,9 @@ def bootstrap(
         repetitions: how many resamples.
         seed: of the resampling.
     """
-    import numpy as np
-
     array = as_scores(scores)
     draws = [estimate(sample) for (sample,) in _resamples([array], repetitions, seed)]
-    edge = (1 - confidence) / 2 * 100
-    low, high = np.percentile(draws, [edge, 100 - edge])
+    low, high = _bounds(draws, confidence)
     return Interval(estimate(array), float(low), float(high))
 
 
@@ -169,12 +157,9 @@ def improvement_interval(
     seed: int = 0,
 ) -> Interval:
     """`probability_of_improvement` with its interval; X and Y are resampled apart from each other."""
-    import numpy as np
-
     pair = [as_scores(scores_x), as_scores(scores_y)]
     draws = [probability_of_improvement(*both) for both in _resamples(pair, repetitions, seed)]
-    edge = (1 - confidence) / 2 * 100
-    low, high = np.percentile(draws, [edge, 100 - edge])
+    low, high = _bounds(draws, confidence)
     return Interval(probability_of_improvement(*pair), float(low), float(high))
 
 
@@ -185,23 +170,24 @@ def profile_band(
     confidence: float = DEFAULT_CONFIDENCE,
     repetitions: int = DEFAULT_REPETITIONS,
     seed: int = 0,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> _Band:
     """`performance_profile` with pointwise bounds: (profile, low, high), each of shape (thresholds,)."""
-    import numpy as np
-
     array = as_scores(scores)
     draws = [performance_profile(sample, thresholds) for (sample,) in _resamples([array], repetitions, seed)]
-    edge = (1 - confidence) / 2 * 100
-    low, high = np.percentile(np.array(draws), [edge, 100 - edge], axis=0)
+    low, high = _bounds(draws, confidence)
     return performance_profile(array, thresholds), low, high
+
+
+def _bounds(draws: Sequence[ArrayLike], confidence: float) -> NDArray[np.float64]:
+    """The lower and the upper bound of what was drawn."""
+    edge = (1 - confidence) / 2 * 100
+    return np.percentile(np.asarray(draws, dtype=np.float64), [edge, 100 - edge], axis=0)
 
 
 def _resamples(
     arrays: Sequence[NDArray[np.float64]], repetitions: int, seed: int
 ) -> Iterator[list[NDArray[np.float64]]]:
     """Resampled arrays: rows drawn anew within each column, among those that are there."""
-    import numpy as np
-
     random = np.random.default_rng(seed)
     columns = [[column[~np.isnan(column)] for column in array.T] for array in arrays]
     for start in range(0, repetitions, _AT_ONCE):
@@ -216,9 +202,143 @@ def _resamples(
             yield [block[repetition] for block in blocks]
 
 
-def curve_band(
-    values: NDArray[np.float64], band: str, *, seed: int = 0, repetitions: int = 500
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def group_curves(found: Sequence[Curve], points: int, smooth: float = 0.0) -> Curve:
+    """The curves of one group, ready for `statistics.curve_band`.
+
+    Args:
+        found: at least one, none of them empty.
+        points: on the x axis at most.
+        smooth: decay length of a moving average in points; 0: the values as they are.
+
+    Returns:
+        (x of shape (points,), y of shape (curves, points), NaN where a curve has ended).
+    """
+    longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
+    grid = min(points, longest) if smooth > 0 else 0
+    return align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True, most=points)
+
+
+def _spread_over(count: int, points: int) -> NDArray[np.int_]:
+    """Places of `points` entries spread over `count`, both ends among them."""
+    places: NDArray[np.int_] = np.linspace(0, count - 1, points).round().astype(int)
+    return places
+
+
+def sorted_curve(curve: Curve) -> Curve:
+    """Ascending x; of points with the same x the last one stays."""
+    xs, ys = curve
+    if len(xs) < 2 or np.all(np.diff(xs) > 0):  # noqa: PLR2004
+        return xs, ys
+    order = np.argsort(xs, kind="stable")
+    xs, ys = xs[order], ys[order]
+    last = np.append(np.diff(xs) > 0, True)
+    return xs[last], ys[last]
+
+
+def smooth(curve: Curve, grid: NDArray[np.float64], smooth_step: float) -> NDArray[np.float64]:
+    """Symmetric exponential moving average of a curve at grid points, shape (grid,).
+
+    Args:
+        curve: x ascending.
+        grid: even, ascending, at least two points.
+        smooth_step: decay length in grid steps.
+    """
+    xs, ys = curve
+    period = max((grid[-1] - grid[0]) / (len(grid) - 1) * smooth_step, 1e-300)
+    sums, counts = _decayed(xs, ys, grid, period)
+    back_sums, back_counts = _decayed(-xs[::-1], ys[::-1], -grid[::-1], period)
+    total = sums + back_sums[::-1]
+    weight = counts + back_counts[::-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(weight > 0, total / weight, np.interp(grid, xs, ys))
+
+
+def _decayed(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], grid: NDArray[np.float64], period: float
+) -> Curve:
+    """For each grid point the decayed sums of y and of 1 over the points up to it."""
+    cell = np.searchsorted(grid, xs, side="left")
+    inside = cell < len(grid)
+    weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
+    sums = np.bincount(cell[inside], weights * ys[inside], len(grid)).astype(np.float64)
+    counts = np.bincount(cell[inside], weights, len(grid)).astype(np.float64)
+    ages = (grid - grid[0]) / period
+    return _faded(sums, ages), _faded(counts, ages)
+
+
+def _faded(sums: NDArray[np.float64], ages: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What has come together up to each point, where everything decays by exp(-age).
+
+    Blocks are summed up at once as long as their weights are numbers.
+    """
+    found = np.empty_like(sums)
+    start, before = 0, 0.0
+    while start < len(sums):
+        end = max(int(np.searchsorted(ages, ages[start] + MAX_DECAYS, "right")), start + 1)
+        growth = np.exp(ages[start:end] - ages[start])
+        gap = ages[start] - ages[start - 1] if start else 0.0
+        found[start:end] = (np.cumsum(sums[start:end] * growth) + before * np.exp(-gap)) / growth
+        start, before = end, found[end - 1]
+    return found
+
+
+def align(
+    curves: Sequence[Curve],
+    *,
+    resample: int = 0,
+    smooth_step: float = 1.0,
+    vary_len: bool = False,
+    most: int = 0,
+) -> Curve:
+    """Curves on one axis.
+
+    Args:
+        curves: at least one, none of them empty.
+        resample: points of an even grid over the common range; 0 keeps the points as they are.
+        smooth_step: see `smooth`.
+        vary_len: continue to the end of the longest curve; shorter ones are NaN there.
+        most: without `resample`, so many of the points, spread over them; fewer than two: all.
+
+    Returns:
+        (x of shape (points,), y of shape (curves, points)). Without `resample` curves that were
+        logged at the same x keep it; others are interpolated linearly to a grid.
+    """
+    curves = [sorted_curve(curve) for curve in curves]
+    ends = [curve[0][-1] for curve in curves]
+    low = max(curve[0][0] for curve in curves) if not vary_len else min(curve[0][0] for curve in curves)
+    high = max(ends) if vary_len else min(ends)
+    if high <= low:  # the ranges do not meet: show each where it is
+        low, high, vary_len = min(curve[0][0] for curve in curves), max(ends), True
+    if resample > 1 and high > low:
+        grid = np.linspace(low, high, resample)
+        return grid, np.array(
+            [_within(curve, grid, smooth(curve, grid, smooth_step), vary_len) for curve in curves]
+        )
+    longest = max((curve[0] for curve in curves), key=len)
+    if all(np.array_equal(curve[0], longest[: len(curve[0])]) for curve in curves):
+        length = len(longest) if vary_len else min(len(curve[0]) for curve in curves)
+        kept = _spread_over(length, most) if length > most > 1 else slice(None)
+        return longest[:length][kept], np.array([_up_to(ys, length)[kept] for _, ys in curves])
+    points = min(max(len(curve[0]) for curve in curves), FALLBACK_POINTS)
+    grid = np.linspace(low, high, max(points, 2))
+    if len(grid) > most > 1:
+        grid = grid[_spread_over(len(grid), most)]
+    return grid, np.array([_within(curve, grid, np.interp(grid, *curve), vary_len) for curve in curves])
+
+
+def _up_to(ys: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    return ys[:length] if len(ys) >= length else np.append(ys, np.full(length - len(ys), np.nan))
+
+
+def _within(
+    curve: Curve, grid: NDArray[np.float64], values: NDArray[np.float64], vary_len: bool
+) -> NDArray[np.float64]:
+    if not vary_len:
+        return values
+    return np.where((grid >= curve[0][0]) & (grid <= curve[0][-1]), values, np.nan)
+
+
+def curve_band(values: NDArray[np.float64], band: str, *, seed: int = 0, repetitions: int = 500) -> _Band:
     """Centre and band of curves over seeds.
 
     Args:
@@ -234,10 +354,6 @@ def curve_band(
     Raises:
         ArgumentError: another band.
     """
-    import warnings
-
-    import numpy as np
-
     makers = {"std": _spread, "stderr": _spread, "none": _spread, "range": _range, "median": _quartiles}
     if band not in {*makers, "ci", "iqm"}:
         raise unknown(band, [*makers, "ci", "iqm"], f"band {band!r} is unknown")
@@ -257,8 +373,6 @@ def curve_band(
 
 def _percentiles(values: NDArray[np.float64], wanted: Sequence[float]) -> NDArray[np.float64]:
     """`np.nanpercentile` of columns, which takes them one by one; the same numbers to the bit."""
-    import numpy as np
-
     columns = np.ascontiguousarray(values.T)
     columns.sort(axis=1)  # NaN last
     last = np.count_nonzero(~np.isnan(columns), axis=1) - 1  # -1: NaN itself
@@ -281,8 +395,6 @@ def _means(values: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[
     Returns:
         Shape (draws, points); NaN where no run has a value.
     """
-    import numpy as np
-
     there = ~np.isnan(values)
     if there.all():
         return np.asarray(counts @ values / counts.sum(axis=1, keepdims=True))
@@ -292,8 +404,6 @@ def _means(values: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[
 
 def _quartile_means(values: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """As `_means`, of the middle half of what was drawn; a quarter, rounded down, is cut at each end."""
-    import numpy as np
-
     found = np.full((len(counts), values.shape[1]), np.nan)
     for point, column in enumerate(values.T):
         there = np.flatnonzero(~np.isnan(column))
@@ -308,12 +418,7 @@ def _quartile_means(values: NDArray[np.float64], counts: NDArray[np.float64]) ->
     return found
 
 
-_Band = tuple["NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]"]
-
-
 def _spread(values: NDArray[np.float64], band: str) -> _Band:
-    import numpy as np
-
     centre, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     if band == "stderr":
         spread = spread / np.sqrt(np.maximum(np.sum(~np.isnan(values), axis=0), 1))
@@ -323,8 +428,6 @@ def _spread(values: NDArray[np.float64], band: str) -> _Band:
 
 
 def _range(values: NDArray[np.float64], _: str) -> _Band:
-    import numpy as np
-
     return np.nanmean(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0)
 
 

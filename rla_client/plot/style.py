@@ -6,7 +6,7 @@ changes too. Sizes are meant for a figure of 3.3 inch, a column of a paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,11 @@ def paper_style() -> Iterator[None]:
 def look(place: int) -> tuple[str, str]:
     """Colour and line style of the n-th curve."""
     return COLOURS[place % len(COLOURS)], LINES[place // len(COLOURS) % len(LINES)]
+
+
+def legend_columns(labels: Collection[str], width: float, letters: float = 14) -> int:
+    """Columns of a legend below a figure that is so wide; of 7 points, about 14 letters are an inch."""
+    return max(1, min(len(labels), int(width * letters / (max(map(len, labels)) + 5))))
 
 
 def shorten_steps(axes: Axes) -> None:

@@ -9,7 +9,7 @@ Of a run that another machine began, the newest checkpoint comes from the master
 newest run of this `run_id` there and brings it here. It is not written any more: a new item begins, whose
 `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item too, so that the
 chain can be gone on with on a third machine. Queries show the chain as one run
-(`rla_client.database.records.chain_of`).
+(`rla_client.database.tree.chain_of`).
 
 When the master or the agent is away, `resume='must'` raises and `resume='allow'` begins a new run with a
 warning: training does not stand still because of the network, and nothing is lost by it, for the older

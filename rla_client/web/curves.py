@@ -36,12 +36,11 @@ from starlette.responses import Response, StreamingResponse
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.database.choosing import full_names
 from rla_client.database.csv_table import recorded_nan
 from rla_client.database.records import RowView, clock
-from rla_client.plot.frames import group_curves, sorted_curve
-from rla_client.plot.frames import smooth as smoothed
-from rla_client.plot.statistics import curve_band
+from rla_client.database.where import full_names
+from rla_client.plot.statistics import curve_band, group_curves, sorted_curve
+from rla_client.plot.statistics import smooth as smoothed
 from rla_client.web.site import SAFE_INTEGER, Entry, Site, read_entries, sent
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from rla_client.contract.opening import RUN_FILE, run_file
 from rla_client.contract.parsing import parse_json
 from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
 from rla_client.database.compare import code_differences, has_archive, run_differences
-from rla_client.database.records import chain_of, clock
-from rla_client.database.side_files import change_note, read_views, resumed_with, traceback_end, write_view
-from rla_client.database.tree import item_bytes, run_items
+from rla_client.database.query import resumed_with, traceback_end
+from rla_client.database.records import clock
+from rla_client.database.tools import change_note, read_views, write_view
+from rla_client.database.tree import chain_of, item_bytes, run_items
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
 from rla_client.web.site import Entry, Site, path_of, sent
 

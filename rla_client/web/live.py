@@ -34,7 +34,7 @@ from starlette.responses import StreamingResponse
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.csv_table import recorded_nan
-from rla_client.database.live import described, fleet_files
+from rla_client.database.records import described, fleet_files
 from rla_client.web.curves import x_values
 from rla_client.web.site import Entry, Site, live, sent, table_path, table_stat
 

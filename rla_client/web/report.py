@@ -34,7 +34,7 @@ from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
 from rla_client.database.records import CLOCKS, FIELDS
-from rla_client.database.side_files import read_views
+from rla_client.database.tools import read_views
 from rla_client.web import STATIC, detail, files, table
 from rla_client.web.curves import curves
 from rla_client.web.site import Entry, Site, live, path_of, table_stat

@@ -32,10 +32,10 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import LOG
-from rla_client.database.csv_table import TablePart, read_part
-from rla_client.database.curves import CurveCache, Reader, csv_signature, read_tables
-from rla_client.database.records import PROGRESS_FILE, Record, clock
-from rla_client.database.runs import Database, Run
+from rla_client.database.catalogue import CurveCache, csv_signature
+from rla_client.database.csv_table import PROGRESS_FILE, TablePart, read_part
+from rla_client.database.records import Record, clock
+from rla_client.database.runs import Database, Reader, Run, read_tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

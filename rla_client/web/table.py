@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.choosing import full_names, spell
 from rla_client.database.compare import differing_keys
 from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
-from rla_client.database.where import Where
+from rla_client.database.where import Where, full_names, spell
 from rla_client.web.curves import answer, asked_names, extremes
 from rla_client.web.site import Entry, Site, sent
 

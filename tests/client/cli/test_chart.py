@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.cli.show import CHART_ROWS, chart_text
-from rla_client.database.curves import chart_points
-from rla_client.database.text import text_width
+from rla_client.contract.textformat import text_width
+from rla_client.database.csv_table import chart_points
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rla_client import database
-from rla_client.database.records import Link, chain_of, link_of
+from rla_client.database.tree import Link, chain_of, link_of
 
 DAY = "2026/11/21/"
 FIRST, SECOND, THIRD = (f"{DAY}09-30-0{n}-000001_10.0.0.{n}_&" for n in (1, 2, 3))

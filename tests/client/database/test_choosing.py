@@ -14,9 +14,8 @@ from support.written_runs import MakeRun
 
 from rla_client import database
 from rla_client.contract.errors import UnknownNameError
-from rla_client.database.choosing import _NOTHING, value_in
 from rla_client.database.records import RowView, to_json
-from rla_client.database.where import Where
+from rla_client.database.where import _MISSING, Where, value_in
 from rla_client.run.hyper_params import HyperParams, wrap
 
 NAMES = st.sampled_from(["lr", "a", "a.b", "a.b.a", 'q"uote', "x,", "ä", "", "\\", '{"lr":', ',"lr":', "1"])
@@ -42,14 +41,14 @@ def test_a_value_is_that_of_a_parser(values: dict[str, Any], name: str) -> None:
     try:
         expected = whole.dotted(name)
     except KeyError:
-        expected = _NOTHING
+        expected = _MISSING
     assert alike(value_in(to_json(values), name), expected)
-    assert alike(value_in(to_json(values), name, nested=False), values.get(name, _NOTHING))
+    assert alike(value_in(to_json(values), name, nested=False), values.get(name, _MISSING))
 
 
 def test_nothing_in_nothing() -> None:
-    assert value_in(None, "a") is _NOTHING
-    assert value_in("{}", "a") is _NOTHING
+    assert value_in(None, "a") is _MISSING
+    assert value_in("{}", "a") is _MISSING
     found = value_in('{"a":NaN}', "a")
     assert isinstance(found, float)
     assert math.isnan(found)

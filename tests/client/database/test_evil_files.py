@@ -18,7 +18,7 @@ import pytest
 from rla_client.contract.errors import DatabaseError, RlaError
 from rla_client.database.changes import TRASH_DAYS, changing, move_to_trash, trash_entries
 from rla_client.database.records import read_record
-from rla_client.database.side_files import change_note
+from rla_client.database.tools import change_note
 from rla_client.database.tree import run_items
 
 MakeRun = Callable[..., str]

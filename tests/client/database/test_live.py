@@ -15,7 +15,7 @@ import pytest
 
 from rla_client.database import open as open_database
 from rla_client.database.changes import live_runs
-from rla_client.database.live import known_states, with_live_states
+from rla_client.database.records import known_states, with_live_states
 from rla_client.database.tree import run_items
 
 WRITER = """

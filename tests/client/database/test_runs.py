@@ -16,7 +16,9 @@ from rla_client.contract.errors import (
     UnknownNameError,
 )
 from rla_client.database import open as open_database
-from rla_client.database.choosing import match_runs, parse_since
+from rla_client.database.catalogue import CurveCache
+from rla_client.database.tree import match_runs
+from rla_client.database.where import parse_since
 
 MakeRun = Callable[..., str]
 
@@ -129,11 +131,11 @@ def test_curves_come_from_the_cache_only_while_it_is_right(
 ) -> None:
     index = make_run(rows=5)
     database = open_database(root)
-    monkeypatch.setattr("rla_client.database.curves.clock", lambda: time.time() + 10)
+    monkeypatch.setattr("rla_client.database.runs.clock", lambda: time.time() + 10)
     first = database.curves("@last", ["return", "time-step"])
     again = database.curves("@last", ["return", "time-step"])
     assert first.equals(again)
-    assert len(list(database.curve_cache()._folder.rglob("*"))) > 3
+    assert len(list(CurveCache(database.state_folder)._folder.rglob("*"))) > 3
     with (root / "log" / "task" / index / "progress.csv").open("a") as file:
         file.write("7.5,50,1.0\n")
     assert database.curves("@last", "return")["value"].tolist()[-1] == 7.5

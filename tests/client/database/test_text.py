@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.database.text import cut, json_text, plain, table_text, text_width
+from rla_client.contract.textformat import text_width
+from rla_client.database.text import cut, json_text, plain, table_text
 
 
 def test_numbers_to_the_right_and_nothing_for_none() -> None:

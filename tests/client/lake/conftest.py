@@ -11,6 +11,5 @@ pytest.importorskip("pyarrow")
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rla_client.database.catalogue.RACY_NS", 0)
-    monkeypatch.setattr("rla_client.database.curves.RACY_NS", 0)
-    monkeypatch.setattr("rla_client.database.curves.LAKE_FROM", 1)
+    monkeypatch.setattr("rla_client.database.runs.LAKE_FROM", 1)
     monkeypatch.setattr("rla_client.database.catalogue.SEED_FROM", 1)

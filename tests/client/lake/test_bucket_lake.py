@@ -17,7 +17,7 @@ from support.faulty_store import FaultyStore
 from support.written_runs import MakeRun
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.lake.bucket import opened
+from rla_client.database.lake_bucket import opened
 
 pytest.importorskip("duckdb")
 PREFIX = "some/prefix"
@@ -108,7 +108,7 @@ def test_it_says_what_the_lake_of_the_same_folder_says(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun, root: Path
 ) -> None:
     from rla_client import database
-    from rla_client.database.lake.build import build
+    from rla_client.database.lake_build import build
 
     for number in range(3):
         send(make_run(number=number))
@@ -173,10 +173,10 @@ def test_a_build_that_is_killed_is_never_read(
     before = keys(server, bucket)
     killed = """
 import os, sys, time
-from rla_client.database.lake import bucket
-bucket.BucketLake.put_manifest = lambda *_: os._exit(9)
-with bucket.opened(*sys.argv[1:]) as lake:
-    bucket.build_bucket(lake, time.time())
+from rla_client.database import lake_bucket
+lake_bucket.BucketLake.put_manifest = lambda *_: os._exit(9)
+with lake_bucket.opened(*sys.argv[1:]) as lake:
+    lake_bucket.build_bucket(lake, time.time())
 """
     at = [f"s3://{bucket}/{PREFIX}", server.endpoint]
     assert subprocess.run([sys.executable, "-c", killed, *at], check=False, env=os.environ).returncode == 9
@@ -188,8 +188,8 @@ with bucket.opened(*sys.argv[1:]) as lake:
 def test_of_two_builds_one_counts_and_old_rubbish_is_swept(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun
 ) -> None:
-    from rla_client.database.lake.bucket import KEEP_S, build_bucket, opened
-    from rla_client.database.lake.store import read_parts
+    from rla_client.database.lake import read_parts
+    from rla_client.database.lake_bucket import KEEP_S, build_bucket, opened
 
     at = (f"s3://{bucket}/{PREFIX}", server.endpoint)
     send(make_run(number=1))

@@ -24,13 +24,12 @@ from support.written_runs import MakeRun, write_run
 
 from rla_client import database
 from rla_client.contract.errors import DatabaseError
+from rla_client.database import lake_build as building_module
 from rla_client.database.catalogue import Catalogue
 from rla_client.database.csv_table import read_columns
-from rla_client.database.lake import build as building_module
-from rla_client.database.lake.build import FEW, Ended, build, plan, status, verify
-from rla_client.database.lake.store import LAKE, Lake, Part, PartRuns, building, read_parts
-from rla_client.database.lake.tables import MAX_RUNS
-from rla_client.database.side_files import change_note
+from rla_client.database.lake import LAKE, MAX_RUNS, Lake, Part, PartRuns, building, read_parts
+from rla_client.database.lake_build import FEW, Ended, build, plan, status, verify
+from rla_client.database.tools import change_note
 
 CELLS = {
     "numbers": "a,time-step\n0.1,1\n-0.0,2\n1e308,3\n9007199254740993,4\n",
@@ -301,7 +300,7 @@ def counted(call):
         return call(*words, **options)
     return wrapper
 import rla_client.database.catalogue as catalogue
-from rla_client.database.lake.build import build
+from rla_client.database.lake_build import build
 catalogue.RACY_NS = 0
 for name in ("fsync", "replace", "unlink", "mkdir", "rename"):
     setattr(os, name, counted(getattr(os, name)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.database.lake.sql import _VIEWS
+from rla_client.database.lake_tables import _VIEWS
 
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "lake.md"
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")

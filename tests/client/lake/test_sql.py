@@ -16,10 +16,10 @@ from support.written_runs import MakeRun
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError, DatabaseError, UnknownNameError
-from rla_client.database.lake import sql
-from rla_client.database.lake.build import build
-from rla_client.database.lake.store import read_parts
-from rla_client.database.side_files import change_note
+from rla_client.database import lake_tables
+from rla_client.database.lake import read_parts
+from rla_client.database.lake_build import build
+from rla_client.database.tools import change_note
 
 pytest.importorskip("duckdb")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -180,12 +180,12 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
 
 def test_what_others_take_does_not_count(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("rla_client.database.lake.sql.time.monotonic", lambda: now)
-    clock = sql.Clock(5.0)
+    monkeypatch.setattr("rla_client.database.lake_tables.time.monotonic", lambda: now)
+    clock = lake_tables.Clock(5.0)
     now += 100.0  # a first look at a large database
     found = database.open(filled).sql("SELECT i FROM range(10) t(i)", clock)
     now += 100.0  # whoever reads the first rows
-    assert len(sql.fetched(found, 0, clock)) == 10
+    assert len(lake_tables.fetched(found, 0, clock)) == 10
 
 
 ENDLESS = "SELECT i FROM range(100000000000) t(i) WHERE i < 5000 OR i = 99999999998"
@@ -256,7 +256,7 @@ def test_a_word_that_is_no_text(filled: Path, rla: Callable[..., subprocess.Comp
 
 
 def test_too_much_outside_the_lake_is_refused(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql, "MAX_FRESH_BYTES", 100)
+    monkeypatch.setattr(lake_tables, "MAX_FRESH_BYTES", 100)
     db = database.open(filled)
     with pytest.raises(DatabaseError, match="rla lake build"):
         db.sql("SELECT * FROM rows")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.written_runs import MakeRun
 
-from rla_client.database.lake.build import build
+from rla_client.database.lake_build import build
 
 BLOCKED = """
 import sys

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.plot.frames import align, smooth, sorted_curve
+from rla_client.plot.statistics import align, smooth, sorted_curve
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 numbers = st.floats(-1e6, 1e6)

@@ -213,7 +213,7 @@ def test_a_logarithmic_x_has_buckets_of_equal_width_there(root: Path) -> None:
 
 
 def test_smoothed_as_rla_plot_does(root: Path) -> None:
-    from rla_client.plot.frames import smooth
+    from rla_client.plot.statistics import smooth
 
     ys = np.random.default_rng(0).normal(size=300)
     write_rows(root, write_run(root), table_of(range(300), ys))

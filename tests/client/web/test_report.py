@@ -20,9 +20,8 @@ from support.waiting import wait_until
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.side_files import write_view
-from rla_client.plot.frames import group_curves
-from rla_client.plot.statistics import curve_band
+from rla_client.database.tools import write_view
+from rla_client.plot.statistics import curve_band, group_curves
 from rla_client.web import STATIC
 from rla_client.web.report import MAX_BYTES, bundle, make_report, view_of
 from rla_client.web.site import Site

@@ -31,8 +31,7 @@ from support.page_runs import (
 from support.page_view import View, read_columns
 from support.waiting import wait_until
 
-from rla_client.plot.frames import group_curves, smooth
-from rla_client.plot.statistics import curve_band
+from rla_client.plot.statistics import curve_band, group_curves, smooth
 
 if TYPE_CHECKING:
     from client.web.conftest import Faults

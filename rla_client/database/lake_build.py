@@ -24,12 +24,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.opening import LIVE_STATES
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signatures, Signed, catalogue_row
-from rla_client.database.lake.store import NAMES, Builder, Lake, Part, PartRuns, building, read_table, warn
-from rla_client.database.lake.tables import (
-    MAX_CSV_BYTES,
+from rla_client.database.lake import (
     MAX_RUNS,
+    NAMES,
+    Builder,
+    Lake,
+    Part,
+    PartRuns,
+    building,
+    read_table,
+    warn,
+)
+from rla_client.database.lake_tables import (
+    MAX_CSV_BYTES,
     RunData,
-    in_groups,
     make_tables,
     read_files,
     read_rows,
@@ -38,6 +46,8 @@ from rla_client.database.lake.tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+GROUP_CELLS = 1 << 15  # of a row group: 160 runs of 200 rows
 
 Progress = Callable[[int, int], None]
 QUIET_S = 3600.0  # of a run whose state says nothing of its end: it may still be written until then
@@ -512,3 +522,30 @@ def status(data_root: Path, now: float) -> Status:
         len(signed) - len(ended),
         max((one.part.written for one in lake.parts), default=None),
     )
+
+
+def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:
+    """A part's table in the order and the row groups that it is written in."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if name not in {"rows", "system"}:
+        by = {"params": "name", "last": "metric"}.get(name)
+        yield table if by is None else table.sort_by([(by, "ascending"), ("place", "ascending")])
+        return
+    table = table.sort_by([("metric", "ascending"), ("place", "ascending")])
+    metrics = table["metric"].to_pylist()
+    cells = pc.fill_null(pc.list_value_length(table["value"]), 0).to_numpy(zero_copy_only=False)
+    total = np.cumsum(cells)
+    begin = before = 0
+    for row, metric in enumerate(metrics):
+        full = total[row] - before >= GROUP_CELLS
+        if (
+            full
+            or row + 1 == len(metrics)
+            or (metrics[row + 1] != metric and total[row] - before >= GROUP_CELLS // 4)
+        ):
+            yield table.slice(begin, row + 1 - begin)
+            begin, before = row + 1, int(total[row])
+    if not metrics:
+        yield table

@@ -42,7 +42,9 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.opening import RUN_FILE
 from rla_client.database.catalogue import COLUMNS, catalogue_row
-from rla_client.database.lake.build import (
+from rla_client.database.csv_table import PROGRESS_FILE
+from rla_client.database.lake import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns, read_parts
+from rla_client.database.lake_build import (
     QUIET_S,
     Ended,
     Findings,
@@ -53,16 +55,14 @@ from rla_client.database.lake.build import (
     fill,
     wrong_runs,
 )
-from rla_client.database.lake.sql import Session, views_in
-from rla_client.database.lake.store import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns
-from rla_client.database.lake.tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
-from rla_client.database.records import NOTE_FILE, PROGRESS_FILE
+from rla_client.database.lake_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData, Session, views_in
+from rla_client.database.records import NOTE_FILE
 
 if TYPE_CHECKING:
     import duckdb
     from obstore import ObjectMeta, PutMode
 
-    from rla_client.database.lake.sql import Clock
+    from rla_client.database.lake_tables import Clock
 
 KEEP_S: Final = 86400.0
 THREADS: Final = 16
@@ -134,23 +134,14 @@ class BucketLake:
             self._store = from_url(address, **options)
         self.root = root
         self.address = address
-        self._etag: str | None = None
-        self._fetch_manifest()
-
-    @property
-    def is_built(self) -> bool:
-        """Whether the bucket has a lake yet."""
-        return self._etag is not None
-
-    def _fetch_manifest(self) -> None:
+        self.etag: str | None = None  # of the manifest; None where the bucket has no lake yet
         found = self.get(f"{LAKE}/{MANIFEST}")
         if found is not None:
-            self._etag, data = found
+            self.etag, data = found
             path = self.root / LAKE / MANIFEST
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        builder = Builder(self.root)
-        self.fetch_all((part, "runs") for part in builder.parts)
+        self.fetch_all((part, "runs") for part in read_parts(self.root))
 
     def get(self, key: str) -> tuple[str | None, bytes] | None:
         """An object's etag and content; None where there is none."""
@@ -178,8 +169,7 @@ class BucketLake:
     def fetch_all(self, files: Iterable[tuple[Part, str]]) -> None:
         """Have files of parts in `root`."""
         with ThreadPoolExecutor(THREADS) as pool:
-            for _ in pool.map(lambda one: self.fetch(*one), list(files)):
-                pass
+            list(pool.map(lambda one: self.fetch(*one), list(files)))
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object that nobody else writes."""
@@ -201,7 +191,7 @@ class BucketLake:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        key, etag = f"{LAKE}/{MANIFEST}", self._etag
+        key, etag = f"{LAKE}/{MANIFEST}", self.etag
         mode: PutMode = "create" if etag is None else {"e_tag": etag.strip('"') if bare else etag}
         try:
             with _told(self.address):
@@ -212,7 +202,7 @@ class BucketLake:
                 raise BusyError("another build has published meanwhile") from error
             self.put_manifest(data, bare=True)
         else:
-            self._etag = made["e_tag"]
+            self.etag = made["e_tag"]
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects whose keys begin with `prefix/`."""
@@ -490,7 +480,7 @@ def query_bucket(
     Raises:
         As `Database.sql`.
     """
-    if not lake.is_built:
+    if lake.etag is None:
         raise DatabaseError(
             f"{lake.address} has no lake\nhint: is the prefix right? `rla lake build --bucket` makes one"
         )

@@ -1,10 +1,37 @@
-"""The lake on disk: its manifest and the files of its parts, what is read of them, and who may change them.
+"""The lake: Parquet files of ended runs beside the database, so that a look at many runs parses no text.
 
-What is read, rows for the catalogue and columns for curves, is read by signature, see the package. Without
-pyarrow, without a lake, or where a part cannot be read, nothing is found here and the files are read.
+The files of the runs stay the truth. The lake lies in `<data root>/.rla/lake/`, which replication, `du`,
+`fsck` and everything that walks the tables pass over; it can be deleted at any time and built again:
+
+    lock                                            held (flock) by the one process that builds
+    manifest.json                                   which parts count; whatever it does not name is rubbish
+    tables/<table>/<YYYY-MM-DD>-<id>/*.parquet      one part: up to `MAX_RUNS` runs of one table
+
+A part begins with the day in its name and holds whole days, or a piece of a day with many runs. It is written
+once and never changed: a run that changed has its part written anew under another id. Its files:
+
+    runs      a row a run: the row of the catalogue, its signature, and `place`, its number in this part
+    params    run, name, value (text), number (null where it is none)
+    last      run, metric, value, text: the last value of each column of progress.csv
+    rows      a row for each run and column of progress.csv: lists `step`, `value`, `text`, an entry a row
+    system    the same of system.csv; `step` is the time
+    files     run, kind, path, bytes, changed: every file of the run when the part was written
+
+`value` is null where a cell was empty or text, NaN where NaN was recorded; `run` is `<table>/<index>`.
+`rows` is ordered by metric and run, in row groups of some 100 runs, so that one metric is read alone.
+
+A run is in the lake under the signature that the catalogue gives it (see `catalogue`): mtime of the log
+folder, inode, size, mtime and ctime of progress.csv. Whoever reads a run from the lake compares that first;
+a run with another signature is read from its files. So a row that was appended, a tag, a note, a resumed or
+removed run is seen at once; what no signature shows is found by `verify`: a file that was rewritten in place.
+
+Everything is written to a temp name, synced and renamed, the manifest last. A manifest or part that cannot
+be read is warned about and left out: its runs are read from their files, and the next build replaces it.
 
 This is the one module that knows of a file system; the others give names such as
-`tables/a/2026-01-01-0a1b/runs`.
+`tables/a/2026-01-01-0a1b/runs`. What is read, rows for the catalogue and columns for curves, is read by
+signature. Without pyarrow, without a lake, or where a part cannot be read, nothing is found here and the
+files are read.
 """
 
 from __future__ import annotations
@@ -15,7 +42,7 @@ import secrets
 import warnings
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -38,7 +65,6 @@ from rla_client.contract.files import (
 from rla_client.contract.layout import check_relative
 from rla_client.contract.parsing import parse_json
 from rla_client.database.catalogue import COLUMNS, VERSION, Signatures
-from rla_client.database.lake.tables import MAX_RUNS, schemas
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +81,8 @@ MAX_FILE_BYTES = 1 << 30  # of a part's file, packed or not; ours have a tenth o
 FOOTER_END = 8  # bytes: the footer's length, "PAR1"
 MAX_FOOTER_BYTES = 64 << 20
 NAMES = ("runs", "params", "last", "rows", "system", "files")  # of a part's files
+MAX_RUNS = 2048  # of a part
+_NUMBERS = frozenset({"opened", "updated", "time_step", "duration_s"})
 RunName = tuple[str, str]  # (table, index)
 SPARSE = 40  # a part of which fewer than one run in so many is asked for is slower than the files of these
 
@@ -286,7 +314,12 @@ class Lake:
         asked = {(table, index): signature for table, index, signature in wanted if signature}
         found: dict[RunName, tuple[object, ...]] = {}
         for one in list(self.parts):
-            places = self._places(one, asked)
+            runs = zip(one.indexes, one.signatures, strict=True)
+            places = [
+                place
+                for place, (index, signature) in enumerate(runs)
+                if asked.get((one.part.table, index)) == signature
+            ]
             if not places:
                 continue
             try:
@@ -302,15 +335,6 @@ class Lake:
                 if every[place][:2] == (one.part.table, one.indexes[place])
             }
         return found
-
-    @staticmethod
-    def _places(one: PartRuns, asked: Mapping[RunName, str]) -> list[int]:
-        table = one.part.table
-        return [
-            place
-            for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True))
-            if asked.get((table, index)) == signature
-        ]
 
     def columns(
         self, pairs: Sequence[RunName], names: Sequence[str], now_ns: int
@@ -486,3 +510,25 @@ def building(data_root: Path) -> Iterator[Builder | None]:
         yield Builder(data_root) if try_lock(descriptor) else None
     finally:
         os.close(descriptor)
+
+
+def schemas() -> dict[str, pa.Schema]:
+    """File name → what it holds."""
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    curves = [
+        ("metric", text),
+        ("step", pa.list_(number)),
+        ("value", pa.list_(number)),
+        ("text", pa.list_(text)),
+    ]
+    fields = {
+        "runs": [("signature", text), *((name, number if name in _NUMBERS else text) for name in COLUMNS)],
+        "params": [("name", text), ("value", text), ("number", number)],
+        "last": [("metric", text), ("value", number), ("text", text)],
+        "rows": curves,
+        "system": curves,
+        "files": [("kind", text), ("path", text), ("bytes", pa.int64()), ("changed", number)],
+    }
+    return {name: pa.schema([("place", pa.int32()), ("run", text), *found]) for name, found in fields.items()}
