@@ -220,7 +220,7 @@ def add_command(
         lines: examples at the end of its help.
         name: None: as the function is called.
     """
-    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(function)
+    app.command(name or function.__name__, rich_help_panel=panel, epilog=examples(*lines))(function)
 
 
 def open_database(data_root: Path | None, *, archived: bool = False, new: bool = False) -> Database:

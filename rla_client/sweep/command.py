@@ -194,14 +194,10 @@ def main() -> None:
     where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
     parameters = parameters_of(os.environ)
     function = _find(where, name)
-    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", _nothing)).parameters:
+    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", lambda: None)).parameters:
         function({"data_root": os.environ[DATA_ROOT_VARIABLE]}, **parameters)
     else:
         function(**parameters)
-
-
-def _nothing() -> None:
-    """What a function wraps that wraps none."""
 
 
 def _find(where: str, name: str) -> Callable[..., Any]:

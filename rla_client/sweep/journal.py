@@ -243,10 +243,6 @@ class Journal:
             self.folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
-    def keep_file(self, text: bytes) -> None:
-        """Keep the sweep's file as it is now."""
-        write_atomic(self.folder / FILE, text)
-
     def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[RunState]:
         """Have all these runs planned, on the disk before this returns.
 
@@ -275,7 +271,9 @@ class Journal:
             events.append({"event": "planned", "run": run.number, "trial": trial, "parameters": parameters})
             found.append(run)
         if events:
-            self._append(events, durable=True)
+            self._write(_lines(events))
+            assert self._file is not None
+            os.fsync(self._file)
         return found
 
     def tell(self, run: RunState, event: str, **content: object) -> None:
@@ -286,13 +284,7 @@ class Journal:
         """
         told = {"event": event, "run": run.number, **content, "time": time.time()}
         run.handle_event(told)
-        self._append([told])
-
-    def _append(self, events: list[dict[str, Any]], *, durable: bool = False) -> None:
-        self._write(_lines(events))
-        if durable:
-            assert self._file is not None
-            os.fsync(self._file)
+        self._write(_lines([told]))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None, "not its driver"

@@ -166,17 +166,14 @@ def read_spec(path: Path, name: str | None = None, *, begun: bool = False) -> Sp
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
-    return _spec(node_of_file(path), str(path), name or path.stem, begun=begun)
-
-
-def _spec(node: yaml.Node | None, source: str, name: str, *, begun: bool) -> Spec:
+    node = node_of_file(path)
     if node is None:
-        raise ConfigError(source, ["is empty; `rla sweep --help` shows what stands in it"])
+        raise ConfigError(str(path), ["is empty; `rla sweep --help` shows what stands in it"])
     reader = _Reader(begun=begun)
-    found = reader.spec(node, name)
-    if reader.faults or found is None:
+    found = reader.spec(node, name or path.stem)
+    if reader.faults:
         told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
-        raise ConfigError(source, [_told(where, key, text) for where, key, text in told])
+        raise ConfigError(str(path), [_told(where, key, text) for where, key, text in told])
     return found
 
 
@@ -314,7 +311,7 @@ class _Reader(SectionReader):
         super().__init__()
         self._begun = begun
 
-    def spec(self, root: yaml.Node, default_name: str) -> Spec | None:
+    def spec(self, root: yaml.Node, default_name: str) -> Spec:
         known = {key: key for key in (*_SIMPLE, *_SECTIONS)}
         nodes = self.mapping(root, "", known, _ADVICE)
         values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
@@ -412,7 +409,7 @@ class _Reader(SectionReader):
         nodes = self.mapping(node, below, keys)
         when = self._when(nodes.pop("when", None), below)
         if len(nodes) != 1:
-            if len(self.faults) == 0 or nodes:
+            if not self.faults or nodes:
                 text = f"must hold one of values, {', '.join(_RANGES)}; beside it only `when`"
                 self.faults.append((node, below, text))
             return None

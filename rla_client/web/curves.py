@@ -42,15 +42,13 @@ from rla_client.database.records import RowView, clock
 from rla_client.plot.frames import group_curves, sorted_curve
 from rla_client.plot.frames import smooth as smoothed
 from rla_client.plot.statistics import curve_band
-from rla_client.web.site import SAFE_INTEGER, Entry, Site, read_entries, sent
+from rla_client.web.site import ELAPSED, ROW, SAFE_INTEGER, Entry, Site, read_entries, sent, x_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
-ELAPSED = "elapsed"  # seconds since a run's first row
-ROW = "row"  # its number
 WIDTH = (16, 4096)  # pixels of a panel
 MAX_NUMBER = 1e300  # that is asked for
 MAX_RUNS = 20_000  # of one panel
@@ -244,22 +242,6 @@ def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
         order = np.argsort(xs, kind="stable")
         xs, ys = xs[order], ys[order]
     return Curve(entry, xs, ys, odd, rows)
-
-
-def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
-    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
-
-    A program that never says which step it is at has 0 in every row.
-    """
-    if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
-        return np.arange(rows, dtype=np.float64)
-    if x != ELAPSED:
-        return table.get(x)
-    stamps = table.get(TIMESTAMP)
-    if stamps is None or not len(stamps):
-        return None
-    first = stamps[np.isfinite(stamps)][:1]
-    return stamps - first[0] if first.size else None
 
 
 def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:

@@ -156,7 +156,7 @@ class Tools:
         ]
         return bounded("\n".join(parts), "compare and runs take a table")
 
-    def runs(  # noqa: PLR0913 - each may be left out
+    def runs(
         self,
         *,
         where: str | None = None,
@@ -198,7 +198,7 @@ class Tools:
         more = f"{offset + 1} to {last} of {every} runs; offset={last} for more" if last < every else ""
         return table(names, rows, [more])
 
-    def compare(  # noqa: PLR0913 - each may be left out
+    def compare(
         self,
         *,
         by: list[str],
@@ -297,7 +297,7 @@ class Tools:
             )
         return bounded("\n".join(parts), "code=false leaves out the code")
 
-    def curves(  # noqa: PLR0913 - each may be left out
+    def curves(
         self,
         *,
         metric: str | None = None,
