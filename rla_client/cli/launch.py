@@ -206,8 +206,7 @@ def start(
 def resume_sweep(
     name: Name = None,
     on: Annotated[
-        str | None,
-        typer.Option("--on", help="local, slurm or ray; default: as last time."),
+        str | None, typer.Option("--on", help="local, slurm or ray; default: as last time.")
     ] = None,
     interrupt: Interrupt = "ask",
     failed: Failed = False,
@@ -284,10 +283,8 @@ def stop(
         if stopped is None:
             text = f"nobody drives the sweep {journal.name}"
         elif stopped:
-            one = stopped == 1
-            text = (
-                f"{stopped} run{'s' * (not one)} left by an earlier driver {'was' if one else 'were'} stopped"
-            )
+            runs, verb = ("run", "was") if stopped == 1 else ("runs", "were")
+            text = f"{stopped} {runs} left by an earlier driver {verb} stopped"
         else:
             text = f"the runs that an earlier driver of {journal.name} left had ended already"
         facts = {"name": journal.name, "ended": stopped is not None, "stopped": stopped or 0}
@@ -339,14 +336,7 @@ def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Jour
 
 
 def _drive(
-    file: Path,
-    root: Path,
-    on: str,
-    interrupt: str,
-    *,
-    name: str | None = None,
-    failed: bool,
-    as_json: bool,
+    file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool, as_json: bool
 ) -> None:
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
     from rla_client.sweep.journal import OVER
@@ -570,10 +560,9 @@ def rerun(
     compared = relaunch.rerun(log_dir, target)
     first, second = compared.rows
     equal = compared.equal
-    rows = (
-        f"equal: {first} rows, time columns aside" if equal else f"different: {first} rows then, {second} now"
-    )
-    lines = [f"{rows}; the repeated run is in {target}"]
+    said = f"equal: {first} rows, time columns aside"
+    said = said if equal else f"different: {first} rows then, {second} now"
+    lines = [f"{said}; the repeated run is in {target}"]
     for row, column, then, now in () if equal else compared.differences:
         lines.append(f"  row {row}, {column}: {then} then, {now} now")
     names = ("row", "column", "then", "now")

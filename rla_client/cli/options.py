@@ -135,7 +135,6 @@ def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False
 
 def _database(ctx: typer.Context) -> Database | None:
     from rla_client.database.runs import Database
-    from rla_client.database.tree import find_data_root
 
     given = ctx.params.get("data_root")
     try:

@@ -215,11 +215,7 @@ def _root(data_root: Path | None) -> Path:
 
 
 def _need_pyarrow() -> None:
-    """Be sure that a lake can be read.
-
-    Raises:
-        DatabaseError: pyarrow is not installed.
-    """
+    """Be sure that a lake can be read; DatabaseError: pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")
 
@@ -410,13 +406,12 @@ def _say_more(limit: int) -> None:
 def _query(query: str | None, file: Path | None) -> str:
     if (query is None) == (file is None):
         raise ArgumentError('give one query, or -f FILE\nhint: rla sql "SELECT * FROM runs LIMIT 5"')
-    data = (
-        (query or "").encode("utf-8", "surrogateescape")
-        if file is None
-        else sys.stdin.buffer.read(MAX_QUERY_BYTES)
-        if str(file) == "-"
-        else read_small(file, MAX_QUERY_BYTES, links=True)
-    )
+    if file is None:
+        data = (query or "").encode("utf-8", "surrogateescape")
+    elif str(file) == "-":
+        data = sys.stdin.buffer.read(MAX_QUERY_BYTES)
+    else:
+        data = read_small(file, MAX_QUERY_BYTES, links=True)
     return data.decode("utf-8", "replace")
 
 
@@ -467,11 +462,8 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), clock.limits(result):
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
-        reader = (
-            result.to_arrow_reader(BATCH)
-            if hasattr(result, "to_arrow_reader")
-            else result.fetch_record_batch(BATCH)
-        )
+        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
+        reader = read(BATCH)
     names = _distinct(reader.schema.names)
     schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
     count = 0
@@ -500,15 +492,10 @@ def _passing(context: typer.Context) -> None:
 
 
 def _transfer(name: str, arguments: list[str]) -> int:
-    """Run one transfer command; returns its exit code.
+    """Run push, pull or verify as the user gave it; returns its exit code.
 
-    Args:
-        name: push, pull or verify.
-        arguments: as given by the user.
-
-    Raises:
-        DatabaseError: no rla_config.yaml, or no database, can be found from here; for push and verify:
-            the folder that was given is none.
+    DatabaseError where no rla_config.yaml, or no database, can be found from here; for push and verify also
+    where the folder that was given is none.
     """
     command = [sys.executable, "-m", "rla_agent", "transfer", name]
     words = ["--data-root" if word == "-d" else word for word in arguments]
@@ -541,8 +528,7 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
 
 def _print_help(command: list[str], name: str) -> int:
     """The agent package's own help, with this command's name; what is found here is not required."""
-    room = str(shutil.get_terminal_size((80, 24)).columns)
-    env = {**os.environ, "COLUMNS": room}
+    env = {**os.environ, "COLUMNS": str(shutil.get_terminal_size((80, 24)).columns)}
     done = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, text=True, check=False, env=env)
     text = done.stdout.partition(" Examples:")[0]  # which are of rla-agent
     text = text.replace(f"python -m rla_agent transfer {name}", f"rla {name}")

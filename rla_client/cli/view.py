@@ -38,6 +38,7 @@ from rla_client.cli.options import (
     say,
     say_aside,
     takes_runs,
+    teller,
 )
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.files import open_plain
@@ -127,15 +128,14 @@ def ls(
     try:
         database = open_database(data_root, archived=archived)
     except NoRunsYetError as error:
-        say_aside(str(error)) if machine else say(str(error))
+        teller(as_json=machine)(str(error))
         if machine:
             print_rows(["run"], [], as_json=as_json, as_csv=as_csv)
         return
     if group is not None:
         _check_group(columns, sort)
-        _print_groups(
-            chosen.records(database)[-(limit or 0) :], _split(group) or [], metric or [], (as_json, as_csv)
-        )
+        records = chosen.records(database)[-(limit or 0) :]
+        _print_groups(records, _split(group) or [], metric or [], (as_json, as_csv))
         return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
@@ -169,11 +169,9 @@ def ls(
 
 
 def _say_trouble(records: list[Record]) -> None:
-    unserved = sum(record.state in WAITING for record in records)
-    if unserved:
+    if unserved := sum(record.state in WAITING for record in records):
         say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
-    broken = sum(bool(record.problems) for record in records)
-    if broken:
+    if broken := sum(bool(record.problems) for record in records):
         say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
 
 
@@ -300,16 +298,13 @@ def _listing(
 def _metric_columns(
     records: list[Record], metrics: list[str], *, everything: bool
 ) -> tuple[list[str], Callable[[Record], list[object]]]:
-    """Names of the metrics' columns, and what a run has in them: the last values.
-
-    Where none was asked for it is the likely one, whose name is the column's if all runs have the same.
-    """
+    """Names of the metrics' columns, and what a run has in them; where none was asked for, the likely one."""
     if metrics:
         return metrics, lambda record: [record.metrics.get(name) for name in metrics]
     if everything:
         return ["metric", "value"], lambda record: [record.likely or None, record.likely_value]
     likely = sorted({record.likely for record in records} - {""})
-    if len(likely) > 1:
+    if len(likely) > 1:  # else the name is the column's
         return ["metric"], lambda record: [
             f"{record.likely}={clean(record.likely_value)}" if record.likely else None
         ]
@@ -404,11 +399,7 @@ def plot(
 
 
 def _default_file() -> Path:
-    """Where a plot goes that nobody named a file for.
-
-    Raises:
-        ArgumentError: a file is there that `rla plot` did not write.
-    """
+    """Where a plot goes that nobody named a file for; never over a file that `rla plot` did not write."""
     out = Path(PLOT_NAME)
     if out.exists():
         with open_plain(out, links=True) as file:
@@ -420,11 +411,7 @@ def _default_file() -> Path:
 
 
 def _likely(records: list[Record]) -> list[str]:
-    """The metric to plot where none was named, and a line that says so.
-
-    Raises:
-        DatabaseError: the runs have none.
-    """
+    """The metric to plot where none was named, and a line that says so; DatabaseError: the runs have none."""
     found = likely_of(records)
     if found is None:
         raise DatabaseError("none of these runs has a metric with numbers yet")
@@ -551,8 +538,8 @@ def mcp(data_root: DataRoot = None) -> None:
     with extra("mcp", "rla mcp"):
         import pandas as pd  # noqa: F401 - curves need it
 
-        from rla_client.cli.mcp import serve
-    serve(database)
+        from rla_client.cli.mcp import make_server
+    make_server(database).run("stdio")
 
 
 @takes_runs()

@@ -43,7 +43,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.descriptors import holder_pid, try_lock
 from rla_client.contract.errors import RlaError
@@ -58,7 +58,9 @@ from rla_client.contract.files import (
 from rla_client.contract.parsing import moment, parse_json, whole
 from rla_client.contract.user_messages import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
-from rla_client.sweep.space import Parameters
+
+if TYPE_CHECKING:
+    from rla_client.sweep.space import Parameters
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
 DROPPED = "dropped"
@@ -430,35 +432,20 @@ def key_of(parameters: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class RunState:
-    """One run: a trial's parameters with one seed.
+    """One run: a trial's parameters with one seed."""
 
-    Attributes:
-        number: from 1, in the order in which runs were planned.
-        trial: which choice of parameters, from 1.
-        parameters: with the seed.
-        state: see above.
-        attempts: how often it was started.
-        failures: how often it failed since it was last told to begin anew.
-        kills: how often it was killed since then.
-        reason: of the last end that was none to wish for.
-        started: of the last attempt, Unix seconds.
-        ended: likewise, once it ended.
-        engine: which engine started it last.
-        handle: what that engine knows it by.
-    """
-
-    number: int
-    trial: int
-    parameters: dict[str, Any]
-    state: str = WAITING
-    attempts: int = 0
-    failures: int = 0
-    kills: int = 0
-    reason: str = ""
-    started: float = 0.0
-    ended: float = 0.0
-    engine: str = ""
-    handle: str = ""
+    number: int  # from 1, in the order in which runs were planned
+    trial: int  # which choice of parameters, from 1
+    parameters: dict[str, Any]  # with the seed
+    state: str = WAITING  # see above
+    attempts: int = 0  # how often it was started
+    failures: int = 0  # how often it failed since it was last told to begin anew
+    kills: int = 0  # how often it was killed since then
+    reason: str = ""  # of the last end that was none to wish for
+    started: float = 0.0  # of the last attempt, Unix seconds
+    ended: float = 0.0  # likewise, once it ended
+    engine: str = ""  # which engine started it last
+    handle: str = ""  # what that engine knows it by
     reasons: list[str] = field(default_factory=list)
 
     def handle_event(self, event: Mapping[str, Any]) -> None:

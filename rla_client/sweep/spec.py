@@ -67,19 +67,12 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one run takes.
-
-    Attributes:
-        cpus: cores.
-        memory: bytes; 0: not counted.
-        gpus: GPUs of its own; a half lets two runs share one.
-        parallel: runs at a time at most; None: as many as fit.
-    """
+    """What one run takes."""
 
     cpus: float = 1.0
-    memory: int = 0
-    gpus: float = 0.0
-    parallel: int | None = None
+    memory: int = 0  # bytes; 0: not counted
+    gpus: float = 0.0  # of its own; a half lets two runs share one
+    parallel: int | None = None  # runs at a time at most; None: as many as fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +91,23 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a sweep file asks for.
-
-    Attributes:
-        name: of the sweep.
-        command: program and arguments with their placeholders; empty where an experiment is called.
-        experiment: `file.py:function` or `module:function`.
-        arguments: what one parameter becomes in `{args}`.
-        method: how trials are chosen.
-        space: what is tried.
-        listed: the trials of method list.
-        trials: how many, of methods random and optuna.
-        seeds: each trial runs once with each; None: there is no such dimension.
-        metric: what a trial is judged by.
-        retries: how often a run that failed is started again.
-        resources: what a run takes.
-        environment: variables for the runs.
-        options: of an engine → its own options, as it takes them.
-        random_seed: of methods random and optuna.
-    """
+    """What a sweep file asks for."""
 
     name: str
-    command: tuple[str, ...] = ()
-    experiment: str = ""
-    arguments: str = "--{name} {value}"
-    method: Method = "grid"
-    space: Space = field(default_factory=Space)
-    listed: tuple[Parameters, ...] = ()
-    trials: int | None = None
-    seeds: tuple[int, ...] | None = None
-    metric: Metric | None = None
-    retries: int = 0
+    command: tuple[str, ...] = ()  # with placeholders; empty where an experiment is called
+    experiment: str = ""  # `file.py:function` or `module:function`
+    arguments: str = "--{name} {value}"  # what one parameter becomes in `{args}`
+    method: Method = "grid"  # how trials are chosen
+    space: Space = field(default_factory=Space)  # what is tried
+    listed: tuple[Parameters, ...] = ()  # the trials of method list
+    trials: int | None = None  # how many, of methods random and optuna
+    seeds: tuple[int, ...] | None = None  # each trial runs once with each; None: no such dimension
+    metric: Metric | None = None  # what a trial is judged by
+    retries: int = 0  # how often a run that failed is started again
     resources: Resources = field(default_factory=Resources)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    random_seed: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables for the runs
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of an engine: its own
+    random_seed: int = 0  # of methods random and optuna
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -231,11 +206,7 @@ def _command(node: yaml.Node) -> tuple[str, ...]:
 
 
 def _check_text(text: str) -> None:
-    """Be sure that a program can be given it.
-
-    Raises:
-        WrongValueError: it cannot.
-    """
+    """Be sure that a program can be given it; WrongValueError: it cannot."""
     if "\0" in text:
         raise WrongValueError("holds a NUL character, which no program can be given")
     if any("\ud800" <= letter <= "\udfff" for letter in text):

@@ -29,7 +29,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from starlette.responses import Response, StreamingResponse
@@ -116,10 +116,8 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
 
 def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
     """See the module's text."""
-    wide = False
-    for one in series:
-        wide = wide or _needs_float64(one[np.isfinite(one)])
-    head = {**head, "points": len(xs), "series": len(series), "wide": bool(wide)}
+    wide = any(_needs_float64(one[np.isfinite(one)]) for one in series)
+    head = {**head, "points": len(xs), "series": len(series), "wide": wide}
     text = json.dumps(head, allow_nan=False).encode()
     kind = "<f8" if wide else "<f4"
     return b"".join(
@@ -173,14 +171,15 @@ def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float
 
 
 def asked_names(names: object, what: str) -> list[str]:
-    """A list of names that is asked for.
-
-    Raises:
-        ArgumentError: it is none.
-    """
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    """A list of names that is asked for; ArgumentError where it is none."""
+    if not is_texts(names):
         raise ArgumentError(f"{what} must be a list of names")
     return names
+
+
+def is_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether something that was asked is a list of texts."""
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -188,21 +187,13 @@ def asked_names(names: object, what: str) -> list[str]:
 
 @dataclass(slots=True)
 class Curve:
-    """The points of one run.
-
-    Attributes:
-        entry: whose.
-        xs: ascending, shape (points,).
-        ys: finite, shape (points,).
-        odd: x and value of those that are not finite, shape (2, count).
-        rows: of its table; None where those of earlier items are among them.
-    """
+    """The points of one run."""
 
     entry: Entry
-    xs: Array
-    ys: Array
-    odd: Array
-    rows: int | None
+    xs: Array  # ascending, shape (points,)
+    ys: Array  # finite, shape (points,)
+    odd: Array  # x and value of those that are not finite, shape (2, count)
+    rows: int | None  # of its table; None where those of earlier items are among them
 
 
 def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
@@ -372,18 +363,14 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
     places = np.searchsorted(_edges(*ends, width), xs)
     kinds = np.where(np.isnan(values), 0, np.sign(values))
     _, first = np.unique(places * 4 + kinds, return_index=True)
+    first.sort()
+    evenly = np.linspace(0, len(first) - 1, min(len(first), MAX_MARKS)).astype(int)  # the last among them
     names = {0: "nan", 1: "inf", -1: "-inf"}
     counts = {name: int(np.sum(kinds == kind)) for kind, name in names.items()}
     return {
         "odd": {name: count for name, count in counts.items() if count},
-        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in _thinned(np.sort(first))],
+        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in first[evenly]],
     }
-
-
-def _thinned(places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `MAX_MARKS` of them, evenly, the last among them."""
-    at = np.linspace(0, len(places) - 1, min(len(places), MAX_MARKS)).astype(int)
-    return np.asarray(places[at])
 
 
 # -- one series a group ------------------------------------------------------------------------------
@@ -411,14 +398,11 @@ def _grouped(
         for _, _, xs, bands in made
         for one in bands
     ]
-    told: list[dict[str, Any]] = [
-        {"label": label, "numbers": [curve.entry.number for curve in members]}
-        for label, members, _, _ in made
-    ]
-    for one, (_, members, _, _) in zip(told, made, strict=True):
-        odd = sum(curve.odd.shape[1] for curve in members)
-        if odd:
-            one["odd"] = {"nan or inf": odd}
+    told: list[dict[str, Any]] = []
+    for label, members, _, _ in made:
+        told.append({"label": label, "numbers": [curve.entry.number for curve in members]})
+        if odd := sum(curve.odd.shape[1] for curve in members):
+            told[-1]["odd"] = {"nan or inf": odd}
     return {"kind": "bands", "band": band, "curves": told}, grid, series
 
 

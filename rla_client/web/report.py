@@ -158,14 +158,10 @@ class Panels:
     """Panels that a notebook shows.
 
     Their frame is a sandbox: its scripts reach neither the notebook nor what the browser keeps for it.
-
-    Attributes:
-        html: the page, whole.
-        height_px: of the frame.
     """
 
-    html: str
-    height_px: int
+    html: str  # the page, whole
+    height_px: int  # of the frame
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {self.height_px}px; border: 0"

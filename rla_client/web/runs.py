@@ -22,6 +22,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +37,10 @@ from rla_client.database.changes import changing, lacking, move_to_trash, refuse
 from rla_client.database.choosing import full_names, spell
 from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
 from rla_client.database.records import ALIASES, FIELDS, Record, RowView, chain_of, clock, numeric
-from rla_client.database.side_files import change_note, read_views, resumed_with, traceback_end, write_view
+from rla_client.database.side_files import change_note, resumed_with, traceback_end, write_view
 from rla_client.database.tree import item_bytes, run_items
 from rla_client.database.where import Where
-from rla_client.web.curves import answer, asked_names, extremes
+from rla_client.web.curves import answer, asked_names, extremes, is_texts
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
 from rla_client.web.site import Entry, Site, path_of, sent
 
@@ -114,27 +116,24 @@ def column_values(site: Site, names: object, numbers: object) -> dict[str, list[
         names: fields, hyper-parameters, metrics (their last value), `max(METRIC)`, `min(METRIC)`.
         numbers: of the runs; None: all, by number.
     """
-    wanted = _checked_names(names)
+    if not is_texts(names) or len(names) > MAX_COLUMNS:
+        raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")
     entries = site.entries() if numbers is None else site.chosen(numbers)
     now = clock()
-    plain = [name for name in wanted if not _EXTREME.fullmatch(name)]
+    plain = [name for name in names if not _EXTREME.fullmatch(name)]
     full = full_names(set(plain), [entry.record for entry in entries], lenient=True)
     views = [RowView(entry.record, now) for entry in entries]
     found = {name: [sent(view.get(full[name])) for view in views] for name in plain}
-    for name in wanted:
+    for name in names:
         if match := _EXTREME.fullmatch(name):
             which = match["which"] == "max"
             ends = extremes(site, entries, match["metric"])
             found[name] = [None if pair is None else pair[which] for pair in ends]
-    return {"number": [entry.number for entry in entries], "values": [found[name] for name in wanted]}
+    return {"number": [entry.number for entry in entries], "values": [found[name] for name in names]}
 
 
 def fitting(site: Site, text: object) -> list[int]:
-    """Numbers of the runs that pass a filter.
-
-    Raises:
-        ArgumentError: it is not understood. UnknownNameError: no run has one of its names.
-    """
+    """Numbers of the runs that pass a filter; ArgumentError where it is not understood."""
     if not isinstance(text, str):
         raise ArgumentError("a filter is a text")
     test = Where(text)
@@ -169,12 +168,7 @@ def names(site: Site) -> dict[str, Any]:
     for name in ("state", "table", "host"):
         values[name] = sorted({repr(RowView(record, now)[name]) for record in records})[:MAX_VALUES]
     values["tags"] = sorted({repr(tag) for record in records for tag in record.tags})[:MAX_VALUES]
-    return {
-        "fields": [*FIELDS, *ALIASES],
-        "hyper": list(hyper),
-        "metrics": list(metrics),
-        "values": values,
-    }
+    return {"fields": [*FIELDS, *ALIASES], "hyper": list(hyper), "metrics": list(metrics), "values": values}
 
 
 def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) -> list[Record]:
@@ -188,21 +182,6 @@ def metric_names(entries: Sequence[Entry]) -> dict[str, int]:
     for entry in reversed(entries):
         counts.update(numeric(entry.record.metrics))
     return dict(counts)
-
-
-def _checked_names(names: object) -> list[str]:
-    """A list of names.
-
-    Raises:
-        ArgumentError: it is none.
-    """
-    if (
-        not isinstance(names, list)
-        or len(names) > MAX_COLUMNS
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")
-    return names
 
 
 # -- one run -----------------------------------------------------------------------------------------
@@ -260,7 +239,11 @@ def small_json(site: Site, entry: Entry, name: str) -> dict[str, Any]:
             found = parse_json(file.read(MAX_SMALL_BYTES))
     except (OSError, ValueError, DatabaseError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return _mapping(found)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _history(site: Site, entry: Entry) -> tuple[list[Any], str]:
@@ -296,15 +279,8 @@ def _relatives(site: Site, entry: Entry) -> dict[str, Any]:
         if (table, index) in seen or ".." in f"{table}/{index}".split("/"):
             break
         seen.add((table, index))
-        path = f"{entry.place}/{table}/{index}"
-        above.append(
-            {
-                "path": path,
-                "index": index,
-                "step": sent(parent.get("time_step")),
-                "chain": parent.get("chain") is True,
-            }
-        )
+        known = {"path": f"{entry.place}/{table}/{index}", "index": index}
+        above.append({**known, "step": sent(parent.get("time_step")), "chain": parent.get("chain") is True})
     text = json.dumps(record.index)[1:-1]
     below = [
         {
@@ -326,10 +302,8 @@ def environment(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """What a run was started with, the diff of what was not committed, and the sizes of its items."""
     entry = asked_run(site, asked)
     found = small_json(site, entry, ENVIRONMENT_FILE)
-    git = found.pop("git", None)
-    git = git if isinstance(git, dict) else {}
-    diff = git.pop("diff", None)
-    diff = diff if isinstance(diff, dict) else {}
+    git = _mapping(found.pop("git", None))
+    diff = _mapping(git.pop("diff", None))
     kinds = {}
     for kind in FOLDER_KINDS:
         listed = list_files(site, entry, kind)
@@ -347,8 +321,8 @@ def environment(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(diff: str) -> dict[str, Any]:
-    lines = readable(diff.encode("utf-8", "replace")).split("\n")
-    return {"lines": lines[:MAX_DIFF_LINES], "count": len(lines)} if diff else {"lines": [], "count": 0}
+    lines = readable(diff.encode("utf-8", "replace")).split("\n") if diff else []
+    return {"lines": lines[:MAX_DIFF_LINES], "count": len(lines)}
 
 
 def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
@@ -386,32 +360,22 @@ def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Change tags and note of a run; gives them as they are then.
-
-    Raises:
-        ArgumentError: a tag cannot be one.
-    """
+    """Change tags and note of a run; gives them as they are then."""
     entry = asked_run(site, asked)
     root, text = site.database(entry).data_root, asked.get("note")
     if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
         raise ArgumentError(f"a note is a text of at most {MAX_NOTE} characters")
     add, remove = asked.get("add", []), asked.get("remove", [])
-    if not all(
-        isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) for tags in (add, remove)
-    ):
+    if not (is_texts(add) and is_texts(remove)):
         raise ArgumentError("tags to add and to remove are lists of texts")
-    with changing(root, clock(), _held):
+    with _changing(root):
         content = change_note(root, entry.record, add=add, remove=remove, note=text)
     site.look_now()
     return {"tags": content["tags"], "note": content["note"]}
 
 
 def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Move a run to the trash when it is `sure`; else say what would go, and what the master lacks of it.
-
-    Raises:
-        LiveRunError: it is being written.
-    """
+    """Move a run that is not live to the trash when it is `sure`; else say what would go."""
     entry = asked_run(site, asked)
     root, record = site.database(entry).data_root, entry.record
     items = run_items(root, record.table, record.index)
@@ -419,7 +383,7 @@ def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     if asked.get("sure") is not True:
         size = sum(item_bytes(item)[0] for item in items)
         return {"items": [item.kind for item in items], "bytes": size, "lacking": sent(lacking(root, items))}
-    with changing(root, clock(), _held):
+    with _changing(root):
         refuse_live(root, items, clock())
         name = move_to_trash(root, items, clock())
     site.look_now()
@@ -427,39 +391,31 @@ def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Bring back what `trash` moved there.
-
-    Raises:
-        DatabaseError: the trash has no such entry any more, or something has the run's place.
-    """
+    """Bring back what `trash` moved there."""
     place = asked.get("place")
     if not isinstance(place, int) or not 0 <= place < len(site.databases):
         raise ArgumentError("there is no such database here")
     root = site.databases[place].data_root
-    with changing(root, clock(), _held):
+    with _changing(root):
         count = restore_trash(root, str(asked.get("entry")))
     site.look_now()
     return {"count": count}
 
 
-def views(site: Site) -> dict[str, str]:
-    """Named views by name; those of the first database, whatever others the page shows."""
-    return read_views(site.databases[0].data_root)
-
-
 def view(site: Site, asked: dict[str, Any]) -> dict[str, str]:
-    """Store a view under a `name`, or remove it where `query` is null; gives all views.
-
-    Raises:
-        ArgumentError: the name or the query cannot be one.
-    """
+    """Store a view under a `name` in the first database, or remove it where `query` is null; gives all."""
     root = site.databases[0].data_root
-    with changing(root, clock(), _held):
+    with _changing(root):
         return write_view(root, asked.get("name"), asked.get("query"))
 
 
-def _held() -> None:
-    raise DatabaseError("another command is changing this database; try again when it has ended")
+def _changing(root: Path) -> AbstractContextManager[None]:
+    """Hold a database for a change; one that another command holds is not waited for."""
+
+    def refuse() -> None:
+        raise DatabaseError("another command is changing this database; try again when it has ended")
+
+    return changing(root, clock(), refuse)
 
 
 # -- hyper-parameters against a metric ---------------------------------------------------------------
@@ -477,9 +433,8 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         are none, `problem` says why.
     """
     entries, ys, metric = _metric(site, asked)
-    names = differing_keys([entry.record for entry in entries])[0]
     found = []
-    for name in names:
+    for name in differing_keys([entry.record for entry in entries])[0]:
         values = _values(entries, name)
         there = [at for at, value in enumerate(values) if value is not None]
         known = [values[at] for at in there]
@@ -567,13 +522,7 @@ def _head(site: Site, entries: Sequence[Entry], metric: str, total: int) -> dict
 
 
 class _Axis:
-    """Values along an axis: numbers where they are, else their texts in order.
-
-    Attributes:
-        at: place of each; NaN where there is none.
-        texts: what stands at 0, 1, …; empty for numbers.
-        log: whether it is logarithmic.
-    """
+    """Values along an axis: numbers where they are, else their texts, which stand at 0, 1, …, in order."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         known = [value for value in values if value is not None]
@@ -584,6 +533,7 @@ class _Axis:
             places = {text: float(place) for place, text in enumerate(self.texts)}
             values = [None if value is None else places[str(value)] for value in values]
             numbers = np.arange(len(self.texts), dtype=np.float64)
+        # the place of each; NaN where there is none
         self.at = np.array([math.nan if value is None else float(value) for value in values])
         self.low, self.high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
         self.log = not self.texts and self.low > 0 and self.high > self.low * LOG_SPAN
@@ -620,16 +570,17 @@ def _values(entries: Sequence[Entry], name: str) -> list[Any]:
     """A hyper-parameter of some runs: numbers, texts, None where it is not there or no number at all."""
     now = clock()
     full = full_names({name}, [entry.record for entry in entries], lenient=True)[name]
-    found = [RowView(entry.record, now).get(full) for entry in entries]
-    return [_plain(value) for value in found]
+    return [_plain(RowView(entry.record, now).get(full)) for entry in entries]
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return value if value is None else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value)
     if isinstance(value, int | float):
         return float(value) if abs(value) < 1e300 else None  # noqa: PLR2004 - also NaN and infinite
-    return value if isinstance(value, str) else json.dumps(sent(value), ensure_ascii=False)
+    return json.dumps(sent(value), ensure_ascii=False)
 
 
 def _numbers(values: Sequence[Any]) -> Array | None:

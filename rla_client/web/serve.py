@@ -62,6 +62,7 @@ from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.paths import user_name
 from rla_client.database.live import described, fleet_files
+from rla_client.database.side_files import read_views
 from rla_client.web import STATIC, curves, files, runs
 from rla_client.web.site import Site, read_entries, sent, stream
 
@@ -73,12 +74,7 @@ TRIED_PORTS = 50
 READ_AHEAD = 200  # runs
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 1  # for answers under way when it ends
-TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
 LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
@@ -168,9 +164,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     logging.getLogger("uvicorn.error").addFilter(
-        lambda record: (
-            not server.should_exit and not _cut_off(record)
-        )  # no errors: Ctrl-C, a file that shrank
+        lambda record: not (server.should_exit or _cut_off(record))  # no errors: Ctrl-C, a file that shrank
     )
     site.read_ahead.clear()
     threading.Thread(target=_read_ahead, args=(site,), daemon=True).start()
@@ -286,13 +280,7 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """The page over some databases, as an ASGI application.
-
-    Args:
-        site: the databases.
-        token: that lets in.
-        hosts: see `Guard`.
-    """
+    """The page over some databases, as an ASGI application; `token` lets in, `hosts` as in `Guard`."""
     quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
@@ -311,7 +299,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "importance": runs.importance,
         "parallel": runs.parallel,
         "scatter": runs.scatter,
-        "views": lambda site, _: runs.views(site),
+        "views": lambda site, _: read_views(site.databases[0].data_root),
         "view": runs.view,
         **OF_A_RUN,
         "status": lambda site, _: machine.status(site),
@@ -428,11 +416,9 @@ class Machine:
         return {**self._agent.answer(FRESH_S), "databases": [str(one.data_root) for one in site.databases]}
 
     def fleet(self, site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-        """Machines known on this one, where it is their master; and by a master, if it is to be asked.
+        """Machines known on this one, where it is their master.
 
-        Args:
-            site: whose databases may be a master's.
-            asked: `network`: ask the masters too; `now`: though they were asked a moment ago.
+        And those that masters know, if `network` is asked for; `now`: though they were asked a moment ago.
         """
         roots = [database.data_root for database in site.databases]
         machines = [_machine(one, str(root)) for root in roots for one in fleet_files(root)]
@@ -502,13 +488,7 @@ def _machine(machine: dict[str, Any], master: str, older_s: float = 0.0) -> dict
 
 
 class Guard:
-    """ASGI middleware that refuses what the module's text says.
-
-    Args:
-        app: what is _guarded.
-        token: of this server.
-        hosts: names, beside this machine's, that it may be called by.
-    """
+    """ASGI middleware that refuses what the module's text says; `hosts` are further names of this machine."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -550,7 +530,7 @@ class Guard:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         refusal = None
         if not self._known(host):
-            refusal = PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403)
+            refusal = PlainTextResponse(f"rla web: not known as {host[:80]!r}; see --allow-host\n", 403)
         elif origin is not None and origin != f"http://{host}":
             refusal = PlainTextResponse("rla web: requests from other pages are refused\n", 403)
         elif request.method not in {"GET", "HEAD", "POST"}:
@@ -601,10 +581,6 @@ class Guard:
         except ValueError:
             return False
         return True
-
-
-def _shown(host: str) -> str:
-    return repr(host[:80])
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -73,23 +73,14 @@ MAX_ROWS = 5000  # in one event; further behind, a new curve is cheaper
 
 @dataclass(slots=True)
 class Entry:
-    """One run of the page.
-
-    Attributes:
-        number: of the run.
-        place: of its database among those of the page.
-        record: as last seen.
-        state: as shown then.
-        version: of the last change.
-        gone: it is in its database no more.
-    """
+    """One run of the page."""
 
     number: int
-    place: int
-    record: Record
-    state: str | None
-    version: int
-    gone: bool = False
+    place: int  # of its database among those of the page
+    record: Record  # as last seen
+    state: str | None  # as shown then
+    version: int  # of the last change
+    gone: bool = False  # it is in its database no more
 
 
 class Site:
@@ -334,20 +325,13 @@ def _follow(table: _Growing, path: str, names: Sequence[str]) -> dict[str, Array
 
 @dataclass(slots=True)
 class _Growing:
-    """One table.
-
-    Attributes:
-        columns: name → values, with room for more at the end.
-        rows: how many are there.
-        part: the last one that was read, without its columns.
-        absent: names that the table has not.
-    """
+    """One table."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    columns: dict[str, Array] = field(default_factory=dict)
-    rows: int = 0
-    part: TablePart | None = None
-    absent: set[str] = field(default_factory=set)
+    columns: dict[str, Array] = field(default_factory=dict)  # with room for more at the end
+    rows: int = 0  # how many are there
+    part: TablePart | None = None  # the last one that was read, without its columns
+    absent: set[str] = field(default_factory=set)  # names that the table has not
 
     @property
     def bytes(self) -> int:
@@ -498,11 +482,7 @@ def _plain(values: Array) -> list[float | str | None]:
 
 
 def _checked(cursors: object) -> dict[str, dict[int, int]]:
-    """Metric → run number → rows.
-
-    Raises:
-        ArgumentError: it is something else.
-    """
+    """Metric → run number → rows; ArgumentError: it is something else."""
     try:
         if not isinstance(cursors, dict):
             raise TypeError  # noqa: TRY301 - told below

@@ -214,11 +214,7 @@ def _has_content(path: str) -> bool:
 
 
 def _room(resources: Resources, gpus: _Gpus | None) -> int:
-    """How many runs fit.
-
-    Raises:
-        SweepError: not one.
-    """
+    """How many runs fit; SweepError: not one."""
     import psutil  # noqa: PLC0415 - not at import of the package
 
     cores = len(os.sched_getaffinity(0))

@@ -168,9 +168,7 @@ class RayEngine:
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
         """As `Engine.adopt`: none lives, once Ray has ended it; one that does not end is waited for."""
-        if not self._journal.path(
-            self._journal.runs[work.number], "lock"
-        ).exists():  # queued, or not seen here
+        if not Path(work.lock).exists():  # queued, or not seen here
             time.sleep(max(self._began + UNSEEN_S - time.monotonic(), 0.0))
             return False
         if is_released(work.lock, max(self._left_until - time.monotonic(), 0.0)):
@@ -276,11 +274,7 @@ def _end_by(number: int, error: BaseException) -> Ended:
 
 
 def _connect(init: Mapping[str, Any]) -> tuple[Any, bool]:
-    """Ray, connected to its cluster, and whether this did it.
-
-    Raises:
-        SweepError: it is not installed, or refuses.
-    """
+    """Ray, connected to its cluster, and whether this did it; SweepError: it is not installed, or refuses."""
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -325,34 +319,21 @@ def _read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a node is told of the sweep.
+    """What a node is told of the sweep."""
 
-    Attributes:
-        journal: its path, where node and driver share a file system.
-        ident: of the sweep; the first line of its journal names it.
-        python: the driver's, which runs experiments.
-    """
-
-    journal: str
-    ident: str
-    python: str
+    journal: str  # its path, where node and driver share a file system
+    ident: str  # of the sweep; the first line of its journal names it
+    python: str  # the driver's, which runs experiments
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended on its node.
+    """How an attempt ended on its node."""
 
-    Attributes:
-        status: as a shell's; None: nothing was started, as an earlier attempt is not gone.
-        reason: where it was not started.
-        output: the end of what it printed, where the driver cannot see the file.
-        items: likewise the content of RLA_RUN_FILE.
-    """
-
-    status: int | None
-    reason: str = ""
-    output: bytes = b""
-    items: bytes = b""
+    status: int | None  # as a shell's; None: nothing was started, as an earlier attempt is not gone
+    reason: str = ""  # where it was not started
+    output: bytes = b""  # the end of what it printed, where the driver cannot see the file
+    items: bytes = b""  # likewise the content of RLA_RUN_FILE
 
 
 def task(packed: bytes) -> bytes:
@@ -361,13 +342,7 @@ def task(packed: bytes) -> bytes:
 
 
 def run_work(work: Work, sweep: Sweep, again: bool) -> Outcome:
-    """Do one attempt of a run.
-
-    Args:
-        work: of the driver's machine.
-        sweep: whose run it is.
-        again: it is not the first attempt.
-    """
+    """Do one attempt of a run; `again`: it is not the first."""
     is_shared = _is_shared(sweep)
     here = work if is_shared else _moved(work, sweep)
     if not os.path.isdir(here.folder):
@@ -382,11 +357,7 @@ def run_work(work: Work, sweep: Sweep, again: bool) -> Outcome:
 
 
 def _attempt(work: Work, *, again: bool, is_shared: bool) -> Outcome:
-    """One attempt, files and folder being this node's.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """One attempt, files and folder being this node's; OSError: it cannot be started."""
     had_to_wait = not is_released(work.lock, 0.0)
     if had_to_wait and not is_released(work.lock, RELEASE_S):
         return Outcome(None, f"an earlier attempt still runs after {RELEASE_S:.0f} s")

@@ -211,11 +211,7 @@ class SlurmEngine:
     # -- submitting -----------------------------------------------------------------------------
 
     def _submit(self, jobs: Sequence[_Job]) -> None:
-        """Submit these as one array.
-
-        Raises:
-            SweepError: Slurm takes none such.
-        """
+        """Submit these as one array; SweepError: Slurm takes none such."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415 - an extra
 
         self._tried = time.monotonic()
@@ -356,11 +352,7 @@ def _whole(name: str, value: object) -> int:
 
 
 def _check() -> None:
-    """Be sure that there are Slurm and submitit.
-
-    Raises:
-        SweepError: one is not here.
-    """
+    """Be sure that there are Slurm and submitit; SweepError: one is not here."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             raise SweepError(
@@ -371,11 +363,7 @@ def _check() -> None:
 
 
 def _configuration() -> dict[str, str]:
-    """What slurmctld is configured to.
-
-    Raises:
-        SweepError: it does not answer.
-    """
+    """What slurmctld is configured to; SweepError: it does not answer."""
     done = _ask("scontrol", "show", "config")
     if done.returncode:
         raise SweepError(f"Slurm does not answer: {_refusal(done.stderr)}")
