@@ -91,7 +91,10 @@ class Driver:
         """
         try:
             self._find_left()
-            self._take_over()
+            known = max((run.trial for run in self._journal.runs.values()), default=0)
+            self._trials = itertools.count(known + 1)
+            if self._sampler.learns:
+                self._remember()
             while not (self.asked or self._is_done()):
                 self._plan()
                 self._start()
@@ -151,12 +154,6 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
-
-    def _take_over(self) -> None:
-        """Continue behind what an earlier driver planned."""
-        self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
-        if self._sampler.learns:
-            self._remember()
 
     def _remember(self) -> None:
         """Tell a learning sampler what was tried; a trial whose seeds are not all planned gets the others."""

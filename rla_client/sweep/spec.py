@@ -129,15 +129,12 @@ class Spec:
 
 
 def read_spec(path: Path, name: str | None = None, *, begun: bool = False) -> Spec:
-    """Read a sweep file.
+    """Read a sweep file; a ConfigError names all its faults.
 
     Args:
         path: the file.
         name: of the sweep where the file gives none; None: that of the file.
         begun: it is not to be started, but looked at: what earlier releases took is no fault.
-
-    Raises:
-        ConfigError: with all its faults.
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
@@ -287,7 +284,9 @@ class _Reader(SectionReader):
         nodes = self.mapping(root, "", known, _ADVICE)
         values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
         values.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", default_name).strip("-.") or "sweep")
-        self._check_name(nodes.get("name", root), values["name"])
+        if not NAME.fullmatch(values["name"]):
+            told = f"{values['name']!r} must be letters, digits, '_', '-' and '.'"
+            self.faults.append((nodes.get("name", root), ".name", told))
         values["listed"] = self._listed(nodes.get("list"))
         values["space"] = self._space(nodes.get("parameters"), values["listed"])
         values["metric"] = self._metric(nodes.get("metric"))
@@ -302,10 +301,6 @@ class _Reader(SectionReader):
             self._check(root, nodes, found, faulty)
         return found
 
-    def _check_name(self, node: yaml.Node, name: str) -> None:
-        if not NAME.fullmatch(name):
-            self.faults.append((node, ".name", f"{name!r} must be letters, digits, '_', '-' and '.'"))
-
     def _check_parameter(self, node: yaml.Node, below: str, name: str) -> None:
         if not _PARAMETER.fullmatch(name):
             self.faults.append((node, below, f"{name!r} cannot be a parameter's name: no spaces and braces"))
@@ -316,10 +311,14 @@ class _Reader(SectionReader):
         read = {key: self.value(rules[key], node, f"{below}.{key}") for key, node in nodes.items()}
         return {key: value for key, value in read.items() if value is not None}
 
+    def _entries(
+        self, node: yaml.Node | None, below: str, known: dict[str, str] | None = None
+    ) -> dict[str, yaml.Node]:
+        """Those of a mapping, which may be missing or empty."""
+        return {} if node is None or is_empty(node) else self.mapping(node, below, known)
+
     def _section(self, node: yaml.Node | None, name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
-        if node is None or is_empty(node):
-            return {}
-        return self._values(self.mapping(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
+        return self._values(self._entries(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
 
     def _metric(self, node: yaml.Node | None) -> Metric | None:
         if node is None or is_empty(node):
@@ -333,11 +332,8 @@ class _Reader(SectionReader):
         return Metric(**found)
 
     def _environment(self, node: yaml.Node | None) -> dict[str, str]:
-        if node is None or is_empty(node):
-            return {}
-        nodes = self.mapping(node, ".environment", None)
         found = {}
-        for key, one in nodes.items():
+        for key, one in self._entries(node, ".environment").items():
             found[key] = str(self.value(Text(), one, f".environment.{key}") or "")
             try:
                 _check_text(found[key])
@@ -348,9 +344,7 @@ class _Reader(SectionReader):
         return found
 
     def _options(self, node: yaml.Node, engine: str) -> dict[str, Any]:
-        if is_empty(node):
-            return {}
-        nodes = self.mapping(node, f".{engine}", None)
+        nodes = self._entries(node, f".{engine}")
         return {key: self.value(_plain, one, f".{engine}.{key}") for key, one in nodes.items()}
 
     # -- parameters -----------------------------------------------------------------------------
@@ -423,10 +417,8 @@ class _Reader(SectionReader):
         return Range(low, high, log, whole)
 
     def _when(self, node: yaml.Node | None, below: str) -> dict[str, tuple[Value, ...]]:
-        if node is None or is_empty(node):
-            return {}
         found = {}
-        for name, one in self.mapping(node, f"{below}.when", None).items():
+        for name, one in self._entries(node, f"{below}.when").items():
             kind = self._listed_values(one, f"{below}.when.{name}")
             if isinstance(kind, Values):
                 found[name] = kind.values

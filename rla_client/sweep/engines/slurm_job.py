@@ -292,7 +292,8 @@ class SlurmEngine:
                 "hint: the data root must be a folder that all nodes share"
             )
         state = "is gone" if found.state == GONE else f"ended as {found.state}"
-        said = _last_line(log) if status is None else ""
+        text = tail(log, TAIL_BYTES).decode(errors="replace").strip() if status is None else ""
+        said = text.rpartition("\n")[2].strip()
         self._tell(job, status, f"job {job.handle} {state}" + (f": {said}" if said else ""))
 
     def _tell(self, job: _Job, status: int | None, reason: str) -> None:
@@ -426,11 +427,6 @@ def _refusal(text: str) -> str:
     elif "MaxSubmit" in told or "job array" in told.lower():
         told += "\nhint: slurm: {in_queue: 100} has fewer jobs in the queue at a time"
     return f"Slurm refuses the jobs: {told}"
-
-
-def _last_line(path: Path) -> str:
-    text = tail(path, TAIL_BYTES).decode(errors="replace").strip()
-    return text.rpartition("\n")[2].strip()
 
 
 # -- a job -----------------------------------------------------------------------------------------
