@@ -285,15 +285,13 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     from rla_client.database.lake.build import status as lake_status
 
     found = lake_status(_root(data_root), now())
-    if as_json:
-        say(json_text(asdict(found)))
-        return
     when = "never" if found.built is None else time.strftime(MOMENT, time.localtime(found.built))
-    say(f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}")
-    say(
+    told = (
+        f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}\n"
         f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
         f"{found.live} are not ended"
     )
+    print_done(asdict(found), told, as_json=as_json)
 
 
 def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:

@@ -191,7 +191,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """State, parameters, last values, relatives, warnings of a run."""
     entry = asked_run(site, asked)
     record = entry.record
-    run = small_json(site, entry, RUN_FILE)
+    run = _small_json(site, entry, RUN_FILE)
     flat = list(record.hyper.flat().items())
     resumes, traceback = _history(site, entry)
     return {
@@ -232,7 +232,7 @@ def _short(value: object) -> object:
     return found
 
 
-def small_json(site: Site, entry: Entry, name: str) -> dict[str, Any]:
+def _small_json(site: Site, entry: Entry, name: str) -> dict[str, Any]:
     """A JSON object of a run's log folder; empty where it is none, or cannot be read."""
     try:
         with item_file(site, entry, LOG, name) as file:
@@ -301,7 +301,7 @@ def _relatives(site: Site, entry: Entry) -> dict[str, Any]:
 def environment(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """What a run was started with, the diff of what was not committed, and the sizes of its items."""
     entry = asked_run(site, asked)
-    found = small_json(site, entry, ENVIRONMENT_FILE)
+    found = _small_json(site, entry, ENVIRONMENT_FILE)
     git = _mapping(found.pop("git", None))
     diff = _mapping(git.pop("diff", None))
     kinds = {}

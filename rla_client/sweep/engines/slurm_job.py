@@ -284,7 +284,7 @@ class SlurmEngine:
         status = exit_status(job.work.exit)
         if status is None and job.looks < (LOOKS_COMPLETED if found.state == "COMPLETED" else LOOKS):
             return
-        self._began = self._began or job_file(job.work).exists()
+        self._began = self._began or _job_file(job.work).exists()
         log = self._path(job.handle, "0_log.err")
         if status is None and not self._began and found.reason.startswith(UNREADABLE) and not log.exists():
             raise SweepError(
@@ -432,7 +432,7 @@ def _refusal(text: str) -> str:
 # -- a job -----------------------------------------------------------------------------------------
 
 
-def job_file(work: Work) -> Path:
+def _job_file(work: Work) -> Path:
     """The file that is flocked by the job of a run, and names it."""
     return Path(work.lock).with_suffix(".job")
 
@@ -463,7 +463,7 @@ class Attempt:
     @contextmanager
     def _turn(self, told: _Told) -> Iterator[int | None]:
         """Hold the run's lock; None where there is nothing to do, or this job is told to end before."""
-        lock = os.open(job_file(self.work), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = os.open(_job_file(self.work), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with suppress(OSError):  # a file system without locks
                 while not (told.number or self._is_replaced() or try_lock(lock, timeout_s=WAIT_S)):
