@@ -29,14 +29,11 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable, examples, run_app, tell_error
 
 COMMAND_MODULES = {
-    "rla_client.cli.ls": ("ls",),
     "rla_client.cli.show": ("show", "metrics", "diff", "compare", "tail"),
+    "rla_client.cli.view": ("ls", "plot", "tb", "web", "report", "mcp", "top"),
     "rla_client.cli.upkeep": ("tag", "note", "rm", "archive", "migrate", "du", "fsck", "trash"),
-    "rla_client.cli.output": ("plot", "export", "tb", "import"),
-    "rla_client.cli.lake": ("lake", "sql"),
-    "rla_client.cli.project": ("init", "push", "pull", "verify"),
-    "rla_client.cli.live": ("web", "report", "mcp", "top"),
-    "rla_client.cli.launch": ("sweep", "resume", "restore-code", "rerun"),
+    "rla_client.cli.transfer": ("export", "import", "lake", "sql", "push", "pull", "verify"),
+    "rla_client.cli.launch": ("init", "sweep", "resume", "restore-code", "rerun"),
 }
 FIRST_DAY = """\
 rla lists, compares, plots and manages the runs of an RLA database. To begin with:
@@ -72,6 +69,8 @@ def make_app(command: str | None = None) -> typer.Typer:
         command: only the commands of the module that has this one; None, or one that is not known:
             all of them.
     """
+    from rla_client.cli.options import MASTER
+
     app = typer.Typer(
         name="rla",
         help="List, compare, plot and manage the runs of an RLA database.",
@@ -88,6 +87,8 @@ def make_app(command: str | None = None) -> typer.Typer:
     for name in wanted or COMMAND_MODULES:
         if find_spec(name) is not None:
             import_module(name).register(app)
+    # in the help: the list before all others, the master behind them
+    app.registered_commands.sort(key=lambda one: (one.rich_help_panel == MASTER) - (one.name == "ls"))
     return app
 
 

@@ -1,20 +1,22 @@
-"""`rla sweep`, `resume`, `restore-code`, `rerun`: runs that `rla` starts, and starts again.
+"""`rla init`, `sweep`, `resume`, `restore-code`, `rerun`: runs begin, and begin again.
 
-A sweep is many runs of one program, each with other hyper-parameters. The other commands are for runs of
-wrap_experiment: such a run is a folder (`data/local/experiment/...`, or an item's log folder), or a RUN of
-the database as the other commands take it.
+`init` prepares a project. A sweep is many runs of one program, each with other hyper-parameters. The other
+commands are for runs of wrap_experiment: such a run is a folder (`data/local/experiment/...`, or an item's
+log folder), or a RUN of the database as the other commands take it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +36,8 @@ from rla_client.cli.options import (
     say_aside,
     teller,
 )
-from rla_client.contract.errors import LaunchError, RlaError
+from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, template_text
+from rla_client.contract.errors import ArgumentError, LaunchError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.textformat import examples, unknown
 from rla_client.database.text import clean, json_text
@@ -49,6 +52,21 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 60.0
 DRAW_S = 1.0
 DRAW_SHARE = 20  # times as long as drawing takes, nothing is drawn: it must not hold up the runs
+IGNORE_NAME = ".gitignore"
+IGNORE_HEAD = "# runs and their data (rla)"
+SNIPPET = """\
+Add to your training script:
+
+    import rla_client
+
+    # args: dict, Namespace, dataclass, OmegaConf
+    rla_client.init({table}, config=args, track=["seed"]{where})
+
+    # in the loop
+    rla_client.log({{"loss/policy": loss}}, step=step)
+
+Then look: rla ls, rla show, rla web, rla-agent status{option}
+"""
 POLL_S = 0.1
 MOST_ROWS = 20
 EXIT_FAILED, EXIT_LEFT = 1, 3
@@ -92,12 +110,74 @@ def register(app: typer.Typer) -> None:
     add_command(group, stop, None, "rla sweep stop lr", "rla sweep stop lr --leave")
     lines = ("rla sweep resume lr", "rla sweep resume lr --failed")
     add_command(group, resume_sweep, None, *lines, name="resume")
+    add_command(app, init, BEGIN, "rla init", "rla init YOUR_PROJECT")
     app.add_typer(group, name="sweep", rich_help_panel=BEGIN)
     lines = ("rla resume @last", "rla resume data/local/experiment/ppo --from-epoch 10")
     add_command(app, resume, BEGIN, *lines)
     lines = ("rla restore-code @last ../then", "rla restore-code data/local/experiment/ppo ../then")
     add_command(app, restore_code, BEGIN, *lines, name="restore-code")
     add_command(app, rerun, BEGIN, "rla rerun @last", "rla rerun @last ../again")
+
+
+# -- a project -----------------------------------------------------------------------------------
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The project's folder.", show_default=False)] = Path(),
+    data: Annotated[
+        str, typer.Option("--data", help="Folder of the database, relative to the project.")
+    ] = DATA_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented rla_config.yaml, extend .gitignore, and show what to add to a script."""
+    done = set_up(folder, data)
+    snippet = snippet_of(folder, data)
+    print_done({"done": done, "snippet": snippet}, "\n".join([*done, "", snippet]), as_json=as_json)
+
+
+def snippet_of(folder: Path, data: str) -> str:
+    """What to add to a script of the project, whose runs then go where `data` says, and what to type then."""
+    usual = data.strip("/") == DATA_FOLDER
+    return SNIPPET.format(
+        table=json.dumps(folder.absolute().name, ensure_ascii=False),
+        where="" if usual else f", data_root={json.dumps(data, ensure_ascii=False)}",
+        option="" if usual else f"; the first three with --data-root {shlex.quote(data)}",
+    )
+
+
+def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
+    """Make `folder` a project whose database is `data` below it; says what was done, one line each.
+
+    Raises:
+        ArgumentError: it is not a folder, or has an rla_config.yaml already; nothing was changed.
+    """
+    if not folder.is_dir():
+        raise ArgumentError(f"{folder} is not a folder")
+    config = folder / CONFIG_NAME
+    try:
+        with config.open("x", encoding="utf-8") as file:
+            file.write(template_text())
+    except FileExistsError:
+        raise ArgumentError(
+            f"{config} is there already and was not touched; delete it first for a fresh one"
+        ) from None
+    done = [f"wrote {config}"]
+    added = ignore(folder / IGNORE_NAME, [f"/{data.strip('/')}/", "/plot.png"])
+    if added:
+        done.append(f"added to {folder / IGNORE_NAME}: {' '.join(added)}")
+    return done
+
+
+def ignore(path: Path, lines: list[str]) -> list[str]:
+    """Append the lines that a .gitignore lacks; returns them."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    present = {line.strip() for line in text.splitlines()}
+    missing = [line for line in lines if line not in present and line.strip("/") not in present]
+    if missing:
+        begin = "" if not text or text.endswith("\n") else "\n"
+        with path.open("a", encoding="utf-8") as file:
+            file.write(begin + "\n".join([IGNORE_HEAD, *missing]) + "\n")
+    return missing
 
 
 # -- sweeps --------------------------------------------------------------------------------------
@@ -115,24 +195,18 @@ def start(
     from rla_client.sweep.driver import find_root
 
     if not file.exists():
-        raise _no_file(str(file))
+        files: list[str] = []
+        with suppress(OSError):
+            files = [str(path) for path in file.parent.iterdir() if path.suffix in {".yaml", ".yml"}]
+        verbs = ("start", "status", "stop", "resume")
+        raise unknown(str(file), [*files, *verbs], f"there is neither a file nor a command {str(file)!r}")
     _drive(file, find_root(data_root), on, interrupt, failed=failed, as_json=as_json)
-
-
-def _no_file(name: str) -> RlaError:
-    try:
-        files = [str(path) for path in Path(name).parent.iterdir() if path.suffix in {".yaml", ".yml"}]
-    except OSError:
-        files = []
-    verbs = ("start", "status", "stop", "resume")
-    return unknown(name, [*files, *verbs], f"there is neither a file nor a command {name!r}")
 
 
 def resume_sweep(
     name: Name = None,
     on: Annotated[
-        str | None,
-        typer.Option("--on", help="local, slurm or ray; default: as last time."),
+        str | None, typer.Option("--on", help="local, slurm or ray; default: as last time.")
     ] = None,
     interrupt: Interrupt = "ask",
     failed: Failed = False,
@@ -163,8 +237,8 @@ def status(
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
     values = view.Values(journal, metric)
-    rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
-    driver, choice = journal.driver(), view.choice(journal, values, metric)
+    rows, best = view.rows(values, time.time()), view.best(values)
+    driver, choice = journal.driver(), view.choice(values)
     if as_json:
         facts = {
             "name": journal.name,
@@ -209,10 +283,8 @@ def stop(
         if stopped is None:
             text = f"nobody drives the sweep {journal.name}"
         elif stopped:
-            one = stopped == 1
-            text = (
-                f"{stopped} run{'s' * (not one)} left by an earlier driver {'was' if one else 'were'} stopped"
-            )
+            runs, verb = ("run", "was") if stopped == 1 else ("runs", "were")
+            text = f"{stopped} {runs} left by an earlier driver {verb} stopped"
         else:
             text = f"the runs that an earlier driver of {journal.name} left had ended already"
         facts = {"name": journal.name, "ended": stopped is not None, "stopped": stopped or 0}
@@ -233,9 +305,8 @@ def stop(
 
 def _stop_left(journal: Journal) -> int | None:
     """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
-    from rla_client.sweep.driver import Driver, kept_spec, make_engine
+    from rla_client.sweep.driver import Driver, Listed, kept_spec, make_engine
     from rla_client.sweep.journal import RUNNING
-    from rla_client.sweep.samplers import Listed
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
     if not left:
@@ -265,14 +336,7 @@ def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Jour
 
 
 def _drive(
-    file: Path,
-    root: Path,
-    on: str,
-    interrupt: str,
-    *,
-    name: str | None = None,
-    failed: bool,
-    as_json: bool,
+    file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool, as_json: bool
 ) -> None:
     from rla_client.sweep.driver import ENGINES, LEAVE, begin
     from rla_client.sweep.journal import OVER
@@ -425,8 +489,7 @@ class _Shown:
 
         if self._values is None:
             self._values = view.Values(journal, spec.metric)
-        rows = view.rows(journal, self._values, spec.metric, time.time())
-        best = view.best(journal, self._values, spec.metric)[:1]
+        rows, best = view.rows(self._values, time.time()), view.best(self._values)[:1]
         parts = [view.summary(journal, 0)]
         parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []
         room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)
@@ -497,10 +560,9 @@ def rerun(
     compared = relaunch.rerun(log_dir, target)
     first, second = compared.rows
     equal = compared.equal
-    rows = (
-        f"equal: {first} rows, time columns aside" if equal else f"different: {first} rows then, {second} now"
-    )
-    lines = [f"{rows}; the repeated run is in {target}"]
+    said = f"equal: {first} rows, time columns aside"
+    said = said if equal else f"different: {first} rows then, {second} now"
+    lines = [f"{said}; the repeated run is in {target}"]
     for row, column, then, now in () if equal else compared.differences:
         lines.append(f"  row {row}, {column}: {then} then, {now} now")
     names = ("row", "column", "then", "now")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -135,7 +135,6 @@ def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False
 
 def _database(ctx: typer.Context) -> Database | None:
     from rla_client.database.runs import Database
-    from rla_client.database.tree import find_data_root
 
     given = ctx.params.get("data_root")
     try:
@@ -220,7 +219,7 @@ def add_command(
         lines: examples at the end of its help.
         name: None: as the function is called.
     """
-    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(function)
+    app.command(name or function.__name__, rich_help_panel=panel, epilog=examples(*lines))(function)
 
 
 def open_database(data_root: Path | None, *, archived: bool = False, new: bool = False) -> Database:
@@ -256,18 +255,12 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
 
 
 def _check_holds_database(folder: Path) -> None:
-    """Tell a database without runs from a folder that is none.
-
-    Raises:
-        DatabaseError: it is none; the message names the one that was probably meant.
-    """
+    """Tell a database without runs from a folder that is none; the error names the one that was meant."""
     if any((folder / name).is_dir() for name in (LOG, ARCHIVE_TESTER, HYPARAMETER, ARCHIVED_TABLE)):
         return
     near = [parent for parent in folder.parents if is_data_root(parent)][:1]
-    try:
+    with suppress(OSError):  # a folder that may not be listed: the error below says enough
         near = near or roots_below(folder, SEARCH_DEPTH)
-    except OSError:  # a folder that may not be listed: the error below says enough
-        near = []
     advice = f"--data-root {near[0]}" if len(near) == 1 else "give the folder that holds log/"
     raise DatabaseError(f"{folder} holds no database\nhint: {advice}")
 
@@ -280,23 +273,14 @@ def _progress(done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs that a command was asked for.
+    """The runs that a command was asked for."""
 
-    Attributes:
-        named: as RUN arguments.
-        fitting: with `--run`: each stands for every run that it fits.
-        table: only of this task table.
-        where: only those that pass, with the filters of `--tag` and `--state` in it.
-        since: only those begun since.
-        tags: that all of them have.
-    """
-
-    named: tuple[str, ...] = ()
-    fitting: tuple[str, ...] = ()
-    table: str | None = None
-    where: str | None = None
-    since: str | None = None
-    tags: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()  # as RUN arguments
+    fitting: tuple[str, ...] = ()  # with `--run`: each stands for every run that it fits
+    table: str | None = None  # only of this task table
+    where: str | None = None  # only those that pass, with the filters of `--tag` and `--state` in it
+    since: str | None = None  # only those begun since
+    tags: tuple[str, ...] = ()  # that all of them have
 
     @property
     def given(self) -> bool:
@@ -328,11 +312,7 @@ class Selection:
         return [one for one in passed if not found or (one.table, one.index) in found]
 
     def some(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
-        """As `records`, at least one.
-
-        Raises:
-            ArgumentError: no run matches.
-        """
+        """As `records`, at least one; ArgumentError where no run matches."""
         found = self.records(database, one_each=one_each, light=light)
         if not found:
             raise ArgumentError("no run matches")
@@ -353,11 +333,7 @@ class Selection:
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
-    """What the options of `takes_runs` say together.
-
-    Raises:
-        ArgumentError: a bad filter, or a state that runs do not have.
-    """
+    """What the options of `takes_runs` say together; ArgumentError for a bad filter or state."""
     from rla_client.database.records import STATES
 
     where, tags = values["where"], tuple(values["with_tag"] or ())

@@ -100,11 +100,7 @@ def show(
 
 
 def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
-    """Metrics as the run spells them; looked up before the page, which would hide the error.
-
-    Raises:
-        UnknownNameError: the run has no such metric.
-    """
+    """Metrics as the run spells them; looked up before the page, which would hide the error."""
     names = _metric_names(run) if metrics else []
     lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
     return [full_name(name, names, lacking.format(name)) for name in metrics]
@@ -188,8 +184,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         if names:
             say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
     _print_charts(run, metrics)
-    traceback = traceback_end(run.folder(LOG), run.state)
-    if traceback:
+    if traceback := traceback_end(run.folder(LOG), run.state):
         say(lines_text(traceback))
     for problem in record.problems:
         say_aside(f"problem: {problem}")
@@ -323,11 +318,7 @@ def _block(level: float | None, row: int) -> str:
 
 @takes_runs()
 def metrics(
-    *,
-    chosen: Selection,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
+    *, chosen: Selection, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
 ) -> None:
     """List the metrics of runs (default: the newest): number of values, last value, range."""
     from rla_client.database.compare import summaries
@@ -469,13 +460,14 @@ def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:
         going = live()
         with open_plain(path) as file:
             size = written_bytes(file)
-            file.seek(offset if size >= offset else 0)  # cut by a resume: from the start
-            block = file.read(size - file.tell())
+            offset = offset if size >= offset else 0  # cut by a resume: from the start
+            file.seek(offset)
+            block = file.read(size - offset)
         whole = block.rfind(b"\n") + 1
         for line in block[:whole].splitlines():
             say(_clean_line(line))
         sys.stdout.flush()
-        offset = (offset if size >= offset else 0) + whole
+        offset += whole
         if not going:
             return
         time.sleep(FOLLOW_S)

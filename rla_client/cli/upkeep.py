@@ -101,18 +101,16 @@ def tag(
     records, tags = _run_first(database, chosen, words)
     if not tags:
         raise ArgumentError("no tag is given\nhint: rla tag RUN TAG...")
-    found = []
+    add, away = ([], tags) if remove else (tags, [])
+    rows = []
     with held(database.data_root):
         for record in records:
-            add, away = ([], tags) if remove else (tags, [])
-            content = change_note(database.data_root, record, add=add, remove=away)
-            listed = content["tags"]
+            listed = change_note(database.data_root, record, add=add, remove=away)["tags"]
             texts = list(map(str, listed)) if isinstance(listed, list) else []
-            found.append(texts)
+            rows.append([record.index, record.table, texts])
             if not as_json:
                 say(f"{record.date}: {' '.join(texts) or 'no tags'}")
     if as_json:
-        rows = [[record.index, record.table, texts] for record, texts in zip(records, found, strict=True)]
         print_rows(["run", "table", "tags"], rows, as_json=True, as_csv=False)
 
 
@@ -361,14 +359,14 @@ def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = F
     machine = as_json or as_csv
     rows: list[list[object]] = []
     for one in found:
-        until = time.strftime("%Y-%m-%d", time.localtime(one.entry.created + TRASH_DAYS * 86400))
-        size: object = one.entry.bytes if machine else bytes_text(one.entry.bytes)
+        entry, moves = one.entry, one.entry.moves
+        until = time.strftime("%Y-%m-%d", time.localtime(entry.created + TRASH_DAYS * 86400))
         tables = " ".join(dict.fromkeys(table for table, _ in one.runs))
         if machine:
-            first = one.entry.moves[0][0] if one.entry.moves else None
-            rows.append([one.title, one.entry.name, len(one.entry.moves), size, until, tables, first])
+            first = moves[0][0] if moves else None
+            rows.append([one.title, entry.name, len(moves), entry.bytes, until, tables, first])
         else:
-            rows.append([one.title, one.entry.name, size, until, one.what, tables])
+            rows.append([one.title, entry.name, bytes_text(entry.bytes), until, one.what, tables])
     if machine:
         names = ["run", "entry", "paths", "size", "kept until", "table", "first"]
         print_rows(names, rows, as_json=as_json, as_csv=as_csv)
@@ -430,7 +428,7 @@ def du(
     rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
     names = ["table", "kind", "items", "size", "on the master alone"]
     if not (as_json or as_csv):
-        empty = sum(not (row[3] or row[4]) for row in rows)
+        every = len(rows)
         rows = [row for row in rows if row[3] or row[4]]
         total = ("total", "", "", sum(row[3] for row in rows), sum(row[4] for row in rows))
         shown = [
@@ -438,8 +436,8 @@ def du(
         ]
         shown = shown if total[4] else [row[:4] for row in shown]
         print_rows(names[: len(shown[0])], shown, as_json=False, as_csv=False)
-        if empty:
-            say_aside(f"({empty} more without a byte; --json has all)")
+        if every > len(rows):
+            say_aside(f"({every - len(rows)} more without a byte; --json has all)")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
 

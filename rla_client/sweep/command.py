@@ -81,7 +81,10 @@ def command_of(spec: Spec, journal: Journal, run: RunState) -> tuple[str, ...]:
         return CALLER
     named = set(_named(spec.command))
     words = spec.command if named & {*spec.names, ALL} else (*spec.command, f"{{{ALL}}}")
-    texts = {name: _text(value) for name, value in run.parameters.items()}
+    texts = {
+        name: repr(value) if isinstance(value, float) else str(value)
+        for name, value in run.parameters.items()
+    }
     others = {
         "run_id": journal.run_id(run),
         "number": str(run.number),
@@ -89,7 +92,12 @@ def command_of(spec: Spec, journal: Journal, run: RunState) -> tuple[str, ...]:
         "name": spec.name,
         "data_root": str(journal.data_root),
     }
-    return tuple(_filled(words, {**others, **texts}, list(_arguments(spec, texts))))
+    arguments = [
+        word.replace("{name}", name).replace("{value}", text)
+        for name, text in texts.items()
+        for word in spec.arguments.split()
+    ]
+    return tuple(_filled(words, {**others, **texts}, arguments))
 
 
 def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str]:
@@ -159,16 +167,6 @@ def _filled(words: tuple[str, ...], texts: Mapping[str, str], arguments: list[st
         )
 
 
-def _arguments(spec: Spec, texts: Mapping[str, str]) -> Iterator[str]:
-    for name, text in texts.items():
-        for word in spec.arguments.split():
-            yield word.replace("{name}", name).replace("{value}", text)
-
-
-def _text(value: object) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
-
-
 def parameters_of(environment: Mapping[str, str]) -> Parameters:
     """The parameters of the run that this process is.
 
@@ -194,14 +192,10 @@ def main() -> None:
     where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
     parameters = parameters_of(os.environ)
     function = _find(where, name)
-    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", _nothing)).parameters:
+    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", lambda: None)).parameters:
         function({"data_root": os.environ[DATA_ROOT_VARIABLE]}, **parameters)
     else:
         function(**parameters)
-
-
-def _nothing() -> None:
-    """What a function wraps that wraps none."""
 
 
 def _find(where: str, name: str) -> Callable[..., Any]:

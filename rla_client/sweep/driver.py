@@ -1,7 +1,7 @@
 """Starts, watches and repeats the runs of a sweep until there is nothing left to do, or it is asked to stop.
 
-One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
-another driver continues from any line of this one.
+One thread decides; engines tell it of ends, and a sampler says what is tried next. What it decides is in the
+journal before it is done, so that another driver continues from any line of this one.
 
 `begin` makes a driver from a sweep's file, also of one that was begun before.
 """
@@ -14,12 +14,15 @@ import math
 import os
 import signal
 import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rla_client.config.schema import DATA_FOLDER, find_config
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.files import write_atomic
 from rla_client.database.tree import NoRunsYetError, find_data_root
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, check_command, files_of, work_of
@@ -40,9 +43,11 @@ from rla_client.sweep.journal import (
     SweepError,
     key_of,
 )
-from rla_client.sweep.samplers import Sampler, make_sampler
-from rla_client.sweep.space import Parameters
+from rla_client.sweep.space import MAX_GRID, MAX_RUNS, Parameters, Range
 from rla_client.sweep.spec import SEED, Spec, read_spec
+
+if TYPE_CHECKING:
+    import optuna
 
 LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
@@ -86,7 +91,10 @@ class Driver:
         """
         try:
             self._find_left()
-            self._take_over()
+            known = max((run.trial for run in self._journal.runs.values()), default=0)
+            self._trials = itertools.count(known + 1)
+            if self._sampler.learns:
+                self._remember()
             while not (self.asked or self._is_done()):
                 self._plan()
                 self._start()
@@ -146,12 +154,6 @@ class Driver:
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
-
-    def _take_over(self) -> None:
-        """Continue behind what an earlier driver planned."""
-        self._trials = itertools.count(max((run.trial for run in self._journal.runs.values()), default=0) + 1)
-        if self._sampler.learns:
-            self._remember()
 
     def _remember(self) -> None:
         """Tell a learning sampler what was tried; a trial whose seeds are not all planned gets the others."""
@@ -276,7 +278,8 @@ class Driver:
     def _judge(self, run: RunState, ended: Ended, gone: str) -> tuple[str, str]:
         """The outcome of an attempt, and its reason where it is none to wish for."""
         status = ended.status if ended.status is not None else self._journal.exit_status(run)
-        if status == 0 and not (self.asked == STOP and self._left_unfinished(run)):
+        # a program that was asked to end may do so in good order before its run has finished
+        if status == 0 and not (self.asked == STOP and self._finished_in_database(run) is False):
             return "finished", ""
         number = 0 if status is None else status - BY_SIGNAL
         if (status is None or number in KILLS) and self._finished_in_database(run):
@@ -292,14 +295,10 @@ class Driver:
             said = ended.reason or self._last_words(run)
         return "killed" if number in KILLS else "failed", f"{what}: {said}" if said else what
 
-    def _finished_in_database(self, run: RunState) -> bool:
+    def _finished_in_database(self, run: RunState) -> bool | None:
+        """None: it opened no item."""
         items = self._journal.items(run)
-        return bool(items) and results.settled(items[-1]) == FINISHED
-
-    def _left_unfinished(self, run: RunState) -> bool:
-        """Whether a program that was asked to end did so in good order, but before its run had finished."""
-        items = self._journal.items(run)
-        return bool(items) and results.settled(items[-1]) != FINISHED
+        return results.settled(items[-1]) == FINISHED if items else None
 
     def _last_words(self, run: RunState) -> str:
         """The last line of the output that has a letter or a digit, without the frame of a box around it.
@@ -378,7 +377,7 @@ def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
         SweepError: it cannot be used here, or takes no such run.
     """
     if name == "slurm":
-        from rla_client.sweep.engines.slurm import SlurmEngine  # noqa: PLC0415 - an extra
+        from rla_client.sweep.engines.slurm_job import SlurmEngine  # noqa: PLC0415 - an extra
 
         return SlurmEngine(spec, journal)
     if name == "ray":
@@ -425,7 +424,7 @@ def begin(
     journal.hold()
     try:
         made = make_engine(engine, spec, journal)
-        journal.keep_file(text)
+        write_atomic(journal.folder / FILE, text)
         for run in journal.runs.values():
             if failed and run.state == FAILED:
                 journal.tell(run, "revived")
@@ -443,3 +442,152 @@ def kept_spec(journal: Journal) -> Spec:
         ConfigError: it is damaged.
     """
     return read_spec(journal.folder / FILE, journal.name, begun=True)
+
+
+# -- which choices of parameters are tried next ------------------------------------------------------
+
+
+class Sampler(Protocol):
+    """Says what is tried, trial after trial."""
+
+    learns: bool  # what is tried next depends on what came of others
+
+    def next(self) -> Parameters | None:
+        """The next trial's parameters; None when there are no more."""
+
+    def tell(self, trial: int, value: float | None) -> None:
+        """What came of a trial, counted from 1; None: nothing, it failed."""
+
+    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
+        """A trial that an earlier driver began; it counts as given."""
+
+
+def make_sampler(spec: Spec) -> Sampler:
+    """The sampler of the sweep's method.
+
+    Raises:
+        SweepError: optuna is not installed, or there are more runs than make any sense.
+    """
+    _check_runs(spec, spec.trials or 0)
+    if spec.method == "optuna":
+        return OptunaSampler(spec)
+    trials = list(_trials(spec))
+    _check_runs(spec, len(trials))
+    return Listed(trials)
+
+
+class Listed:
+    """Methods grid, list and random, or nothing: what is tried does not depend on what came of it."""
+
+    learns = False
+
+    def __init__(self, trials: Iterable[Parameters] = ()) -> None:
+        self._trials = iter(trials)
+
+    def next(self) -> Parameters | None:
+        """As `Sampler.next`."""
+        return next(self._trials, None)
+
+    def tell(self, trial: int, value: float | None) -> None:
+        """Nothing depends on it."""
+
+    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
+        """They are given again: the journal knows them by what they are."""
+
+
+def _check_runs(spec: Spec, trials: int) -> None:
+    if (count := trials * len(spec.seeds or (0,))) > MAX_RUNS:
+        raise SweepError(
+            f"{count} runs are more than a sweep can have\nhint: at most {MAX_RUNS}; try fewer seeds"
+        )
+
+
+def _trials(spec: Spec) -> Iterator[Parameters]:
+    if spec.method == "random":
+        yield from (spec.space.draw(spec.random_seed, trial) for trial in range(1, (spec.trials or 0) + 1))
+        return
+    listed = spec.listed if spec.method == "list" else ({},)
+    for count, chosen in enumerate((chosen for one in listed for chosen in spec.space.grid(one)), 1):
+        if count > MAX_GRID:
+            raise SweepError(f"the {spec.method} has more than {MAX_GRID} trials\nhint: try `method: random`")
+        yield chosen
+
+
+class OptunaSampler:
+    """Method optuna: its default sampler (TPE), which learns from the trials that ended.
+
+    The study lives in memory; what earlier drivers tried is told to it again.
+    """
+
+    learns = True
+
+    def __init__(self, spec: Spec) -> None:
+        try:
+            import optuna  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise SweepError("method optuna needs optuna\nhint: pip install 'rla-agent[optuna]'") from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        assert spec.metric is not None
+        self._spec = spec
+        self._study = optuna.create_study(direction=spec.metric.goal)
+        self._asked: dict[int, optuna.trial.Trial] = {}
+        self._earlier: dict[int, Mapping[str, Any]] = {}
+
+    def next(self) -> Parameters | None:
+        """As `Sampler.next`."""
+        number = max(max(self._asked, default=0), max(self._earlier, default=0)) + 1
+        if number > (self._spec.trials or 0):
+            return None
+        self._study.sampler = self._sampler(number)
+        trial = self._asked[number] = self._study.ask()
+        chosen: Parameters = {}
+        for one in self._spec.space.dimensions:
+            if not one.applies(chosen):
+                continue
+            kind = one.kind
+            if not isinstance(kind, Range):
+                chosen[one.name] = trial.suggest_categorical(one.name, kind.values)
+            elif kind.whole:
+                chosen[one.name] = trial.suggest_int(one.name, int(kind.low), int(kind.high), log=kind.log)
+            else:
+                chosen[one.name] = trial.suggest_float(one.name, kind.low, kind.high, log=kind.log)
+        return chosen
+
+    def _sampler(self, trial: int) -> optuna.samplers.BaseSampler:
+        """A sampler for one trial: begun anew, a single one would give its first draws again."""
+        import optuna  # noqa: PLC0415 - an extra
+
+        # constant_liar: what runs beside counts as bad, so that parallel trials differ
+        seed = zlib.crc32(f"{self._spec.random_seed}/{trial}".encode())
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+
+    def tell(self, trial: int, value: float | None) -> None:
+        """As `Sampler.tell`."""
+        import optuna  # noqa: PLC0415 - an extra
+
+        failed = optuna.trial.TrialState.FAIL
+        if trial in self._asked:
+            self._study.tell(self._asked[trial], value, state=failed if value is None else None)
+        elif trial in self._earlier and value is not None:
+            parameters, distributions = self._earlier[trial], {}
+            for one in self._spec.space.dimensions:
+                kind, known = one.kind, optuna.distributions
+                if one.name not in parameters:
+                    continue
+                if not isinstance(kind, Range):
+                    distributions[one.name] = known.CategoricalDistribution(kind.values)
+                elif kind.whole:
+                    bounds = int(kind.low), int(kind.high)
+                    distributions[one.name] = known.IntDistribution(*bounds, log=kind.log)
+                else:
+                    distributions[one.name] = known.FloatDistribution(kind.low, kind.high, log=kind.log)
+            chosen = {name: parameters[name] for name in distributions}
+            try:
+                told = optuna.trial.create_trial(params=chosen, distributions=distributions, value=value)
+            except ValueError:  # the file's ranges have changed since, and it lies outside of them
+                return
+            self._study.add_trial(told)
+
+    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
+        """As `Sampler.known`."""
+        self._earlier[trial] = parameters

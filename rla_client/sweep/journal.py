@@ -43,7 +43,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.descriptors import holder_pid, try_lock
 from rla_client.contract.errors import RlaError
@@ -58,7 +58,9 @@ from rla_client.contract.files import (
 from rla_client.contract.parsing import moment, parse_json, whole
 from rla_client.contract.textformat import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
-from rla_client.sweep.space import Parameters
+
+if TYPE_CHECKING:
+    from rla_client.sweep.space import Parameters
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
 DROPPED = "dropped"
@@ -243,10 +245,6 @@ class Journal:
             self.folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
-    def keep_file(self, text: bytes) -> None:
-        """Keep the sweep's file as it is now."""
-        write_atomic(self.folder / FILE, text)
-
     def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[RunState]:
         """Have all these runs planned, on the disk before this returns.
 
@@ -275,7 +273,9 @@ class Journal:
             events.append({"event": "planned", "run": run.number, "trial": trial, "parameters": parameters})
             found.append(run)
         if events:
-            self._append(events, durable=True)
+            self._write(_lines(events))
+            assert self._file is not None
+            os.fsync(self._file)
         return found
 
     def tell(self, run: RunState, event: str, **content: object) -> None:
@@ -286,13 +286,7 @@ class Journal:
         """
         told = {"event": event, "run": run.number, **content, "time": time.time()}
         run.handle_event(told)
-        self._append([told])
-
-    def _append(self, events: list[dict[str, Any]], *, durable: bool = False) -> None:
-        self._write(_lines(events))
-        if durable:
-            assert self._file is not None
-            os.fsync(self._file)
+        self._write(_lines([told]))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None, "not its driver"
@@ -438,35 +432,20 @@ def key_of(parameters: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class RunState:
-    """One run: a trial's parameters with one seed.
+    """One run: a trial's parameters with one seed."""
 
-    Attributes:
-        number: from 1, in the order in which runs were planned.
-        trial: which choice of parameters, from 1.
-        parameters: with the seed.
-        state: see above.
-        attempts: how often it was started.
-        failures: how often it failed since it was last told to begin anew.
-        kills: how often it was killed since then.
-        reason: of the last end that was none to wish for.
-        started: of the last attempt, Unix seconds.
-        ended: likewise, once it ended.
-        engine: which engine started it last.
-        handle: what that engine knows it by.
-    """
-
-    number: int
-    trial: int
-    parameters: dict[str, Any]
-    state: str = WAITING
-    attempts: int = 0
-    failures: int = 0
-    kills: int = 0
-    reason: str = ""
-    started: float = 0.0
-    ended: float = 0.0
-    engine: str = ""
-    handle: str = ""
+    number: int  # from 1, in the order in which runs were planned
+    trial: int  # which choice of parameters, from 1
+    parameters: dict[str, Any]  # with the seed
+    state: str = WAITING  # see above
+    attempts: int = 0  # how often it was started
+    failures: int = 0  # how often it failed since it was last told to begin anew
+    kills: int = 0  # how often it was killed since then
+    reason: str = ""  # of the last end that was none to wish for
+    started: float = 0.0  # of the last attempt, Unix seconds
+    ended: float = 0.0  # likewise, once it ended
+    engine: str = ""  # which engine started it last
+    handle: str = ""  # what that engine knows it by
     reasons: list[str] = field(default_factory=list)
 
     def handle_event(self, event: Mapping[str, Any]) -> None:

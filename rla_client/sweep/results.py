@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +53,13 @@ def settled(item: Mapping[str, Any]) -> str | None:
     Of a run of another machine, whose spool is not here, that is what is there after `ELSEWHERE_S` at most.
     """
     try:
-        settle(_folder(item), SETTLE_S)
+        settle(f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}", SETTLE_S)
     except RlaError as error:
         _log.warning("%s", error)
     deadline = time.monotonic() + ELSEWHERE_S
     while (state := _state(item)) in LIVE_STATES and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return state
-
-
-def _folder(item: Mapping[str, Any]) -> str:
-    return f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}"
 
 
 def _state(item: Mapping[str, Any]) -> str | None:
@@ -112,7 +108,7 @@ def _number(raw: object) -> float | None:
         return None
 
 
-def trial_value(values: list[float | None]) -> tuple[float | None, float | None]:
+def trial_value(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Mean over the seeds of a trial and half of its 95 % interval, of those that have a value.
 
     A seed whose value is NaN makes the mean NaN: the others would flatter the trial.
@@ -132,27 +128,29 @@ class Values:
     """The metric of each run as far as it is known; that of an ended run is read once."""
 
     def __init__(self, journal: Journal, metric: Metric | None) -> None:
-        self._journal, self._metric = journal, metric
+        self.journal, self.metric = journal, metric
         self._final: dict[tuple[int, int], float] = {}
 
     def of(self, run: RunState) -> float | None:
         """The value so far; None without one."""
-        if self._metric is None or not run.attempts:
+        if self.metric is None or not run.attempts:
             return None
         key = (run.number, run.attempts)
         if key in self._final:
             return self._final[key]
-        items = self._journal.items(run)
+        items = self.journal.items(run)
         if not items:
             return None
-        read = (
-            last_number(last_values(items[-1]), self._metric.name)
-            if run.state not in OVER
-            else value(items[-1], self._metric)
-        )
-        if read is not None and run.state in OVER:
+        if run.state not in OVER:
+            return last_number(last_values(items[-1]), self.metric.name)
+        read = value(items[-1], self.metric)
+        if read is not None:
             self._final[key] = read
         return read
+
+    def of_finished(self, runs: Iterable[RunState]) -> list[tuple[RunState, float]]:
+        """Those that have finished with a value, and this."""
+        return [(run, value) for run in runs if run.state == FINISHED and (value := self.of(run)) is not None]
 
 
 def shown_counts(journal: Journal) -> dict[str, int]:
@@ -173,14 +171,15 @@ def summary(journal: Journal, driver: int | None) -> str:
     return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
 
 
-def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
+def best(values: Values) -> list[dict[str, Any]]:
     """The best trials by the mean of their finished runs, the best first, with what these have in common."""
+    metric = values.metric
     if metric is None:
         return []
     found = []
-    for trial, runs in trials_of(journal.runs).items():
-        there = [value for run in runs if run.state == FINISHED and (value := values.of(run)) is not None]
-        mean, half = trial_value(list(there))
+    for trial, runs in trials_of(values.journal.runs).items():
+        there = values.of_finished(runs)
+        mean, half = trial_value([value for _, value in there])
         if mean is not None:
             row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
             row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
@@ -194,19 +193,17 @@ def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[s
     return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
-def choice(journal: Journal, values: Values, metric: Metric | None) -> tuple[int, Choice] | None:
+def choice(values: Values) -> tuple[int, Choice] | None:
     """The best trial, and what the seeds say of choosing it; None where they say nothing."""
-    if metric is None:
+    if values.metric is None:
         return None
-    groups = []
-    for trial, runs in trials_of(journal.runs).items():
-        there = [
-            (run, value) for run in runs if run.state == FINISHED and (value := values.of(run)) is not None
-        ]
+    trials, groups = trials_of(values.journal.runs), []
+    for trial, runs in trials.items():
+        there = values.of_finished(runs)
         seeds = [str(run.parameters[SEED]) if SEED in run.parameters else None for run, _ in there]
         groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
-    found = judge(groups, ["trial"], minimize=not metric.maximize)
-    return None if found is None else ([*trials_of(journal.runs)][found.best], found)
+    found = judge(groups, ["trial"], minimize=not values.metric.maximize)
+    return None if found is None else ([*trials][found.best], found)
 
 
 def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
@@ -237,11 +234,15 @@ def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) ->
     return f"no finished run has a number for the metric {name!r}"
 
 
-def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:
+def rows(values: Values, now: float) -> list[dict[str, Any]]:
     """One row for each run: those that run first, then what went wrong, waits and is done."""
+    journal, metric = values.journal, values.metric
     found = []
-    order = sorted(journal.runs.values(), key=lambda run: (SHOWN_FIRST.index(run.state), _place(run)))
-    for run in order:
+
+    def place(run: RunState) -> tuple[int, float]:
+        return SHOWN_FIRST.index(run.state), -run.ended if run.state in OVER else run.number
+
+    for run in sorted(journal.runs.values(), key=place):
         queued = journal.is_queued(run)
         row: dict[str, Any] = {
             "run": run.number,
@@ -262,10 +263,6 @@ def _named(name: str, kind: str, taken: Collection[str]) -> str:
 
 def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
-
-
-def _place(run: RunState) -> float:
-    return -run.ended if run.state in OVER else run.number
 
 
 def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
@@ -290,15 +287,10 @@ def reasons(journal: Journal) -> list[str]:
 
 
 def _shown(row: Mapping[str, Any], name: str) -> object:
-    if name == "took":
-        return _took(row.get(name))
-    value = plain(row.get(name))
+    value = row.get(name)
+    if name == "took" and value is not None:
+        minutes, rest = divmod(int(value), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    value = plain(value)
     return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value
-
-
-def _took(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -39,19 +39,12 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number between two bounds, both included.
-
-    Attributes:
-        low: the smallest.
-        high: the largest.
-        log: its logarithm is uniform, not itself.
-        whole: whole numbers only.
-    """
+    """A number between two bounds, both included."""
 
     low: float
     high: float
-    log: bool = False
-    whole: bool = False
+    log: bool = False  # its logarithm is uniform, not itself
+    whole: bool = False  # whole numbers only
 
     def draw(self, generator: random.Random) -> Value:
         """A number of the range."""
@@ -76,16 +69,11 @@ Kind: TypeAlias = "Values | Range"
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One hyper-parameter.
+    """One hyper-parameter."""
 
-    Attributes:
-        name: as the program takes it.
-        kind: what it may be.
-        when: other dimension → the values under which this one is there; empty: always.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # as the program takes it
+    kind: Kind  # what it may be
+    # other dimension → the values under which this one is there; empty: always
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     def check(self, kinds: Mapping[str, Kind], *, begun: bool = False) -> None:

@@ -67,19 +67,12 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one run takes.
-
-    Attributes:
-        cpus: cores.
-        memory: bytes; 0: not counted.
-        gpus: GPUs of its own; a half lets two runs share one.
-        parallel: runs at a time at most; None: as many as fit.
-    """
+    """What one run takes."""
 
     cpus: float = 1.0
-    memory: int = 0
-    gpus: float = 0.0
-    parallel: int | None = None
+    memory: int = 0  # bytes; 0: not counted
+    gpus: float = 0.0  # of its own; a half lets two runs share one
+    parallel: int | None = None  # runs at a time at most; None: as many as fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +91,23 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a sweep file asks for.
-
-    Attributes:
-        name: of the sweep.
-        command: program and arguments with their placeholders; empty where an experiment is called.
-        experiment: `file.py:function` or `module:function`.
-        arguments: what one parameter becomes in `{args}`.
-        method: how trials are chosen.
-        space: what is tried.
-        listed: the trials of method list.
-        trials: how many, of methods random and optuna.
-        seeds: each trial runs once with each; None: there is no such dimension.
-        metric: what a trial is judged by.
-        retries: how often a run that failed is started again.
-        resources: what a run takes.
-        environment: variables for the runs.
-        options: of an engine → its own options, as it takes them.
-        random_seed: of methods random and optuna.
-    """
+    """What a sweep file asks for."""
 
     name: str
-    command: tuple[str, ...] = ()
-    experiment: str = ""
-    arguments: str = "--{name} {value}"
-    method: Method = "grid"
-    space: Space = field(default_factory=Space)
-    listed: tuple[Parameters, ...] = ()
-    trials: int | None = None
-    seeds: tuple[int, ...] | None = None
-    metric: Metric | None = None
-    retries: int = 0
+    command: tuple[str, ...] = ()  # with placeholders; empty where an experiment is called
+    experiment: str = ""  # `file.py:function` or `module:function`
+    arguments: str = "--{name} {value}"  # what one parameter becomes in `{args}`
+    method: Method = "grid"  # how trials are chosen
+    space: Space = field(default_factory=Space)  # what is tried
+    listed: tuple[Parameters, ...] = ()  # the trials of method list
+    trials: int | None = None  # how many, of methods random and optuna
+    seeds: tuple[int, ...] | None = None  # each trial runs once with each; None: no such dimension
+    metric: Metric | None = None  # what a trial is judged by
+    retries: int = 0  # how often a run that failed is started again
     resources: Resources = field(default_factory=Resources)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    random_seed: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables for the runs
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of an engine: its own
+    random_seed: int = 0  # of methods random and optuna
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,29 +129,23 @@ class Spec:
 
 
 def read_spec(path: Path, name: str | None = None, *, begun: bool = False) -> Spec:
-    """Read a sweep file.
+    """Read a sweep file; a ConfigError names all its faults.
 
     Args:
         path: the file.
         name: of the sweep where the file gives none; None: that of the file.
         begun: it is not to be started, but looked at: what earlier releases took is no fault.
-
-    Raises:
-        ConfigError: with all its faults.
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
-    return _spec(node_of_file(path), str(path), name or path.stem, begun=begun)
-
-
-def _spec(node: yaml.Node | None, source: str, name: str, *, begun: bool) -> Spec:
+    node = node_of_file(path)
     if node is None:
-        raise ConfigError(source, ["is empty; `rla sweep --help` shows what stands in it"])
+        raise ConfigError(str(path), ["is empty; `rla sweep --help` shows what stands in it"])
     reader = _Reader(begun=begun)
-    found = reader.spec(node, name)
-    if reader.faults or found is None:
+    found = reader.spec(node, name or path.stem)
+    if reader.faults:
         told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
-        raise ConfigError(source, [_told(where, key, text) for where, key, text in told])
+        raise ConfigError(str(path), [_told(where, key, text) for where, key, text in told])
     return found
 
 
@@ -234,11 +203,7 @@ def _command(node: yaml.Node) -> tuple[str, ...]:
 
 
 def _check_text(text: str) -> None:
-    """Be sure that a program can be given it.
-
-    Raises:
-        WrongValueError: it cannot.
-    """
+    """Be sure that a program can be given it; WrongValueError: it cannot."""
     if "\0" in text:
         raise WrongValueError("holds a NUL character, which no program can be given")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -314,12 +279,14 @@ class _Reader(SectionReader):
         super().__init__()
         self._begun = begun
 
-    def spec(self, root: yaml.Node, default_name: str) -> Spec | None:
+    def spec(self, root: yaml.Node, default_name: str) -> Spec:
         known = {key: key for key in (*_SIMPLE, *_SECTIONS)}
         nodes = self.mapping(root, "", known, _ADVICE)
         values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
         values.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", default_name).strip("-.") or "sweep")
-        self._check_name(nodes.get("name", root), values["name"])
+        if not NAME.fullmatch(values["name"]):
+            told = f"{values['name']!r} must be letters, digits, '_', '-' and '.'"
+            self.faults.append((nodes.get("name", root), ".name", told))
         values["listed"] = self._listed(nodes.get("list"))
         values["space"] = self._space(nodes.get("parameters"), values["listed"])
         values["metric"] = self._metric(nodes.get("metric"))
@@ -334,10 +301,6 @@ class _Reader(SectionReader):
             self._check(root, nodes, found, faulty)
         return found
 
-    def _check_name(self, node: yaml.Node, name: str) -> None:
-        if not NAME.fullmatch(name):
-            self.faults.append((node, ".name", f"{name!r} must be letters, digits, '_', '-' and '.'"))
-
     def _check_parameter(self, node: yaml.Node, below: str, name: str) -> None:
         if not _PARAMETER.fullmatch(name):
             self.faults.append((node, below, f"{name!r} cannot be a parameter's name: no spaces and braces"))
@@ -348,10 +311,14 @@ class _Reader(SectionReader):
         read = {key: self.value(rules[key], node, f"{below}.{key}") for key, node in nodes.items()}
         return {key: value for key, value in read.items() if value is not None}
 
+    def _entries(
+        self, node: yaml.Node | None, below: str, known: dict[str, str] | None = None
+    ) -> dict[str, yaml.Node]:
+        """Those of a mapping, which may be missing or empty."""
+        return {} if node is None or is_empty(node) else self.mapping(node, below, known)
+
     def _section(self, node: yaml.Node | None, name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
-        if node is None or is_empty(node):
-            return {}
-        return self._values(self.mapping(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
+        return self._values(self._entries(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
 
     def _metric(self, node: yaml.Node | None) -> Metric | None:
         if node is None or is_empty(node):
@@ -365,11 +332,8 @@ class _Reader(SectionReader):
         return Metric(**found)
 
     def _environment(self, node: yaml.Node | None) -> dict[str, str]:
-        if node is None or is_empty(node):
-            return {}
-        nodes = self.mapping(node, ".environment", None)
         found = {}
-        for key, one in nodes.items():
+        for key, one in self._entries(node, ".environment").items():
             found[key] = str(self.value(Text(), one, f".environment.{key}") or "")
             try:
                 _check_text(found[key])
@@ -380,9 +344,7 @@ class _Reader(SectionReader):
         return found
 
     def _options(self, node: yaml.Node, engine: str) -> dict[str, Any]:
-        if is_empty(node):
-            return {}
-        nodes = self.mapping(node, f".{engine}", None)
+        nodes = self._entries(node, f".{engine}")
         return {key: self.value(_plain, one, f".{engine}.{key}") for key, one in nodes.items()}
 
     # -- parameters -----------------------------------------------------------------------------
@@ -412,7 +374,7 @@ class _Reader(SectionReader):
         nodes = self.mapping(node, below, keys)
         when = self._when(nodes.pop("when", None), below)
         if len(nodes) != 1:
-            if len(self.faults) == 0 or nodes:
+            if not self.faults or nodes:
                 text = f"must hold one of values, {', '.join(_RANGES)}; beside it only `when`"
                 self.faults.append((node, below, text))
             return None
@@ -455,10 +417,8 @@ class _Reader(SectionReader):
         return Range(low, high, log, whole)
 
     def _when(self, node: yaml.Node | None, below: str) -> dict[str, tuple[Value, ...]]:
-        if node is None or is_empty(node):
-            return {}
         found = {}
-        for name, one in self.mapping(node, f"{below}.when", None).items():
+        for name, one in self._entries(node, f"{below}.when").items():
             kind = self._listed_values(one, f"{below}.when.{name}")
             if isinstance(kind, Values):
                 found[name] = kind.values

@@ -4,11 +4,10 @@ A server of the reader's own (starlette and uvicorn, extra `web`) over one or se
 what the rest of the package reads and adds nothing to a database but tags, notes and moves to the trash.
 
 - `serve` starts it, lets nobody in without the token and puts the answers together.
-- `site` knows the runs of all databases by number and which of them changed, and reads columns of their
-  tables, also of those that grow.
-- `table` answers for the list and for hyper-parameters against a metric; `curves` makes columns as many
-  points as a panel has pixels; `live` sends what is new, and how this machine and the fleet stand.
-- `detail` is one run, `files` its files, pictures, checkpoints.
+- `site` knows the runs of all databases by number and which of them changed, reads columns of their tables,
+  also of those that grow, and sends what is new.
+- `runs` answers for the list, for one run, and for hyper-parameters against a metric; `curves` makes columns
+  as many points as a panel has pixels; `files` are a run's files, pictures, checkpoints.
 - `report` writes the page as one file, which needs no server.
 - `static/` is the page: ES modules as they are, and uPlot in `vendor/`.
 

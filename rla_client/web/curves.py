@@ -29,7 +29,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from starlette.responses import Response, StreamingResponse
@@ -41,15 +41,13 @@ from rla_client.database.records import RowView, clock
 from rla_client.database.where import full_names
 from rla_client.plot.statistics import curve_band, group_curves, sorted_curve
 from rla_client.plot.statistics import smooth as smoothed
-from rla_client.web.site import SAFE_INTEGER, Entry, Site, read_entries, sent
+from rla_client.web.site import ELAPSED, ROW, SAFE_INTEGER, Entry, Site, read_entries, sent, x_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
-ELAPSED = "elapsed"  # seconds since a run's first row
-ROW = "row"  # its number
 WIDTH = (16, 4096)  # pixels of a panel
 MAX_NUMBER = 1e300  # that is asked for
 MAX_RUNS = 20_000  # of one panel
@@ -117,10 +115,8 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
 
 def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
     """See the module's text."""
-    wide = False
-    for one in series:
-        wide = wide or _needs_float64(one[np.isfinite(one)])
-    head = {**head, "points": len(xs), "series": len(series), "wide": bool(wide)}
+    wide = any(_needs_float64(one[np.isfinite(one)]) for one in series)
+    head = {**head, "points": len(xs), "series": len(series), "wide": wide}
     text = json.dumps(head, allow_nan=False).encode()
     kind = "<f8" if wide else "<f4"
     return b"".join(
@@ -174,14 +170,15 @@ def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float
 
 
 def asked_names(names: object, what: str) -> list[str]:
-    """A list of names that is asked for.
-
-    Raises:
-        ArgumentError: it is none.
-    """
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    """A list of names that is asked for; ArgumentError where it is none."""
+    if not is_texts(names):
         raise ArgumentError(f"{what} must be a list of names")
     return names
+
+
+def is_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether something that was asked is a list of texts."""
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -189,21 +186,13 @@ def asked_names(names: object, what: str) -> list[str]:
 
 @dataclass(slots=True)
 class Curve:
-    """The points of one run.
-
-    Attributes:
-        entry: whose.
-        xs: ascending, shape (points,).
-        ys: finite, shape (points,).
-        odd: x and value of those that are not finite, shape (2, count).
-        rows: of its table; None where those of earlier items are among them.
-    """
+    """The points of one run."""
 
     entry: Entry
-    xs: Array
-    ys: Array
-    odd: Array
-    rows: int | None
+    xs: Array  # ascending, shape (points,)
+    ys: Array  # finite, shape (points,)
+    odd: Array  # x and value of those that are not finite, shape (2, count)
+    rows: int | None  # of its table; None where those of earlier items are among them
 
 
 def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
@@ -243,22 +232,6 @@ def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
         order = np.argsort(xs, kind="stable")
         xs, ys = xs[order], ys[order]
     return Curve(entry, xs, ys, odd, rows)
-
-
-def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
-    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
-
-    A program that never says which step it is at has 0 in every row.
-    """
-    if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
-        return np.arange(rows, dtype=np.float64)
-    if x != ELAPSED:
-        return table.get(x)
-    stamps = table.get(TIMESTAMP)
-    if stamps is None or not len(stamps):
-        return None
-    first = stamps[np.isfinite(stamps)][:1]
-    return stamps - first[0] if first.size else None
 
 
 def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
@@ -389,18 +362,14 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
     places = np.searchsorted(_edges(*ends, width), xs)
     kinds = np.where(np.isnan(values), 0, np.sign(values))
     _, first = np.unique(places * 4 + kinds, return_index=True)
+    first.sort()
+    evenly = np.linspace(0, len(first) - 1, min(len(first), MAX_MARKS)).astype(int)  # the last among them
     names = {0: "nan", 1: "inf", -1: "-inf"}
     counts = {name: int(np.sum(kinds == kind)) for kind, name in names.items()}
     return {
         "odd": {name: count for name, count in counts.items() if count},
-        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in _thinned(np.sort(first))],
+        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in first[evenly]],
     }
-
-
-def _thinned(places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `MAX_MARKS` of them, evenly, the last among them."""
-    at = np.linspace(0, len(places) - 1, min(len(places), MAX_MARKS)).astype(int)
-    return np.asarray(places[at])
 
 
 # -- one series a group ------------------------------------------------------------------------------
@@ -428,14 +397,11 @@ def _grouped(
         for _, _, xs, bands in made
         for one in bands
     ]
-    told: list[dict[str, Any]] = [
-        {"label": label, "numbers": [curve.entry.number for curve in members]}
-        for label, members, _, _ in made
-    ]
-    for one, (_, members, _, _) in zip(told, made, strict=True):
-        odd = sum(curve.odd.shape[1] for curve in members)
-        if odd:
-            one["odd"] = {"nan or inf": odd}
+    told: list[dict[str, Any]] = []
+    for label, members, _, _ in made:
+        told.append({"label": label, "numbers": [curve.entry.number for curve in members]})
+        if odd := sum(curve.odd.shape[1] for curve in members):
+            told[-1]["odd"] = {"nan or inf": odd}
     return {"kind": "bands", "band": band, "curves": told}, grid, series
 
 

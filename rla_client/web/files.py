@@ -88,17 +88,11 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Listing:
-    """Files below an item, by path.
-
-    Attributes:
-        files: those found.
-        cut: there are more.
-        passed: links, pipes and names that no address can hold, which are left out.
-    """
+    """Files below an item, by path."""
 
     files: list[Found] = field(default_factory=list)
-    cut: bool = False
-    passed: int = 0
+    cut: bool = False  # there are more
+    passed: int = 0  # links, pipes and names that no address can hold, which are left out
 
 
 def asked_run(site: Site, asked: dict[str, Any]) -> Entry:
@@ -236,9 +230,7 @@ def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         block = block[: block.rfind(b"\n") + 1] or block
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(block)
-    block = block[
-        : len(block) - len(decoder.getstate()[0])
-    ]  # without the beginning of a character at its end
+    block = block.removesuffix(decoder.getstate()[0])  # without the beginning of a character at its end
     end = start + len(block)
     return {"size": size, "start": start, "end": end, "text": readable(block), "restarted": restarted}
 

@@ -35,7 +35,7 @@ from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
 from rla_client.database.records import CLOCKS, FIELDS
 from rla_client.database.tools import read_views
-from rla_client.web import STATIC, detail, files, table
+from rla_client.web import STATIC, files, runs
 from rla_client.web.curves import curves
 from rla_client.web.site import Entry, Site, live, path_of, table_stat
 
@@ -158,14 +158,10 @@ class Panels:
     """Panels that a notebook shows.
 
     Their frame is a sandbox: its scripts reach neither the notebook nor what the browser keeps for it.
-
-    Attributes:
-        html: the page, whole.
-        height_px: of the frame.
     """
 
-    html: str
-    height_px: int
+    html: str  # the page, whole
+    height_px: int  # of the frame
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {self.height_px}px; border: 0"
@@ -182,7 +178,7 @@ class Panels:
 def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[Entry]:
     """Runs of a view, oldest first."""
     where, chosen = next(iter(view.get("where", ())), ""), set(view.get("run", ()))
-    found = site.chosen(table.fitting(site, where)) if where else site.entries()
+    found = site.chosen(runs.fitting(site, where)) if where else site.entries()
     found = [entry for entry in found if not chosen or path_of(entry) in chosen]
     return sorted(found, key=lambda entry: entry.record.opened)
 
@@ -190,12 +186,12 @@ def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[Entry]:
 def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
     """Answers to what the page asks, but for the curves."""
     numbers = [entry.number for entry in entries]
-    told = table.rows(site, 0)
+    told = runs.rows(site, 0)
     places = [told["number"].index(number) for number in numbers]
     hyper = list(dict.fromkeys(name for entry in entries for name in entry.record.hyper.flat()))
-    metrics = table.metric_names(entries)
-    names = [*FIELDS, *hyper, *metrics][: table.MAX_COLUMNS]
-    values = table.column_values(site, names, numbers)["values"]
+    metrics = runs.metric_names(entries)
+    names = [*FIELDS, *hyper, *metrics][: runs.MAX_COLUMNS]
+    values = runs.column_values(site, names, numbers)["values"]
     pictures: dict[str, str] = {}
     return {
         "boot": site.boot,
@@ -211,7 +207,7 @@ def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
         },
         "columns": dict(zip(names, values, strict=True)),
         "metrics": metrics,
-        "run": {path_of(entry): detail.overview(site, {"run": path_of(entry)}) for entry in entries},
+        "run": {path_of(entry): runs.overview(site, {"run": path_of(entry)}) for entry in entries},
         "environment": {path_of(entry): _environment(site, entry) for entry in entries},
         "media": {path_of(entry): _media(site, entry, pictures) for entry in reversed(entries)},
         "pictures": pictures,
@@ -220,7 +216,7 @@ def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _environment(site: Site, entry: Entry) -> dict[str, Any]:
     """Of the environment what is short."""
-    found = detail.environment(site, {"run": path_of(entry)})
+    found = runs.environment(site, {"run": path_of(entry)})
     told = found["environment"]
     short = {name: value for name, value in told.items() if name not in {"packages", "environment"}}
     return {**found, "environment": short, "diff": {"lines": [], "count": 0, "state": found["diff"]["state"]}}

@@ -15,6 +15,11 @@ Answers run in threads, but for the stream of what is new.
 - **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
 - **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
   browser runs it (`files.FOREIGN`).
+
+How this machine's agent stands, and all machines of the fleet, is told as `rla-agent status` does. The agent
+package is asked by a process of its own, one at a time, and only while somebody looks. A machine that is the
+master has the fleet's status files itself, in `.rla-fleet/` of a data root; elsewhere they come from the
+master, over the network.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ import re
 import resource
 import secrets
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 import webbrowser
@@ -54,8 +61,10 @@ from starlette.routing import Route
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.paths import user_name
-from rla_client.web import STATIC, curves, detail, files, live, table
-from rla_client.web.site import Site, read_entries
+from rla_client.database.records import described, fleet_files
+from rla_client.database.tools import read_views
+from rla_client.web import STATIC, curves, files, runs
+from rla_client.web.site import Site, read_entries, sent, stream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,12 +74,7 @@ TRIED_PORTS = 50
 READ_AHEAD = 200  # runs
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 1  # for answers under way when it ends
-TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
 LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
@@ -80,6 +84,12 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+FRESH_S = 2.0  # an answer is given again for so long
+FLEET_FRESH_S = 60.0  # the master's, unless somebody asks for it now
+FLEET_AGAIN_S = 5.0
+STATUS_TIMEOUT_S = 15.0
+FLEET_TIMEOUT_S = 60.0
+MAX_ERROR = 2000  # characters of what a command said
 MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
 _ALWAYS = {
     "Content-Security-Policy": POLICY,
@@ -97,13 +107,13 @@ _LOCKED = (
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]*\]|[^:\[\]/?#@\s]+)(:(?P<port>\d{1,5}))?", re.IGNORECASE)
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
-    "run": detail.overview,
-    "environment": detail.environment,
-    "others": detail.others,
-    "difference": detail.difference,
-    "note": detail.note,
-    "trash": detail.trash,
-    "restore": detail.restore,
+    "run": runs.overview,
+    "environment": runs.environment,
+    "others": runs.others,
+    "difference": runs.difference,
+    "note": runs.note,
+    "trash": runs.trash,
+    "restore": runs.restore,
     "files": files.listing,
     "text": files.text,
     "search": files.search,
@@ -154,9 +164,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     logging.getLogger("uvicorn.error").addFilter(
-        lambda record: (
-            not server.should_exit and not _cut_off(record)
-        )  # no errors: Ctrl-C, a file that shrank
+        lambda record: not (server.should_exit or _cut_off(record))  # no errors: Ctrl-C, a file that shrank
     )
     site.read_ahead.clear()
     threading.Thread(target=_read_ahead, args=(site,), daemon=True).start()
@@ -272,33 +280,27 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """The page over some databases, as an ASGI application.
-
-    Args:
-        site: the databases.
-        token: that lets in.
-        hosts: see `Guard`.
-    """
+    """The page over some databases, as an ASGI application; `token` lets in, `hosts` as in `Guard`."""
     quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
-    machine = live.Machine()
+    machine = Machine()
     posts: dict[str, Answer] = {
-        "runs": lambda site, body: table.rows(site, _whole(body, "since")),
-        "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
-        "fitting": lambda site, body: table.fitting(site, body.get("where")),
-        "differing": lambda site, body: table.differing(site, body.get("numbers")),
-        "names": lambda site, _: table.names(site),
+        "runs": lambda site, body: runs.rows(site, _whole(body, "since")),
+        "columns": lambda site, body: runs.column_values(site, body.get("names"), body.get("numbers")),
+        "fitting": lambda site, body: runs.fitting(site, body.get("where")),
+        "differing": lambda site, body: runs.differing(site, body.get("numbers")),
+        "names": lambda site, _: runs.names(site),
         "curves": curves.curves,
         "csv": curves.as_csv,
         "command": curves.command,
-        "live": live.stream,
-        "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
-        "importance": table.importance,
-        "parallel": table.parallel,
-        "scatter": table.scatter,
-        "views": lambda site, _: detail.views(site),
-        "view": detail.view,
+        "live": stream,
+        "metrics": lambda site, body: runs.metric_names(site.chosen(body.get("numbers"))),
+        "importance": runs.importance,
+        "parallel": runs.parallel,
+        "scatter": runs.scatter,
+        "views": lambda site, _: read_views(site.databases[0].data_root),
+        "view": runs.view,
         **OF_A_RUN,
         "status": lambda site, _: machine.status(site),
         "fleet": machine.fleet,
@@ -399,17 +401,94 @@ def _whole(body: dict[str, Any], name: str) -> int:
     return value
 
 
+# -- this machine and the fleet ----------------------------------------------------------------------
+
+
+class Machine:
+    """What the agent here and the masters said last. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._agent = _Asked(["status", "--json"], STATUS_TIMEOUT_S)
+        self._fleet = _Asked(["status", "--fleet", "--json"], FLEET_TIMEOUT_S)
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """`status`, as of `rla-agent status --json`, or an `error` that says what to do."""
+        return {**self._agent.answer(FRESH_S), "databases": [str(one.data_root) for one in site.databases]}
+
+    def fleet(self, site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+        """Machines known on this one, where it is their master.
+
+        And those that masters know, if `network` is asked for; `now`: though they were asked a moment ago.
+        """
+        roots = [database.data_root for database in site.databases]
+        machines = [_machine(one, str(root)) for root in roots for one in fleet_files(root)]
+        found: dict[str, Any] = {"machines": machines}
+        if asked.get("network") is True:
+            answer = self._fleet.answer(FLEET_AGAIN_S if asked.get("now") is True else FLEET_FRESH_S)
+            masters = answer.get("status")
+            age_s = time.monotonic() - self._fleet.moment
+            for target, listed in masters.items() if isinstance(masters, dict) else ():
+                machines += [
+                    _machine(described(one), str(target), age_s) for one in listed if isinstance(one, dict)
+                ]
+            found |= {"error": answer.get("error"), "age_s": age_s}
+        return found
+
+
+class _Asked:
+    """A command of the agent package and its last answer."""
+
+    def __init__(self, words: list[str], timeout_s: float) -> None:
+        self._words = words
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._last: dict[str, Any] = {}
+        self.moment = -1e9  # of the last answer, on the steady clock
+
+    def answer(self, fresh_s: float) -> dict[str, Any]:
+        """The last answer, or a new one where that is older; while another thread asks, the last one."""
+        if not self._lock.acquire(blocking=not self._last):
+            return self._last
+        try:
+            if time.monotonic() - self.moment > fresh_s:
+                self._last = _ask(self._words, self._timeout_s)
+                self.moment = time.monotonic()
+            return self._last
+        finally:
+            self._lock.release()
+
+
+def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "rla_agent", *words]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"rla-agent {' '.join(words)} did not answer within {timeout_s:.0f} s"}
+    except OSError as error:
+        return {"error": f"rla-agent cannot be started: {error.strerror or error}"}
+    with suppress(ValueError):
+        found = json.loads(done.stdout)
+        if isinstance(found, dict):
+            return {"status": sent(found)}
+    said = done.stderr.decode("utf-8", "replace").strip() or f"it ended with code {done.returncode}"
+    if "No module named" in said:
+        said = "the agent's package is not installed beside this one: pip install rla-agent"
+    return {"error": said[-MAX_ERROR:]}
+
+
+def _machine(machine: dict[str, Any], master: str, older_s: float = 0.0) -> dict[str, Any]:
+    """A machine as the page shows it."""
+    shown = {**machine, "master": master, "age_s": machine["age_s"] + older_s}
+    return shown | {name: sent(machine[name]) for name in ("backlog", "runs")}
+
+
 # -- who is let in -----------------------------------------------------------------------------------
 
 
 class Guard:
-    """ASGI middleware that refuses what the module's text says.
-
-    Args:
-        app: what is _guarded.
-        token: of this server.
-        hosts: names, beside this machine's, that it may be called by.
-    """
+    """ASGI middleware that refuses what the module's text says; `hosts` are further names of this machine."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -451,7 +530,7 @@ class Guard:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         refusal = None
         if not self._known(host):
-            refusal = PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403)
+            refusal = PlainTextResponse(f"rla web: not known as {host[:80]!r}; see --allow-host\n", 403)
         elif origin is not None and origin != f"http://{host}":
             refusal = PlainTextResponse("rla web: requests from other pages are refused\n", 403)
         elif request.method not in {"GET", "HEAD", "POST"}:
@@ -502,10 +581,6 @@ class Guard:
         except ValueError:
             return False
         return True
-
-
-def _shown(host: str) -> str:
-    return repr(host[:80])
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -15,7 +15,7 @@ import pytest
 
 import rla_client
 from rla_client import exp_manager
-from rla_client.cli.project import ignore, set_up, snippet_of
+from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 
@@ -54,7 +54,7 @@ def test_lines_are_added_once(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     code = (
-        "import typer; from rla_client.cli.project import register; "
+        "import typer; from rla_client.cli.launch import register; "
         "app = typer.Typer(); register(app); app.command('x')(lambda: None); app()"
     )
     done = subprocess.run(

@@ -36,40 +36,24 @@ AHEAD_S = 0.25  # so much of what ends is handed on ahead
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One attempt of one run.
+    """One attempt of one run."""
 
-    Attributes:
-        number: of the run.
-        command: program and arguments.
-        environment: variables beside those that are there.
-        folder: working folder.
-        output: file that gets what it prints.
-        exit: file for its exit status.
-        lock: file that its processes hold.
-    """
-
-    number: int
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    folder: str
-    output: str
-    exit: str
-    lock: str
+    number: int  # of the run
+    command: tuple[str, ...]  # program and arguments
+    environment: Mapping[str, str]  # variables beside those that are there
+    folder: str  # in which it works
+    output: str  # file that gets what it prints
+    exit: str  # file for its exit status
+    lock: str  # file that its processes hold
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt is over.
+    """An attempt is over."""
 
-    Attributes:
-        number: of the run.
-        status: exit status as a shell's; None: it is gone and nothing tells.
-        reason: what its engine knows of it.
-    """
-
-    number: int
-    status: int | None
-    reason: str = ""
+    number: int  # of the run
+    status: int | None  # as a shell's; None: it is gone and nothing tells
+    reason: str = ""  # what its engine knows of it
 
 
 class Engine(Protocol):

@@ -131,10 +131,7 @@ class LocalEngine:
         """As `Engine.close`: the runs are sessions of their own and continue, as does their supervisor."""
         self._give_back()
         if self._supervisor is not None:
-            self._supervisor.close(wait=not self._started)
-            self._supervisor = None
-            self._adopted |= self._started
-            self._started = {}
+            self._leave(self._supervisor, wait=not self._started)
 
     def _send(self, message: Start | Signal, descriptors: list[int]) -> None:
         """To the supervisor; to a new one if the former was killed."""
@@ -154,7 +151,10 @@ class LocalEngine:
         assert self._supervisor is not None
         while told := self._supervisor.ends(0.0):
             self._failed += self._taken_back(told)
-        self._supervisor.close(wait=True)
+        self._leave(self._supervisor, wait=True)
+
+    def _leave(self, supervisor: Supervisor, *, wait: bool) -> None:
+        supervisor.close(wait=wait)
         self._supervisor = None
         self._adopted |= self._started
         self._started = {}
@@ -214,11 +214,7 @@ def _has_content(path: str) -> bool:
 
 
 def _room(resources: Resources, gpus: _Gpus | None) -> int:
-    """How many runs fit.
-
-    Raises:
-        SweepError: not one.
-    """
+    """How many runs fit; SweepError: not one."""
     import psutil  # noqa: PLC0415 - not at import of the package
 
     cores = len(os.sched_getaffinity(0))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rla_client.database
+from rla_client.cli.mcp import MAX_CHARS, MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
-from rla_client.mcp import MAX_CHARS, MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
 
 MakeRun = Callable[..., str]
 

@@ -20,7 +20,8 @@ from support.sweep_lab import make_spec
 from support.waiting import lives, wait_until
 
 from rla_client.database.runs import Database
-from rla_client.sweep.engines import base, ray_node
+from rla_client.sweep.engines import base
+from rla_client.sweep.engines import ray as engine_module
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray import RayEngine
 from rla_client.sweep.engines.supervisor import NOT_STARTED
@@ -332,18 +333,18 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "state"))
     given = {"RLA_RUN_ID": "s-1", "RLA_DATA_ROOT": str(tmp_path / "root"), "RLA_RUN_FILE": "/nowhere/items"}
     command = ("/bin/sh", "-c", 'pwd; echo "{}" >>"$RLA_RUN_FILE"; exit 4')
-    watcher = ray_node._Watcher()
-    monkeypatch.setattr(ray_node, "_watcher", watcher)
+    watcher = engine_module._Watcher()
+    monkeypatch.setattr(engine_module, "_watcher", watcher)
     yield Work(1, command, given, "/nowhere", "/nowhere/txt", "/nowhere/exit", "/nowhere/lock")
     if watcher._pipe >= 0:
         os.close(watcher._pipe)
 
 
-SWEEP = ray_node.Sweep("/nowhere/journal.jsonl", IDENT, sys.executable)
+SWEEP = engine_module.Sweep("/nowhere/journal.jsonl", IDENT, sys.executable)
 
 
 def test_files_of_a_node_that_shares_none_come_back(elsewhere: Work, tmp_path: Path) -> None:
-    outcome = ray_node.run_work(elsewhere, SWEEP, again=False)
+    outcome = engine_module.run_work(elsewhere, SWEEP, again=False)
     assert outcome.status == 4
     assert outcome.output.decode() == f"{tmp_path / 'here'}\n"
     assert outcome.items == b"{}\n"
@@ -354,9 +355,9 @@ def test_a_finished_run_is_not_started_again(elsewhere: Work, tmp_path: Path) ->
     item = tmp_path / "root/log/toy/2026/11/21/09-30-01-123456_10.0.0.5_&lr=0.1"
     item.mkdir(parents=True)
     (item / "run.json").write_text(json.dumps({"state": "finished", "run_key": "s-1"}))
-    assert ray_node.run_work(elsewhere, SWEEP, again=True).status == 0
+    assert engine_module.run_work(elsewhere, SWEEP, again=True).status == 0
     (item / "run.json").write_text(json.dumps({"state": "killed", "run_key": "s-1"}))
-    assert ray_node.run_work(elsewhere, SWEEP, again=True).status == 4
+    assert engine_module.run_work(elsewhere, SWEEP, again=True).status == 4
 
 
 def test_an_attempt_waits_for_the_one_before(elsewhere: Work, tmp_path: Path) -> None:
@@ -370,8 +371,8 @@ def test_an_attempt_waits_for_the_one_before(elsewhere: Work, tmp_path: Path) ->
         assert former.stdout is not None
         assert former.stdout.readline() == b"held\n"
         began = time.monotonic()
-        sweep = ray_node.Sweep(str(journal), IDENT, sys.executable)
-        assert ray_node.run_work(shared, sweep, again=True).status == 4
+        sweep = engine_module.Sweep(str(journal), IDENT, sys.executable)
+        assert engine_module.run_work(shared, sweep, again=True).status == 4
         assert time.monotonic() - began > 0.3
 
 
@@ -386,9 +387,7 @@ def test_watcher_ends_what_holds_the_lock_not_who_waits_for_it(tmp_path: Path) -
     ):
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        tell = (
-            "import sys; from rla_client.sweep.engines import ray_node; ray_node._watcher.tell(sys.argv[1])"
-        )
+        tell = "import sys; from rla_client.sweep.engines import ray; ray._watcher.tell(sys.argv[1])"
         subprocess.run([sys.executable, "-c", tell, lock], check=True)
         is_released = base.is_released(str(lock), 20.0)
         holder.kill()

@@ -360,7 +360,7 @@ def test_without_slurm_it_says_so(lab: Lab, tmp_path: Path) -> None:
 def test_jobs_wait_for_a_slurm_that_is_away(
     slurm_lab: SlurmLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rla_client.sweep.engines import slurm
+    from rla_client.sweep.engines import slurm_job as slurm
     from rla_client.sweep.engines.base import Work
     from rla_client.sweep.journal import Journal
 

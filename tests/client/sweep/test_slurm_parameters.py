@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.sweep.engines.slurm import parameters_of
+from rla_client.sweep.engines.slurm_job import parameters_of
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 

@@ -40,7 +40,7 @@ def test_a_parameter_of_any_name_hides_nothing(tmp_path: Path, name: str) -> Non
     metric = Metric("loss", goal="minimize")
     journal = finished(tmp_path, "loss", [(1, {name: "a"}, 2.0), (2, {name: "b"}, 1.0)])
     values = results.Values(journal, metric)
-    best, rows = results.best(journal, values, metric), results.rows(journal, values, metric, 0.0)
+    best, rows = results.best(values), results.rows(values, 0.0)
     assert [(row["trial"], row["loss"], row["runs"]) for row in best] == [(2, 1.0, 1), (1, 2.0, 1)]
     assert {(row["run"], row["state"], row["tries"], row["loss"]) for row in rows} == {
         (1, "finished", 1, 2.0),
@@ -56,7 +56,7 @@ def test_a_metric_of_any_name_hides_nothing(tmp_path: Path, name: str) -> None:
     metric = Metric(name)
     journal = finished(tmp_path, name, [(1, {"lr": 1}, 2.0), (2, {"lr": 2}, 3.0)])
     values = results.Values(journal, metric)
-    best, rows = results.best(journal, values, metric), results.rows(journal, values, metric, 0.0)
+    best, rows = results.best(values), results.rows(values, 0.0)
     assert [(row["trial"], row["lr"]) for row in best] == [(2, 2), (1, 1)]
     assert [3.0 in row.values() for row in (best[0], best[1])] == [True, False]
     assert {row["state"] for row in rows} == {"finished"}
@@ -68,7 +68,7 @@ def test_a_trial_is_shown_with_what_its_runs_have_in_common(tmp_path: Path) -> N
     metric = Metric("score")
     runs = [(1, {"lr": 1, "seed": 0}, 1.0), (1, {"lr": 1, "seed": 1}, 2.0)]
     journal = finished(tmp_path, "score", runs)
-    (row,) = results.best(journal, results.Values(journal, metric), metric)
+    (row,) = results.best(results.Values(journal, metric))
     assert row.keys() == {"trial", "score", "±", "runs", "lr"}
 
 
@@ -85,7 +85,7 @@ def test_a_run_whose_job_waits_in_slurm_is_queued(tmp_path: Path) -> None:
         path = journal.path(journal.runs[number], "job")
         path.write_text("job 9 on node1\n")
         os.utime(path, (time.time() - age_s,) * 2)
-    rows = results.rows(journal, results.Values(journal, None), None, time.time() + 60)
+    rows = results.rows(results.Values(journal, None), time.time() + 60)
     assert [(row["run"], row["state"], row["took"] is None) for row in rows] == [
         (1, "running", False),
         (2, "queued", True),
@@ -109,10 +109,10 @@ def test_a_trial_of_which_a_seed_diverged_is_not_the_best(
     runs += [(trial, {"lr": trial, "seed": seed}, 5.0) for trial in (2, 3) for seed in range(3)]
     journal = finished(tmp_path, "score", runs)
     values = results.Values(journal, metric)
-    best = results.best(journal, values, metric)
+    best = results.best(values)
     assert [(row["trial"], row["runs"]) for row in best] == [(2, 3), (3, 3), (1, 3)]
     assert not math.isfinite(best[-1]["score"])
-    chosen = results.choice(journal, values, metric)
+    chosen = results.choice(values)
     assert chosen is not None
     assert chosen[0] == 2
 

@@ -15,9 +15,9 @@ from support.written_runs import MakeRun
 from textual.pilot import Pilot
 from textual.widgets import DataTable, OptionList, Static
 
+from rla_client.cli.top import Choose, Source, TopApp
 from rla_client.database.records import FLEET_FOLDER
 from rla_client.database.runs import Database
-from rla_client.top import Choose, Source, TopApp
 
 PATIENCE_S = 30.0 * TIME_FACTOR
 

@@ -12,7 +12,7 @@ import pytest
 from support.waiting import wait_until
 
 from rla_client.contract.descriptors import try_lock
-from rla_client.web.detail import MAX_DIFF_LINES, MAX_NOTE, WARNINGS
+from rla_client.web.runs import MAX_DIFF_LINES, MAX_NOTE, WARNINGS
 
 if TYPE_CHECKING:
     from support.page_lab import PageServer

@@ -12,7 +12,7 @@ from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_hostile, write_page_run
 from support.page_view import View
 
-from rla_client.web.table import ranks, weigh
+from rla_client.web.runs import ranks, weigh
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

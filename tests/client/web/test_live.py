@@ -11,8 +11,7 @@ import pytest
 from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.web.live import Watcher
-from rla_client.web.site import Site
+from rla_client.web.site import Site, Watcher
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +85,7 @@ def test_a_run_that_goes_on_with_another_is_asked_for_anew(root: Path, index: st
 
 
 def test_far_behind_is_asked_for_anew(root: Path, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla_client.web.live.MAX_ROWS", 10)
+    monkeypatch.setattr("rla_client.web.site.MAX_ROWS", 10)
     page = watcher(root, 3)
     append(root, index, "".join(f"1,{step},0\n" for step in range(3, 20)))
     assert page.look() == [("anew", {"number": 0})]
@@ -95,7 +94,7 @@ def test_far_behind_is_asked_for_anew(root: Path, index: str, monkeypatch: pytes
 def test_ended_runs_are_not_stated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(root, state="finished", rows=3)
     page = watcher(root, 0)
-    monkeypatch.setattr("rla_client.web.live.table_stat", None)
+    monkeypatch.setattr("rla_client.web.site.table_stat", None)
     assert page.look() == []
 
 

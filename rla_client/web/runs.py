@@ -1,7 +1,8 @@
-"""The list of runs: what the page's table holds, its filter, and its hyper-parameters against a metric.
+"""The runs of a page: their list, one of them, changes to it, and hyper-parameters against a metric.
 
 The list goes out by column, one list a name, in the order of the run numbers beside it. Numbers that JSON
-cannot carry go as the texts `nan`, `inf`, `-inf`.
+cannot carry go as the texts `nan`, `inf`, `-inf`. One run's `overview` is asked for again and again while it
+lives, so that is cheap; `environment` and the sizes of its items are asked for once.
 
 **Importance.** Of each run one value counts, the last one of the metric. The importance of a hyper-parameter
 is between 0 and 1, and the larger of two measures: of numbers the size of Spearman's rank correlation; where
@@ -21,16 +22,27 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.database.compare import differing_keys
-from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
+from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.files import MAX_SMALL_BYTES
+from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES, RunIndex
+from rla_client.contract.opening import RUN_FILE, run_file
+from rla_client.contract.parsing import parse_json
+from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
+from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
+from rla_client.database.query import resumed_with, traceback_end
+from rla_client.database.records import ALIASES, FIELDS, Record, RowView, chain_of, clock, numeric
+from rla_client.database.tools import change_note, write_view
+from rla_client.database.tree import item_bytes, run_items
 from rla_client.database.where import Where, full_names, spell
-from rla_client.web.curves import answer, asked_names, extremes
-from rla_client.web.site import Entry, Site, sent
+from rla_client.web.curves import answer, asked_names, extremes, is_texts
+from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
+from rla_client.web.site import Entry, Site, path_of, sent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +60,19 @@ LEAST_RUNS = 3
 MAX_TICKS = 12
 MAX_TICK_TEXT = 24  # characters of a value beside an axis
 LOG_SPAN = 50.0  # of positive numbers: the largest by the least from which on an axis is logarithmic
+ENVIRONMENT_FILE = "environment.json"
+MAX_PARAMETERS = 20_000
+MAX_VALUE = 4000  # characters of one value
+MAX_RELATED = 50  # runs that this one came from, or that came from it
+MAX_OTHERS = 50  # runs offered for a comparison
+MAX_DIFF_LINES = 20_000
+MAX_NOTE = 100_000  # characters
+WARNING_BYTES = 16 << 10
+WARNINGS = 8
+_ABOUT = (
+    "run_id", "user", "pid", "reason", "exit_code", "signal", "opened", "reopened", "last_row", "closed",
+    "updated", "rows", "lost", "damaged_bytes", "config", "launch", "versions", "replicate", "run_key",
+)  # fmt: skip
 _EXTREME = re.compile(r"(?P<which>max|min)\((?P<metric>.+)\)")
 
 
@@ -91,27 +116,24 @@ def column_values(site: Site, names: object, numbers: object) -> dict[str, list[
         names: fields, hyper-parameters, metrics (their last value), `max(METRIC)`, `min(METRIC)`.
         numbers: of the runs; None: all, by number.
     """
-    wanted = _checked_names(names)
+    if not is_texts(names) or len(names) > MAX_COLUMNS:
+        raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")
     entries = site.entries() if numbers is None else site.chosen(numbers)
     now = clock()
-    plain = [name for name in wanted if not _EXTREME.fullmatch(name)]
+    plain = [name for name in names if not _EXTREME.fullmatch(name)]
     full = full_names(set(plain), [entry.record for entry in entries], lenient=True)
     views = [RowView(entry.record, now) for entry in entries]
     found = {name: [sent(view.get(full[name])) for view in views] for name in plain}
-    for name in wanted:
+    for name in names:
         if match := _EXTREME.fullmatch(name):
             which = match["which"] == "max"
             ends = extremes(site, entries, match["metric"])
             found[name] = [None if pair is None else pair[which] for pair in ends]
-    return {"number": [entry.number for entry in entries], "values": [found[name] for name in wanted]}
+    return {"number": [entry.number for entry in entries], "values": [found[name] for name in names]}
 
 
 def fitting(site: Site, text: object) -> list[int]:
-    """Numbers of the runs that pass a filter.
-
-    Raises:
-        ArgumentError: it is not understood. UnknownNameError: no run has one of its names.
-    """
+    """Numbers of the runs that pass a filter; ArgumentError where it is not understood."""
     if not isinstance(text, str):
         raise ArgumentError("a filter is a text")
     test = Where(text)
@@ -146,12 +168,7 @@ def names(site: Site) -> dict[str, Any]:
     for name in ("state", "table", "host"):
         values[name] = sorted({repr(RowView(record, now)[name]) for record in records})[:MAX_VALUES]
     values["tags"] = sorted({repr(tag) for record in records for tag in record.tags})[:MAX_VALUES]
-    return {
-        "fields": [*FIELDS, *ALIASES],
-        "hyper": list(hyper),
-        "metrics": list(metrics),
-        "values": values,
-    }
+    return {"fields": [*FIELDS, *ALIASES], "hyper": list(hyper), "metrics": list(metrics), "values": values}
 
 
 def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) -> list[Record]:
@@ -167,19 +184,238 @@ def metric_names(entries: Sequence[Entry]) -> dict[str, int]:
     return dict(counts)
 
 
-def _checked_names(names: object) -> list[str]:
-    """A list of names.
+# -- one run -----------------------------------------------------------------------------------------
 
-    Raises:
-        ArgumentError: it is none.
-    """
-    if (
-        not isinstance(names, list)
-        or len(names) > MAX_COLUMNS
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")
-    return names
+
+def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """State, parameters, last values, relatives, warnings of a run."""
+    entry = asked_run(site, asked)
+    record = entry.record
+    run = _small_json(site, entry, RUN_FILE)
+    flat = list(record.hyper.flat().items())
+    resumes, traceback = _history(site, entry)
+    return {
+        "path": path_of(entry),
+        "database": str(site.database(entry).data_root),
+        "table": record.table,
+        "index": record.index,
+        "date": record.date,
+        "state": entry.state,
+        "live": record.is_live(clock()),
+        "now": clock(),
+        "opened": record.opened,
+        "took": sent(record.duration_s),
+        "step": sent(record.time_step),
+        "host": record.host,
+        "tags": list(record.tags),
+        "note": record.note,
+        "problems": list(record.problems),
+        "likely": record.likely,
+        "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],
+        "parameter_count": len(flat),
+        "tracked": list(record.tracked),
+        "resumes": resumes,
+        "traceback": readable(traceback.encode("utf-8", "replace")),
+        "warnings": _warnings(site, entry),
+        "metrics": [[name, sent(value)] for name, value in list(record.metrics.items())[:MAX_PARAMETERS]],
+        "about": {name: sent(run[name]) for name in _ABOUT if run.get(name) not in (None, "")},
+        **_relatives(site, entry),
+    }
+
+
+def _short(value: object) -> object:
+    found = sent(value)
+    if isinstance(found, str):
+        return found[:MAX_VALUE]
+    if isinstance(found, list | dict):
+        return json.dumps(found, ensure_ascii=False)[:MAX_VALUE]
+    return found
+
+
+def _small_json(site: Site, entry: Entry, name: str) -> dict[str, Any]:
+    """A JSON object of a run's log folder; empty where it is none, or cannot be read."""
+    try:
+        with item_file(site, entry, LOG, name) as file:
+            found = parse_json(file.read(MAX_SMALL_BYTES))
+    except (OSError, ValueError, DatabaseError):
+        return {}
+    return _mapping(found)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _history(site: Site, entry: Entry) -> tuple[list[Any], str]:
+    try:
+        with item_folder(site, entry, LOG) as folder:
+            return sent(resumed_with(str(folder))), traceback_end(str(folder), entry.state)
+    except (OSError, DatabaseError):
+        return [], ""
+
+
+def _warnings(site: Site, entry: Entry) -> list[str]:
+    """The last lines of warn.txt; alerts that the program sends are among them."""
+    try:
+        with item_file(site, entry, LOG, OUTPUT_NAMES["warn"]) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - WARNING_BYTES))
+            lines = readable(file.read(WARNING_BYTES)).split("\n")
+    except (OSError, DatabaseError):
+        return []
+    return [line[:500] for line in lines if line.startswith("[")][-WARNINGS:]
+
+
+def _relatives(site: Site, entry: Entry) -> dict[str, Any]:
+    """Runs that this one continues or is a fork of, nearest first; and those that came from it."""
+    record, root = entry.record, site.database(entry).data_root
+    above: list[dict[str, Any]] = []
+    table, index, seen = record.table, record.index, {(record.table, record.index)}
+    while len(above) < MAX_RELATED:
+        parent = run_file(root, table, index).get("parent")
+        if not isinstance(parent, dict) or RunIndex.parse(str(parent.get("run"))) is None:
+            break
+        table, index = str(parent.get("table") or table), str(parent["run"])
+        if (table, index) in seen or ".." in f"{table}/{index}".split("/"):
+            break
+        seen.add((table, index))
+        known = {"path": f"{entry.place}/{table}/{index}", "index": index}
+        above.append({**known, "step": sent(parent.get("time_step")), "chain": parent.get("chain") is True})
+    text = json.dumps(record.index)[1:-1]
+    below = [
+        {
+            "path": path_of(one),
+            "index": one.record.index,
+            "chain": one.record.parent == record.index,
+            "state": one.state,
+        }
+        for one in site.entries()
+        if one.place == entry.place
+        and text in one.record.told_json
+        and str(one.record.told.get("parent", "")).startswith(f"{record.index} at ")
+    ]
+    chain = [link.index for link in chain_of(root, record.table, record.index)]
+    return {"parents": above, "children": below[:MAX_RELATED], "chain": len(chain)}
+
+
+def environment(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """What a run was started with, the diff of what was not committed, and the sizes of its items."""
+    entry = asked_run(site, asked)
+    found = _small_json(site, entry, ENVIRONMENT_FILE)
+    git = _mapping(found.pop("git", None))
+    diff = _mapping(git.pop("diff", None))
+    kinds = {}
+    for kind in FOLDER_KINDS:
+        listed = list_files(site, entry, kind)
+        if listed.files:
+            kinds[kind] = [sum(one.size for one in listed.files), len(listed.files), listed.cut]
+    return {
+        "environment": sent(found),
+        "git": sent(git),
+        "diff": {
+            **sent({name: diff.get(name) for name in ("state", "left_out")}),
+            **_lines(str(diff.get("text") or "")),
+        },
+        "kinds": kinds,
+    }
+
+
+def _lines(diff: str) -> dict[str, Any]:
+    lines = readable(diff.encode("utf-8", "replace")).split("\n") if diff else []
+    return {"lines": lines[:MAX_DIFF_LINES], "count": len(lines)}
+
+
+def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
+    """The newest runs whose path holds a text, but not this one: [path, state]."""
+    wanted, own = str(asked.get("text", "")).lower(), str(asked.get("run", ""))
+    site.look(wait=True)
+    found = []
+    for entry in sorted(site.entries(), key=lambda one: -one.record.opened):
+        path = path_of(entry)
+        if wanted in path.lower() and path != own:
+            found.append([path, entry.state or ""])
+        if len(found) == MAX_OTHERS:
+            break
+    return found
+
+
+def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """What differs between two runs: parameters, environment, lines of code."""
+    pair = (asked_run(site, asked), site.find(str(asked.get("other", ""))))
+    runs = [site.run(one) for one in pair]
+    abouts = [run_file(one.database.data_root, one.table, one.index) for one in runs]
+    sections = run_differences(runs[0].record, runs[1].record, *abouts)
+    folders = [one.folder(CODE) for one in runs]
+    text, without = code_differences(*folders, bounded=True)
+    return {
+        "other": path_of(pair[1]),
+        "sections": {
+            name: [[key, *map(_short, values)] for key, values in rows.items()][:MAX_PARAMETERS]
+            for name, rows in sections.items()
+        },
+        "without": [path_of(one) for one, folder in zip(pair, folders, strict=True) if folder in without],
+        "archives": [path_of(one) for one, folder in zip(pair, folders, strict=True) if has_archive(folder)],
+        **_lines(text),
+    }
+
+
+def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """Change tags and note of a run; gives them as they are then."""
+    entry = asked_run(site, asked)
+    root, text = site.database(entry).data_root, asked.get("note")
+    if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
+        raise ArgumentError(f"a note is a text of at most {MAX_NOTE} characters")
+    add, remove = asked.get("add", []), asked.get("remove", [])
+    if not (is_texts(add) and is_texts(remove)):
+        raise ArgumentError("tags to add and to remove are lists of texts")
+    with _changing(root):
+        content = change_note(root, entry.record, add=add, remove=remove, note=text)
+    site.look_now()
+    return {"tags": content["tags"], "note": content["note"]}
+
+
+def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """Move a run that is not live to the trash when it is `sure`; else say what would go."""
+    entry = asked_run(site, asked)
+    root, record = site.database(entry).data_root, entry.record
+    items = run_items(root, record.table, record.index)
+    refuse_live(root, items, clock())
+    if asked.get("sure") is not True:
+        size = sum(item_bytes(item)[0] for item in items)
+        return {"items": [item.kind for item in items], "bytes": size, "lacking": sent(lacking(root, items))}
+    with _changing(root):
+        refuse_live(root, items, clock())
+        name = move_to_trash(root, items, clock())
+    site.look_now()
+    return {"entry": name, "place": entry.place}
+
+
+def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """Bring back what `trash` moved there."""
+    place = asked.get("place")
+    if not isinstance(place, int) or not 0 <= place < len(site.databases):
+        raise ArgumentError("there is no such database here")
+    root = site.databases[place].data_root
+    with _changing(root):
+        count = restore_trash(root, str(asked.get("entry")))
+    site.look_now()
+    return {"count": count}
+
+
+def view(site: Site, asked: dict[str, Any]) -> dict[str, str]:
+    """Store a view under a `name` in the first database, or remove it where `query` is null; gives all."""
+    root = site.databases[0].data_root
+    with _changing(root):
+        return write_view(root, asked.get("name"), asked.get("query"))
+
+
+def _changing(root: Path) -> AbstractContextManager[None]:
+    """Hold a database for a change; one that another command holds is not waited for."""
+
+    def refuse() -> None:
+        raise DatabaseError("another command is changing this database; try again when it has ended")
+
+    return changing(root, clock(), refuse)
 
 
 # -- hyper-parameters against a metric ---------------------------------------------------------------
@@ -197,9 +433,8 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         are none, `problem` says why.
     """
     entries, ys, metric = _metric(site, asked)
-    names = differing_keys([entry.record for entry in entries])[0]
     found = []
-    for name in names:
+    for name in differing_keys([entry.record for entry in entries])[0]:
         values = _values(entries, name)
         there = [at for at, value in enumerate(values) if value is not None]
         known = [values[at] for at in there]
@@ -287,13 +522,7 @@ def _head(site: Site, entries: Sequence[Entry], metric: str, total: int) -> dict
 
 
 class _Axis:
-    """Values along an axis: numbers where they are, else their texts in order.
-
-    Attributes:
-        at: place of each; NaN where there is none.
-        texts: what stands at 0, 1, …; empty for numbers.
-        log: whether it is logarithmic.
-    """
+    """Values along an axis: numbers where they are, else their texts, which stand at 0, 1, …, in order."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         known = [value for value in values if value is not None]
@@ -304,6 +533,7 @@ class _Axis:
             places = {text: float(place) for place, text in enumerate(self.texts)}
             values = [None if value is None else places[str(value)] for value in values]
             numbers = np.arange(len(self.texts), dtype=np.float64)
+        # the place of each; NaN where there is none
         self.at = np.array([math.nan if value is None else float(value) for value in values])
         self.low, self.high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
         self.log = not self.texts and self.low > 0 and self.high > self.low * LOG_SPAN
@@ -340,16 +570,17 @@ def _values(entries: Sequence[Entry], name: str) -> list[Any]:
     """A hyper-parameter of some runs: numbers, texts, None where it is not there or no number at all."""
     now = clock()
     full = full_names({name}, [entry.record for entry in entries], lenient=True)[name]
-    found = [RowView(entry.record, now).get(full) for entry in entries]
-    return [_plain(value) for value in found]
+    return [_plain(RowView(entry.record, now).get(full)) for entry in entries]
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return value if value is None else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value)
     if isinstance(value, int | float):
         return float(value) if abs(value) < 1e300 else None  # noqa: PLR2004 - also NaN and infinite
-    return value if isinstance(value, str) else json.dumps(sent(value), ensure_ascii=False)
+    return json.dumps(sent(value), ensure_ascii=False)
 
 
 def _numbers(values: Sequence[Any]) -> Array | None:

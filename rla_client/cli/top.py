@@ -38,13 +38,8 @@ LETTERS = "abcdefgh"  # of curves, so that colour is not all that tells them apa
 SORTS = ("live", "value", "step", "took", "table")
 COLUMNS = ("", "state", "table", "run", "step", "metric", "value", "took")
 TABS = ("curves", "log", "system", "fleet")
-STATE_STYLES = {
-    "running": "green",
-    "failed": "red",
-    "killed": "red",
-    "stalled": "yellow",
-    "unknown": "yellow",
-}
+STATE_STYLES = {"running": "green", **dict.fromkeys(("failed", "killed"), "red")}
+STATE_STYLES |= dict.fromkeys(("stalled", "unknown"), "yellow")
 MARGIN = 10  # columns beside a chart, for its labels
 HELP = """\
 ↑ ↓        highlight a run             1 2 3 4   curves, log, system, fleet
@@ -251,8 +246,7 @@ class TopApp(App[None]):
             text.append(f"\n{LETTERS[place]} {name}", style=COLOURS[place])
         return head + text
 
-    def _log_text(self, found: str | None, width: int, height: int) -> Text:
-        del width, height
+    def _log_text(self, found: str | None, *_: int) -> Text:
         return Text(found or "nothing printed through the logger yet")
 
     def _system_text(self, found: dict[str, Points] | None, width: int, height: int) -> Text:
@@ -268,8 +262,7 @@ class TopApp(App[None]):
             text += _chart([points], width, each - 1, place) + Text("\n")
         return text
 
-    def _fleet_text(self, machines: list[dict[str, Any]] | None, width: int, height: int) -> Text:
-        del height
+    def _fleet_text(self, machines: list[dict[str, Any]] | None, width: int, _: int) -> Text:
         if not machines:
             return Text("no machine replicates into this data root")
         text = Text()
@@ -381,17 +374,11 @@ class Choose(ModalScreen[str]):
 
 @dataclass(slots=True)
 class Seen:
-    """What one look brought.
+    """What one look brought."""
 
-    Attributes:
-        records: the runs, as they are listed.
-        problem: why there are none, or not those that were asked for.
-        body: what the open tab shows: curves, columns of a machine, lines, machines.
-    """
-
-    records: list[Record] = field(default_factory=list)
-    problem: str = ""
-    body: Any = None
+    records: list[Record] = field(default_factory=list)  # as they are listed
+    problem: str = ""  # why there are none, or not those that were asked for
+    body: Any = None  # what the open tab shows: curves, columns of a machine, lines, machines
 
 
 def _styled(column: str, cell: str) -> Text:
@@ -421,17 +408,9 @@ def _chart(curves: list[Points], width: int, height: int, colour: int = 0) -> Te
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A drawing.
+    """A drawing: values of the lowest and highest dot, and x at the left and right."""
 
-    Attributes:
-        cells: rows from the top; of each cell the character and the number of its curve, -1 for none.
-        low: value of the lowest dot.
-        high: value of the highest dot.
-        first: x at the left.
-        last: x at the right.
-    """
-
-    cells: list[list[tuple[str, int]]]
+    cells: list[list[tuple[str, int]]]  # rows from the top: the character, the number of its curve or -1
     low: float
     high: float
     first: float
@@ -500,11 +479,7 @@ class Source:
     def runs(self, where: str | None) -> list[Record]:
         """The newest `MAX_SHOWN` of the runs: live ones first, then by age.
 
-        Args:
-            where: a filter beside what `look` is limited to, see `rla_client.database.where`.
-
-        Raises:
-            DatabaseError, ArgumentError: the filter is not understood, or no run has one of its names.
+        DatabaseError or ArgumentError where the filter is not understood, or no run has one of its names.
         """
         now = clock()
         found = sorted(self.look(where), key=lambda record: record.opened)[-MAX_SHOWN:]

@@ -1,10 +1,23 @@
-"""`rla lake build|verify|status|drop` and `rla sql`: Parquet beside the database, and SQL over both."""
+"""`rla export`, `import`, `lake`, `sql`, `push`, `pull`, `verify`: runs taken out, brought in, and copied.
+
+`rla lake build|verify|status|drop` keeps ended runs as Parquet beside the database; `rla sql` queries both.
+
+Copying between a database and its master is the agent package's work (`rla-agent transfer …`), started as a
+process of its own, so that the client package never imports the agent's. `--config` and `--data-root` are
+found as for the other commands (the configuration also beside and above the database); everything else is
+passed on.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,26 +26,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rla_client.cli.options import (
+    MASTER,
     MOMENT,
     TAKE,
     AsCsv,
     AsJson,
     DataRoot,
+    Metrics,
+    Selection,
     Yes,
     add_command,
     agree,
+    held,
     open_database,
     print_done,
     print_rows,
     say,
     say_aside,
+    takes_runs,
 )
+from rla_client.config.schema import require_config
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import read_small, replacing
 from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import examples
 from rla_client.database.records import clock as now
 from rla_client.database.text import bytes_text, json_text
+from rla_client.database.tree import find_data_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,10 +73,26 @@ BATCH = 10_000  # rows at once into a file or a pipe
 MAX_TABLE_ROWS = 100_000  # its columns are as wide as their widest cell, so all rows are held
 MAX_QUERY_BYTES = 1 << 20
 MAX_SHOWN = 20  # runs or parts that are named
+INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
+_PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+_HELP = {
+    "push": "Send items to the master; files it already has are not replaced.",
+    "pull": "Fetch items from the master; local files are not replaced. --follow keeps fetching.",
+    "verify": "Compare the master with what was sent: every file is hashed, unless --sizes.",
+}
+_EXAMPLES = {
+    "push": ("rla push", "rla push --table cartpole --kind checkpoint"),
+    "pull": ("rla pull", "rla pull --table cartpole --follow"),
+    "verify": ("rla verify", "rla verify --sizes"),
+}
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    lines = ("rla export runs.csv", "rla export curves.parquet --metric return --table cartpole")
+    add_command(app, export, TAKE, *lines)
+    lines = ("rla import tensorboard runs/ --table cleanrl", "rla import csv results/progress.csv")
+    add_command(app, import_, TAKE, *lines, name="import")
     lake_app = typer.Typer(
         help="Keep ended runs as Parquet files, for fast queries over many.", no_args_is_help=True
     )
@@ -72,6 +108,104 @@ def register(app: typer.Typer) -> None:
         "rla sql --csv 'SELECT run, seed FROM params' > seeds.csv",
     )
     add_command(app, sql, TAKE, *lines)
+    for name, text in _HELP.items():
+        shown = examples(*_EXAMPLES[name])
+        app.command(name, help=text, context_settings=_PASS_ON, rich_help_panel=MASTER, epilog=shown)(
+            _passing
+        )
+
+
+# -- files of other tools ------------------------------------------------------------------------
+
+
+@takes_runs()
+def export(
+    out: Annotated[
+        Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
+    ],
+    *,
+    chosen: Selection,
+    metric: Metrics = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's suffix.")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write runs (one row each), or with --metric their curves, to a file."""
+    from rla_client.database.query import make_logdir, tensorboard_folders
+    from rla_client.database.text import write_table
+
+    database = open_database(data_root)
+    records = chosen.records(database)
+    if tensorboard:
+        folders = tensorboard_folders(database.data_root, records)
+        make_logdir(folders, out, copy=True)
+        facts: dict[str, object] = {"file": str(out), "runs": len(folders)}
+        print_done(facts, f"{out}: event files of {len(folders)} run(s)", as_json=as_json)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
+    written = write_table(frame, out, form)
+    from rla_client.code.select import note_written
+
+    note_written(database.data_root, out)
+    facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
+    print_done(facts, f"{out}: {len(frame)} rows of {len(records)} run(s), {written}", as_json=as_json)
+
+
+def import_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage or csv."
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Folder (or file) of that tool.", exists=True)
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            "-t",
+            help="Task table to import into; default: the project of each run, else `imported`.",
+        ),
+    ] = None,
+    media: Annotated[
+        bool, typer.Option("--media/--no-media", help="Also copy images, videos and other files of the runs.")
+    ] = True,
+    reruns: Annotated[
+        bool, typer.Option("--reruns", help="Also import the runs that `rla rerun` made.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import runs of other tools; those that were imported before are left as they are.
+
+    Ended half-way, the same command continues where it stopped.
+    """
+    from rla_client.database.imports import import_logs
+
+    root = open_database(data_root, new=True).data_root
+    with held(root):
+        made, there, problems = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+    for problem in problems:
+        say_aside(f"left out: {problem}")
+    counts = Counter(run.rsplit("/", 4)[0] for run in made)
+    where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
+    told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
+    told += f"; {len(there)} were there already" if there else ""
+    facts = {"tables": dict(counts), "runs": len(made), "already_there": len(there), "left_out": [*problems]}
+    print_done(facts, told, as_json=as_json)
+    if problems and not made and not there:
+        raise typer.Exit(1)
+
+
+# -- the lake ------------------------------------------------------------------------------------
 
 
 def _root(data_root: Path | None) -> Path:
@@ -81,11 +215,7 @@ def _root(data_root: Path | None) -> Path:
 
 
 def _need_pyarrow() -> None:
-    """Be sure that a lake can be read.
-
-    Raises:
-        DatabaseError: pyarrow is not installed.
-    """
+    """Be sure that a lake can be read; DatabaseError: pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")
 
@@ -155,15 +285,13 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     from rla_client.database.lake_build import status as lake_status
 
     found = lake_status(_root(data_root), now())
-    if as_json:
-        say(json_text(asdict(found)))
-        return
     when = "never" if found.built is None else time.strftime(MOMENT, time.localtime(found.built))
-    say(f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}")
-    say(
+    told = (
+        f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}\n"
         f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
         f"{found.live} are not ended"
     )
+    print_done(asdict(found), told, as_json=as_json)
 
 
 def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
@@ -177,6 +305,9 @@ def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) 
             raise DatabaseError("another process builds this lake\nhint: try again when it is done")
         builder.drop()
     print_done({"dropped": True}, "the lake is deleted", as_json=as_json)
+
+
+# -- SQL -----------------------------------------------------------------------------------------
 
 
 def sql(
@@ -273,13 +404,12 @@ def _say_more(limit: int) -> None:
 def _query(query: str | None, file: Path | None) -> str:
     if (query is None) == (file is None):
         raise ArgumentError('give one query, or -f FILE\nhint: rla sql "SELECT * FROM runs LIMIT 5"')
-    data = (
-        (query or "").encode("utf-8", "surrogateescape")
-        if file is None
-        else sys.stdin.buffer.read(MAX_QUERY_BYTES)
-        if str(file) == "-"
-        else read_small(file, MAX_QUERY_BYTES, links=True)
-    )
+    if file is None:
+        data = (query or "").encode("utf-8", "surrogateescape")
+    elif str(file) == "-":
+        data = sys.stdin.buffer.read(MAX_QUERY_BYTES)
+    else:
+        data = read_small(file, MAX_QUERY_BYTES, links=True)
     return data.decode("utf-8", "replace")
 
 
@@ -330,11 +460,8 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), clock.limits(result):
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
-        reader = (
-            result.to_arrow_reader(BATCH)
-            if hasattr(result, "to_arrow_reader")
-            else result.fetch_record_batch(BATCH)
-        )
+        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
+        reader = read(BATCH)
     names = _distinct(reader.schema.names)
     schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
     count = 0
@@ -353,3 +480,67 @@ def _next_batch(
 ) -> pa.RecordBatch | None:
     with clock.limits(result):
         return next(reader, None)
+
+
+# -- the master ----------------------------------------------------------------------------------
+
+
+def _passing(context: typer.Context) -> None:
+    raise typer.Exit(_transfer(str(context.info_name), list(context.args)))
+
+
+def _transfer(name: str, arguments: list[str]) -> int:
+    """Run push, pull or verify as the user gave it; returns its exit code.
+
+    DatabaseError where no rla_config.yaml, or no database, can be found from here; for push and verify also
+    where the folder that was given is none.
+    """
+    command = [sys.executable, "-m", "rla_agent", "transfer", name]
+    words = ["--data-root" if word == "-d" else word for word in arguments]
+    if {"--help", "-h"} & set(words):
+        return _print_help(command, name)
+    root = _value(words, "--data-root")
+    if root is None:
+        root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd()))
+        words += ["--data-root", root]
+    if name != "pull":
+        open_database(Path(root))
+    if _value(words, "--config") is None:
+        words += ["--config", str(require_config(Path.cwd(), Path(root).absolute()))]
+    command += words
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            return _ended(child)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """Let an interrupted child end as it likes; Ctrl-C reached it, too, a signal to us alone did not."""
+    try:
+        return child.wait(INTERRUPTED_S)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        return child.wait()
+
+
+def _print_help(command: list[str], name: str) -> int:
+    """The agent package's own help, with this command's name; what is found here is not required."""
+    env = {**os.environ, "COLUMNS": str(shutil.get_terminal_size((80, 24)).columns)}
+    done = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, text=True, check=False, env=env)
+    text = done.stdout.partition(" Examples:")[0]  # which are of rla-agent
+    text = text.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
+    if text:
+        say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
+        say("\n Examples:\n" + "\n".join(f" {line}" for line in _EXAMPLES[name]))
+    return done.returncode
+
+
+def _value(words: list[str], option: str) -> str | None:
+    """What an option was given, None when it was not."""
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
