@@ -130,23 +130,10 @@ class Temp:
 
 def record_of(row: tuple[Any, ...]) -> Record | None:
     """What `RECORD_COLUMNS` hold; None where the master has nothing."""
-    (
-        ino,
-        size,
-        mtime_ns,
-        ctime_ns,
-        generation,
-        acked,
-        crc,
-        head_crc,
-        tail_crc,
-        sha256,
-        remote_mtime_s,
-        mode,
-    ) = row
-    if acked is None or ino is None:
+    *version, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime_s, mode = row
+    if acked is None or version[0] is None:
         return None
-    local = Local(ino, size, mtime_ns, ctime_ns, mode)
+    local = Local(*version, mode)
     return Record(local, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime_s)
 
 
@@ -199,8 +186,9 @@ class Ledger:
     def database(self, root: bytes, target: str) -> int:
         """Number of a data root at a target."""
         self._write("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", root, target)
-        row = self._db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target))
-        return int(row.fetchone()[0])
+        number = database_number(self._db, root, target)
+        assert number is not None
+        return number
 
     def folder(self, db: int, path: bytes, kind: str, item: bytes) -> int:
         """Number of a folder, made on first use."""
@@ -432,6 +420,12 @@ class Ledger:
         return None if row is None else row[0]
 
 
+def database_number(db: sqlite3.Connection, root: bytes, target: str) -> int | None:
+    """Number of a data root at a target; None where nothing of it was sent there."""
+    row = db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def folder_states(db: sqlite3.Connection, number: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
     """Name → (state, ino, size, mtime_ns, ctime_ns, acked, mode) of the files of a folder of a database."""
     rows = db.execute(
@@ -490,10 +484,8 @@ def _add_modes(db: sqlite3.Connection) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
 
 
-STEPS: Final[tuple[Step, ...]] = (
-    _SCHEMA,
-    _add_modes,
-)  # to the newest version; a change is a new one at the end
+# to the newest version; a change is a new one at the end
+STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes)
 
 
 def upgrade(db: sqlite3.Connection, state: Path) -> None:

@@ -112,12 +112,9 @@ def place_problem(session: Session, due: Due) -> TargetError | None:
 
 
 def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
-    """Put tombstones on the master; those that are there stay.
+    """Put tombstones of item folders and archive stems on the master; those that are there stay.
 
-    Args:
-        session: at the master.
-        subjects: item folders, archive stems.
-        about: who and why, plain data.
+    `about`: who and why, plain data.
 
     Raises:
         TargetError: one could not be put.
@@ -154,13 +151,9 @@ def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
 def take_tombstones(
     session: Session, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
 ) -> None:
-    """Take tombstones away; others, of which there may be very many, are not looked at.
+    """Take the tombstones of `subjects` away, and of `perhaps` those that came with the trash entry `trash`.
 
-    Args:
-        session: at the master.
-        subjects: whose tombstones go.
-        perhaps: whose tombstones go if they came with the trash entry `trash`.
-        trash: name of a trash entry.
+    Others, of which there may be very many, are not looked at.
 
     Raises:
         TargetError: the master refuses or is away.
@@ -207,14 +200,9 @@ def subjects_of(items: Iterable[str], kinds: Sequence[str] = DEFAULT_LOG_TYPES) 
 def move_to_trash(
     session: Session, items: Sequence[str], kinds: Sequence[str], about: dict[str, Any], now: float
 ) -> Entry:
-    """Move runs to the master's trash and leave tombstones.
+    """Move runs (`table/YYYY/MM/DD/name`) to the master's trash and leave tombstones.
 
-    Args:
-        session: at the master.
-        items: `table/YYYY/MM/DD/name`.
-        kinds: data kinds.
-        about: for the tombstones, plain data.
-        now: Unix seconds.
+    `about`: for the tombstones, plain data; `now`: Unix seconds.
 
     Returns:
         What was moved; without moves the master had nothing of them.
@@ -233,12 +221,12 @@ def move_to_trash(
     if not moves:
         return Entry(name, now, ())
     session.make_folders([base])
-    _write_entry(session, base, now, ("moving", moves))
+    _write_entry(session, base, now, "moving", moves)
     _carry_out(session, moves)
     late = [move for move in _moves(session, subjects, base + b"/late") if move[0]]
     _carry_out(session, late)
     moves += late
-    _write_entry(session, base, now, ("done", moves))
+    _write_entry(session, base, now, "done", moves)
     return Entry(name, now, tuple(moves))
 
 
@@ -255,10 +243,8 @@ def _moves(session: Session, subjects: Iterable[bytes], base: bytes) -> list[Mov
     """What is there of these items, and where it goes."""
     found = []
     for subject in subjects:
-        endings: tuple[bytes, ...] = (b"",)
-        if subject.startswith(ARCHIVE_TESTER.encode() + b"/"):
-            endings = ARCHIVE_ENDINGS
-        for ending in endings:
+        archived = subject.startswith(ARCHIVE_TESTER.encode() + b"/")
+        for ending in ARCHIVE_ENDINGS if archived else (b"",):
             path = subject + ending
             if session.stat(path) is not None:
                 found.append((path, base + b"/items/" + path))
@@ -273,15 +259,14 @@ def _carry_out(session: Session, moves: Sequence[Move]) -> None:
     session.forget_folders()
 
 
-def _write_entry(session: Session, base: bytes, created: float, content: tuple[str, list[Move]]) -> None:
-    state, moves = content
+def _write_entry(session: Session, base: bytes, created: float, state: str, moves: Sequence[Move]) -> None:
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
-    file = SmallFile(
-        path, temp, text.encode(), int(time.time()), session.stat(path), lambda: True, mode=0o644
+    now, there = int(time.time()), session.stat(path)
+    (result,) = session.put_many(
+        [SmallFile(path, temp, text.encode(), now, there, lambda: True, mode=SHARED_MODE)]
     )
-    (result,) = session.put_many([file])
     if not isinstance(result, RemoteStat):
         raise result
 

@@ -52,8 +52,8 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.verify import damaged
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole, backoff_s, copy_mode, is_growing
 from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
 from rla_agent.replicate.worker.source import EDGE_BYTES, MAX_DEPTH, Folder, Scanner, Scope

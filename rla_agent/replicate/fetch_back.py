@@ -1,6 +1,6 @@
 """Brings back from the master what the agent is asked for, in processes of their own: the agent needs no SSH.
 
-    python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
+    python -m rla_agent.replicate.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
 *A pruned file.* The note beside it (`rla_client.contract.checkpoints`) says which master has it, under which
 name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more
@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -42,8 +42,7 @@ from typing import IO, Any, Final
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, TargetError
-from rla_agent.replicate.checksums import damaged
-from rla_agent.replicate.pull.transfer import (
+from rla_agent.replicate.transfer import (
     NewerHereError,
     Tally,
     fetch,
@@ -52,6 +51,7 @@ from rla_agent.replicate.pull.transfer import (
     item_files,
     make_below,
 )
+from rla_agent.replicate.verify import damaged
 from rla_agent.replicate.worker.source import MAX_RUN_JSON_BYTES, SILENT_S, fingerprint_of, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import FETCHED_MARK, PrunedFile, drop_note, read_note
@@ -108,11 +108,8 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
             return 0
         raise FetchError(f"{os.path.join(folder, name)} is neither here nor noted as being on the master")
     check_relative(note.path, what="the note's path")
-    session = _target(state, folder, note, config).open()
-    try:
+    with closing(_target(state, folder, note, config).open()) as session:
         return fetch_noted(session, folder, note)
-    finally:
-        session.close()
 
 
 def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> settings.Target:
@@ -160,10 +157,8 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             if found.size != note.size:
                 raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
             fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
-            if (
-                fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size).sha256.hex()
-                != note.sha256
-            ):
+            came = fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size)
+            if came.sha256.hex() != note.sha256:
                 os.unlink(partial, dir_fd=place)
                 raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
             os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
@@ -189,13 +184,10 @@ def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
         descriptor = os.open(name, _PARTIAL, 0o600, dir_fd=place)
         try:
             wait_for_lock(descriptor)
-            try:
-                same = (
-                    os.stat(name, dir_fd=place, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino
-                )
-            except FileNotFoundError:
-                same = False
-            if same:
+            named = None
+            with suppress(FileNotFoundError):
+                named = os.stat(name, dir_fd=place, follow_symlinks=False).st_ino
+            if named == os.fstat(descriptor).st_ino:
                 yield name, descriptor
                 return
         finally:
@@ -236,11 +228,8 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
     question = Question(**{name: str(plain.get(name, "")) for name in Question.__slots__})
     check_table_name(question.table)
     target = settings.target(load_config(question.config), settings.folder(state))
-    session = target.open()
-    try:
+    with closing(target.open()) as session:
         return _fetch(session, question)
-    finally:
-        session.close()
 
 
 def _fetch(session: Session, question: Question) -> dict[str, Any]:
@@ -373,9 +362,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])
-        size = fetch_back(
-            Path(request["state"]), str(request["folder"]), str(request["name"]), request.get("config")
-        )
+        folder, name = str(request["folder"]), str(request["name"])
+        size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return {"error": f"the master does not give it: {error}{hint}"}
@@ -413,10 +401,7 @@ class FetchQueue:
         self._ended: dict[str, dict[str, Any]] = {}
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a question as of now; starts the work when it is new.
-
-        Args:
-            question: for `rla_agent.replicate.pull.fetch_back`, without `state`.
+        """The answer to a question (without `state`) as of now; starts the work when it is new.
 
         Returns:
             `{"fetch": "working" | "done" | "failed", …}` with the process's answer.
@@ -443,7 +428,7 @@ class FetchQueue:
         request.write(json.dumps({**question, "state": str(self._state)}).encode())
         request.seek(0)
         output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - till it has ended
-        command = [sys.executable, "-m", "rla_agent.replicate.pull.fetch_back"]
+        command = [sys.executable, "-m", "rla_agent.replicate.fetch_back"]
         process = subprocess.Popen(command, stdin=request, stdout=output, stderr=errors, cwd="/")
         request.close()
         return _Fetch(process, output, errors)
