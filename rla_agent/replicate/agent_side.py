@@ -224,15 +224,8 @@ class ReplicatorProcess:
 def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
     """Whether every file of an item that is in scope is on its master, as it is now.
 
-    Args:
-        state: the agent's state folder.
-        data_root: absolute.
-        item: `table/YYYY/MM/DD/name`.
-        host: this machine's name in run.json.
-        reader: of the databases' configurations; one that cannot be read now is a no.
-
-    Returns:
-        None where the item is not replicated at all.
+    None where the item is not replicated at all; a configuration that cannot be read now is a no.
+    `host`: this machine's name in run.json.
     """
     found: bool | None = None
     for entry in settings.entries(state):

@@ -34,7 +34,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, SmallFile, TargetError
+from rla_agent.replicate.backend.target import (
+    MissingError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    TargetError,
+    listing_or_empty,
+    read_json,
+)
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial, ledger_path, upgrade
 from rla_agent.replicate.worker.source import MAX_DEPTH, MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_client.contract.errors import ArgumentError, LiveRunError, RlaError
@@ -163,10 +171,7 @@ def take_tombstones(
         session.remove(tombstone_path(subject))
     for subject in set(perhaps) - gone:
         path = tombstone_path(subject)
-        try:
-            about = json.loads(session.read(path, 0, MAX_TOMBSTONE_BYTES))
-        except (MissingError, ValueError, RecursionError):
-            continue
+        about = read_json(session, path, MAX_TOMBSTONE_BYTES)
         if isinstance(about, dict) and about.get("trash") == trash:
             session.remove(path)
 
@@ -231,10 +236,7 @@ def move_to_trash(
 
 
 def _refuse_live(session: Session, item: str, now: float) -> None:
-    try:
-        run = json.loads(session.read(os.fsencode(f"{LOG}/{item}/run.json"), 0, MAX_RUN_JSON_BYTES))
-    except (MissingError, ValueError, RecursionError):
-        return
+    run = read_json(session, os.fsencode(f"{LOG}/{item}/run.json"), MAX_RUN_JSON_BYTES)
     if heard_s_ago(run, now) is not None:
         raise LiveRunError(f"{item} is being written on {run.get('host')}; stop it first")
 
@@ -264,26 +266,22 @@ def _write_entry(session: Session, base: bytes, created: float, state: str, move
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
     now, there = int(time.time()), session.stat(path)
-    (result,) = session.put_many(
-        [SmallFile(path, temp, text.encode(), now, there, lambda: True, mode=SHARED_MODE)]
-    )
+    entry = SmallFile(path, temp, text.encode(), now, there, lambda: True, mode=SHARED_MODE)
+    (result,) = session.put_many([entry])
     if not isinstance(result, RemoteStat):
         raise result
 
 
 def entries(session: Session) -> list[Entry]:
     """What lies in the master's trash, oldest first; what is not an entry is left out."""
-    try:
-        names = sorted(name for name, state in session.listing(TRASH) if state.kind == "folder")
-    except MissingError:
-        return []
+    names = sorted(name for name, state in listing_or_empty(session, TRASH) if state.kind == "folder")
     found = []
     for name in names:
+        plain = read_json(session, TRASH + b"/" + name + b"/entry.json", MAX_ENTRY_BYTES)
         try:
-            plain = json.loads(session.read(TRASH + b"/" + name + b"/entry.json", 0, MAX_ENTRY_BYTES))
             moves = tuple((os.fsencode(old), os.fsencode(new)) for old, new in plain["moves"])
             found.append(Entry(os.fsdecode(name), float(plain["created"]), moves))
-        except (MissingError, ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
     return found
 
@@ -299,27 +297,21 @@ def restore(session: Session, name: str) -> Entry:
     if entry is None:
         raise ArgumentError(f"the master's trash has no entry {name!r}; see: rla-agent transfer trash")
     base = TRASH + b"/" + os.fsencode(name)
-    there = [(new, old) for old, new in entry.moves if _below(new, base) and session.stat(new) is not None]
+    within = (base + b"/items/", base + b"/late/items/")
+    there = [
+        (new, old) for old, new in entry.moves if new.startswith(within) and session.stat(new) is not None
+    ]
     back = {old: new for new, old in reversed(there)}  # of two the earlier: the later was a new beginning
     for old in back:
         if session.stat(old) is not None:
             raise ArgumentError(f"{os.fsdecode(old)} is taken on the master; move it away first")
     _carry_out(session, [(new, old) for old, new in back.items()])
-    subjects = {_subject(old) for old, _ in entry.moves}
+    subjects = {subject_of(os.fsdecode(old.partition(b"/")[0]), old, old) for old, _ in entry.moves}
     items = {os.fsdecode(subject).partition("/")[2] for subject in subjects}
     take_tombstones(session, subjects, subjects_of(items), trash=name)  # also of kinds without data
     if len(back) == len(there):
         _delete(session, base, 0)
     return entry
-
-
-def _below(path: bytes, base: bytes) -> bool:
-    return path.startswith((base + b"/items/", base + b"/late/items/"))
-
-
-def _subject(path: bytes) -> bytes:
-    kind = os.fsdecode(path.split(b"/", 1)[0])
-    return subject_of(kind, path, path)
 
 
 def empty(session: Session, older_than_s: float, now: float) -> int:

@@ -65,7 +65,15 @@ from rla_agent.replicate.ledger import (
     upgrade,
 )
 from rla_agent.replicate.worker.plan import Local, Record, copy_mode
-from rla_agent.replicate.worker.source import Folder, Scanner, Scope, fingerprint, fingerprint_of, local_state
+from rla_agent.replicate.worker.source import (
+    Folder,
+    Scanner,
+    Scope,
+    closing_descriptor,
+    fingerprint,
+    fingerprint_of,
+    local_state,
+)
 from rla_client.contract.checkpoints import (
     PRUNABLE,
     PRUNED_FOLDER,
@@ -416,11 +424,8 @@ class Pruner:
     def _folder(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """Descriptor of the folder of a file, reached without following links, and the file's name."""
         *parts, name = path.split(b"/")
-        folder = walk_root(self._descriptor, parts)
-        try:
+        with closing_descriptor(walk_root(self._descriptor, parts)) as folder:
             yield folder, name
-        finally:
-            os.close(folder)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which databases are replicated, and from their `rla_config.yaml` what of them goes where.
+"""Which databases are replicated, how the worker hears of them, and what of them goes where.
 
 *Databases.* `<state>/replicate/databases.json` is written here and read by the worker. One entry per (data
 root, config): `{"data_root", "config", "added_by": "run" | "user", "off": [items]}`. `run`: a run was
@@ -76,34 +76,27 @@ def entries(state: Path) -> list[Entry]:
 def register(
     state: Path,
     data_root: str | os.PathLike[str],
-    config: str | os.PathLike[str] | None,
+    config: str | os.PathLike[str],
     item: str | None = None,
     *,
     is_master_node: bool = False,
-) -> bool:
+) -> None:
     """A run was opened: replicate its database from now on.
 
     Args:
         state: the agent's state folder.
         data_root: absolute.
-        config: absolute path of the YAML file that the run was configured with; None for a dict,
-            which cannot be replicated from (it may hold no password).
+        config: absolute path of the YAML file that the run was configured with.
         item: `table/YYYY/MM/DD/name` of the run.
         is_master_node: the run asked not to be replicated.
-
-    Returns:
-        Whether something new was written.
     """
-    if config is None:
-        return False
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     off = item if is_master_node else None
     known = [entry for entry in entries(state) if (entry.data_root, entry.config) == (root, source)]
     if known and (off is None or any(off in entry.off for entry in known)):
-        return False
+        return
     with _changing(state) as found:
         _merge(found, Entry(root, source, "run", (off,) if off else ()))
-    return True
 
 
 def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLike[str]) -> Entry:
@@ -394,7 +387,6 @@ _BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
 def _connect(config: Config, private: Path) -> Session:
     remote = config.remote_setting
     if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
-        raise BlockedError(
-            "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
-        )
+        what = "REMOTE_SETTING.remote_data_root is empty"
+        raise BlockedError("connect", b"", what, "name the master's folder")
     return _BACKENDS[remote.file_transfer_protocol](config, private)

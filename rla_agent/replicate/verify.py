@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,6 +31,7 @@ from rla_agent.replicate.worker.plan import Local, copy_mode
 from rla_agent.replicate.worker.source import (
     Fingerprint,
     Source,
+    closing_descriptor,
     fingerprint,
     fingerprint_of,
     folder_copy_mode,
@@ -56,15 +58,9 @@ class SettleError(RlaError):
 def settle(
     ledger: Ledger, number: int, root: bytes, descriptor: int, item: str, *, compact: bool = False
 ) -> bytes | None:
-    """Check an ended item and write its sums.
+    """Check an ended item (`table/YYYY/MM/DD/name`) of a database and write its sums.
 
-    Args:
-        ledger: with a row for each file.
-        number: of the database.
-        root: the data root.
-        descriptor: of the data root.
-        item: `table/YYYY/MM/DD/name`.
-        compact: what was sent piece by piece is to be sent as a whole now.
+    `descriptor`: of the data root; `compact`: what was sent piece by piece is to be sent as a whole now.
 
     Returns:
         Path of the sums below the data root; empty where nothing of the item is to be on the master; None
@@ -116,16 +112,7 @@ def sum_line(sha: bytes, name: bytes) -> bytes:
 
 
 def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
-    """Fetched files of an ended item that are not what its sums say.
-
-    Args:
-        root: the local data root.
-        item: `table/YYYY/MM/DD/name`.
-        fetched: paths below the data root.
-
-    Returns:
-        Those of them that differ; none where there are no sums.
-    """
+    """Which fetched files (paths below the data root) of an ended item are not what its sums say."""
     folder = Path(root, LOG, item)
     sums = folder / os.fsdecode(SUMS_NAME)
     try:
@@ -180,8 +167,8 @@ class Fault:
 
     path: str
     what: What
-    key: Key | None = None
-    untouched: bool = False
+    key: Key
+    untouched: bool
 
 
 def verify_ledger(
@@ -214,7 +201,9 @@ def verify_ledger(
             faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
         elif deep and _other_here(root, full, Local(*local), size, (crc, sha)):
             faults.append(Fault(os.fsdecode(full), "source", Key(folder, name), untouched=True))
-        elif _more_open(found, _mode_here(os.path.join(root, full), _file_mode, mode)):
+        elif _more_open(
+            found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
+        ):
             faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
     return count, faults
 
@@ -251,10 +240,6 @@ def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: b
             yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
 
 
-def _file_mode(path: bytes) -> int:
-    return copy_mode(os.lstat(path).st_mode)
-
-
 def _mode_here(path: bytes, of: Callable[[bytes], int], sent: int | None) -> int | None:
     try:
         return of(path)
@@ -286,25 +271,16 @@ def _compare(
 def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
     """Whether the file that was sent is still here, and its content is not what went."""
     try:
-        held = open_root(root)
-    except OSError:
-        return False
-    try:
-        source = Source(held, path)
+        with closing_descriptor(open_root(root)) as held:
+            source = Source(held, path)
     except OSError:
         return False  # not here, or it cannot be read: the replicator tells of that
-    finally:
-        os.close(held)
-    try:
-        if source.local != sent:
-            return False
-        found = source.fingerprint(size)
-        changed = local_state(os.fstat(source.descriptor)) != sent  # meanwhile
-    except UnreadableError:
-        return False
-    finally:
-        source.close()
-    return not changed and _differs(found, sums)
+    with closing(source), suppress(UnreadableError):
+        if source.local == sent:
+            found = source.fingerprint(size)
+            unchanged = local_state(os.fstat(source.descriptor)) == sent
+            return unchanged and _differs(found, sums)
+    return False
 
 
 def _differs(found: Fingerprint, sums: tuple[int, bytes | None]) -> bool:
@@ -320,8 +296,6 @@ def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
     """
     count = 0
     for fault in faults:
-        if fault.key is None:
-            continue
         if fault.what == "mode":
             count += _send_mode(db, fault.key)
             continue

@@ -232,10 +232,6 @@ class BucketSession(Session):
             self._heads[mark] = found[1:]
         return found
 
-    def free_bytes(self) -> int | None:
-        """See `Session`; a bucket has no end."""
-        return None
-
     def heeds_conditions(self) -> bool:
         """Whether the store itself prevents that two writers replace each other's files; a test object."""
         return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")

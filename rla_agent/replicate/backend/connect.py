@@ -26,7 +26,7 @@ import secrets
 import shlex
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -215,23 +215,22 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
     """
     import paramiko  # noqa: PLC0415 - half a second, and only this needs it
 
-    transport = open_transport(login)
-    try:
-        channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
-        channel.settimeout(HANDSHAKE_TIMEOUT_S)
-        channel.invoke_subsystem("sftp")
-        name = root.encode("utf-8", "surrogateescape")
-        return SftpSession(Wire(channel), name, transport, make_root=make_root)
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        transport.close()
-        raise LinkError("start sftp", b"", _words(error), START_HINT) from error
-    except NoRootError as error:
-        transport.close()
-        error.hint += f", or have it made: {login.trust_command}"
-        raise
-    except BaseException:
-        transport.close()
-        raise
+    with ExitStack() as failed:
+        transport = open_transport(login)
+        failed.callback(transport.close)
+        try:
+            channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
+            channel.settimeout(HANDSHAKE_TIMEOUT_S)
+            channel.invoke_subsystem("sftp")
+            name = root.encode("utf-8", "surrogateescape")
+            session = SftpSession(Wire(channel), name, transport, make_root=make_root)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise LinkError("start sftp", b"", _words(error), START_HINT) from error
+        except NoRootError as error:
+            error.hint += f", or have it made: {login.trust_command}"
+            raise
+        failed.pop_all()
+    return session
 
 
 def open_transport(login: Login) -> paramiko.Transport:
@@ -441,15 +440,8 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
 def _read_ssh_config(path: Path, host: str, lines: list[str], block: str = _ANY_HOST, depth: int = 0) -> None:
     """Add the lines of an ssh_config and of what it includes for a host, which paramiko passes over.
 
-    Args:
-        path: of the file.
-        host: what is included under a Host or Match line that does not match it, is left out.
-        lines: what was read so far.
-        block: the Host or Match line that its first lines belong to; holds again after each included file.
-        depth: how many files include this one.
-
-    Raises:
-        OSError, SSHException, ValueError: one of the files cannot be read, or a quote is not closed.
+    What is included under a Host or Match line that does not match the host is left out. `block`: the Host or
+    Match line that the file's first lines belong to; holds again after each included file.
     """
     for line in path.read_text().splitlines():
         include = _INCLUDE.match(line)
@@ -530,10 +522,8 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
             return Trusted(ready=False, say=(*say, error.why, error.hint))
         session = open_sftp(login, root, make_root=True)
         say.append(f"made {root}")
-    try:
+    with closing(session):
         say += try_out(session) if root else []
-    finally:
-        session.close()
     return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
 
 
@@ -565,12 +555,9 @@ def server_key(login: Login) -> tuple[str, bytes]:
     Raises:
         LinkError: the master cannot be reached.
     """
-    transport = _handshake(login)
-    try:
+    with closing(_handshake(login)) as transport:
         key = transport.get_remote_server_key()
         return key.get_name(), key.asbytes()
-    finally:
-        transport.close()
 
 
 def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:

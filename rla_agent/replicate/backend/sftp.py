@@ -41,6 +41,7 @@ from rla_agent.replicate.backend.target import (
     UnreadableError,
     Upload,
     check_append,
+    check_folder,
     check_remote,
     check_room,
     mode_for_umask,
@@ -95,19 +96,19 @@ class SftpSession(Session):
 
     def reaches(self, absolute: bytes) -> bool:
         """Whether the login can see an absolute path outside of the root, as without a chroot."""
-        return self._wire.call(wire.path_request(wire.LSTAT, absolute)).kind == wire.ATTRS
+        return self._wire.call(wire.request(wire.LSTAT, absolute)).kind == wire.ATTRS
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
-        reply = self._ask(wire.path_request(wire.OPENDIR, self._full(path)), "list", path)
+        reply = self._ask(wire.request(wire.OPENDIR, self._full(path)), "list", path)
         handle = reply.handle
         found: list[tuple[bytes, RemoteStat]] = []
         while True:
-            reply = self._wire.call(wire.path_request(wire.READDIR, handle))
+            reply = self._wire.call(wire.request(wire.READDIR, handle))
             if reply.kind != wire.NAME:
                 break
             found += wire.parse_names(reply.body)
-        self._wire.call(wire.close_request(handle))
+        self._wire.call(wire.request(wire.CLOSE, handle))
         if reply.status != wire.EOF:
             self._check(reply, "list", path)
         return [(name, state) for name, state in found if name not in {b".", b".."}]
@@ -135,11 +136,8 @@ class SftpSession(Session):
         if look.status == wire.NO_SUCH_FILE:
             self._check(made, "make folder", folder)
         self._check(look, "look at", folder)
-        found = look.state
-        if found.kind != "folder":
-            what = f"a {found.kind} of that name is in the way"
-            raise DeniedError("make folder", folder, what, "rename it on the master")
-        return found
+        check_folder(folder, look.state)
+        return look.state
 
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
@@ -178,7 +176,7 @@ class SftpSession(Session):
         size = self._wire.read_bytes
         spans = [(at, min(size, offset + count - at)) for at in range(offset, offset + count, size)]
         replies = self._wire.calls([wire.read_request(opened.handle, at, length) for at, length in spans])
-        self._wire.call(wire.close_request(opened.handle))
+        self._wire.call(wire.request(wire.CLOSE, opened.handle))
         found = bytearray()
         for (at, length), reply in zip(spans, replies, strict=True):
             if reply.status == wire.EOF:
@@ -203,20 +201,20 @@ class SftpSession(Session):
             reply = self._wire.call(self._rename_request(old, new))
         if reply.status == wire.FAILURE and not self._posix_rename and self.stat(new) is not None:
             aside = old + _SUFFIX_ASIDE
-            self._ask(wire.rename_request(self._full(new), self._full(aside)), "rename", new)
+            self._ask(wire.request(wire.RENAME, self._full(new), self._full(aside)), "rename", new)
             reply = self._wire.call(self._rename_request(old, new))
             self.remove(aside)
         self._check(reply, "rename", new)
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
-        reply = self._wire.call(wire.path_request(wire.REMOVE, self._full(path)))
+        reply = self._wire.call(wire.request(wire.REMOVE, self._full(path)))
         if reply.status != wire.NO_SUCH_FILE:
             self._check(reply, "remove", path)
 
     def remove_folder(self, path: bytes) -> None:
         """See `Session`."""
-        reply = self._wire.call(wire.path_request(wire.RMDIR, self._full(path)))
+        reply = self._wire.call(wire.request(wire.RMDIR, self._full(path)))
         self._folders.clear()
         if reply.status != wire.NO_SUCH_FILE:
             self._check(reply, "remove folder", path)
@@ -229,7 +227,7 @@ class SftpSession(Session):
         """Send the question that `_answer_free` waits for."""
         if STATVFS not in self.extensions:
             return None
-        return self._wire.submit(wire.extended_request(STATVFS, self._root))
+        return self._wire.submit(wire.request(wire.EXTENDED, STATVFS, self._root))
 
     def _answer_free(self, request: int | None) -> int | None:
         if request is None:
@@ -263,7 +261,7 @@ class SftpSession(Session):
         self._rename_many(files, results, left)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
         temps = [self._full(files[number].temp) for number in failed]
-        self._wire.calls([wire.path_request(wire.REMOVE, temp) for temp in temps])
+        self._wire.calls([wire.request(wire.REMOVE, temp) for temp in temps])
         return [result or TransientError("send", b"", "no result") for result in results]
 
     def _link_many(self, files: Sequence[SmallFile]) -> _Left:
@@ -275,7 +273,7 @@ class SftpSession(Session):
         ]
         requests = []
         for _, temp, twin in wanted:
-            requests.append(wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
+            requests.append(wire.request(wire.EXTENDED, HARDLINK, self._full(twin.path), self._full(temp)))
             requests.append(self._lstat(temp))
         replies = iter(self._wire.calls(requests))
         linked: _Left = {}
@@ -319,7 +317,7 @@ class SftpSession(Session):
             data = memoryview(files[number].data) if results[number] is None else memoryview(b"")
             writes = self._write(handle, 0, data)
             finish = self._wire.submit(self._finish(handle, files[number]))
-            pending += [*writes, finish, self._wire.submit(wire.close_request(handle))]
+            pending += [*writes, finish, self._wire.submit(wire.request(wire.CLOSE, handle))]
             plan += [*[(number, "write")] * len(writes), (number, _FINISH), (number, "close")]
         refused = {}
         for request, (number, operation) in zip(pending, plan, strict=True):
@@ -392,7 +390,7 @@ class SftpSession(Session):
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         self._send_body(job, handle)
         self._check_size(job, handle)
-        finished, closed = self._wire.calls([self._finish(handle, job), wire.close_request(handle)])
+        finished, closed = self._wire.calls([self._finish(handle, job), wire.request(wire.CLOSE, handle)])
         self._check(closed, "close", job.path)
         left = RemoteStat(job.size, job.mtime_s)
         if finished.status != wire.OK:
@@ -433,13 +431,13 @@ class SftpSession(Session):
     def _abandon(self, waiting: deque[tuple[int, int]], handle: bytes, temp: bytes) -> None:
         while waiting:
             self._wire.wait(waiting.popleft()[0])
-        self._wire.call(wire.close_request(handle))
+        self._wire.call(wire.request(wire.CLOSE, handle))
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
         size = self._handle_stat(handle, job.temp).size
         if size != job.size:
-            self._wire.call(wire.close_request(handle))
+            self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
 
@@ -458,7 +456,7 @@ class SftpSession(Session):
             check_room(path, free, sum(len(piece) for piece in whole))
             return self._append(path, handle, offset, whole, expect)
         finally:
-            self._wire.submit(wire.close_request(handle))
+            self._wire.submit(wire.request(wire.CLOSE, handle))
             with suppress(LinkError):  # if the connection is gone, so is the handle
                 self._wire.drain()
 
@@ -494,7 +492,7 @@ class SftpSession(Session):
         copied = self._wire.call(wire.copy_request(source.handle, offset, target.handle))
         if copied.status != wire.OK:
             for handle in (source.handle, target.handle):
-                self._wire.call(wire.close_request(handle))
+                self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(temp)
             return None
         pending = self._write(target.handle, offset, memoryview(data))
@@ -504,18 +502,18 @@ class SftpSession(Session):
             self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
-            self._ask(wire.close_request(handle), "close", path)
+            self._ask(wire.request(wire.CLOSE, handle), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
         return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
-        return self._ask(wire.path_request(wire.FSTAT, handle), "look at", path).state
+        return self._ask(wire.request(wire.FSTAT, handle), "look at", path).state
 
     def _check_root(self, *, make: bool) -> None:
         try:
-            found = self._wire.call(wire.path_request(wire.STAT, self._root))
+            found = self._wire.call(wire.request(wire.STAT, self._root))
             if found.status == wire.NO_SUCH_FILE and make:
                 self._make_root()
                 return
@@ -544,12 +542,12 @@ class SftpSession(Session):
         return self._root.rstrip(b"/") + b"/" + path if check_remote(path) else self._root
 
     def _lstat(self, path: bytes) -> bytes:
-        return wire.path_request(wire.LSTAT, self._full(path))
+        return wire.request(wire.LSTAT, self._full(path))
 
     def _rename_request(self, old: bytes, new: bytes) -> bytes:
         if self._posix_rename:
-            return wire.extended_request(POSIX_RENAME, self._full(old), self._full(new))
-        return wire.rename_request(self._full(old), self._full(new))
+            return wire.request(wire.EXTENDED, POSIX_RENAME, self._full(old), self._full(new))
+        return wire.request(wire.RENAME, self._full(old), self._full(new))
 
     def _conflict(self, look: wire.Reply, path: bytes, expect: RemoteStat | None) -> TargetError | None:
         if look.status == wire.NO_SUCH_FILE:

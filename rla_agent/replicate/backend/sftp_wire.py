@@ -25,9 +25,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import Kind, LinkError, RemoteStat
+
+if TYPE_CHECKING:
+    import paramiko
 
 INIT: Final = 1
 VERSION: Final = 2
@@ -83,22 +86,6 @@ _LAST_REQUEST: Final = (1 << 32) - 1  # ids have four bytes
 START_HINT: Final = "does sshd_config have a Subsystem sftp line?"
 
 
-class Channel(Protocol):
-    """What the session needs of a paramiko channel (or of a socket)."""
-
-    def send(self, data: bytes, /) -> int:
-        """Send some of `data`."""
-
-    def recv(self, count: int, /) -> bytes:
-        """Receive up to `count` bytes; empty at the end."""
-
-    def close(self) -> None:
-        """Drop the channel."""
-
-    def settimeout(self, timeout: float, /) -> None:
-        """Bound `send` and `recv`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One answer: its type and the body after the request id."""
@@ -140,14 +127,12 @@ def open_request(path: bytes, flags: int, mode: int = 0o600) -> bytes:
     return bytes([OPEN]) + _packed(path) + struct.pack(">III", flags, 4, mode)
 
 
-def path_request(kind: int, path: bytes) -> bytes:
-    """A request whose only argument is a path or a handle."""
-    return bytes([kind]) + _packed(path)
+def request(kind: int, *arguments: bytes) -> bytes:
+    """A request whose arguments are strings: paths, a handle, the name of an extension.
 
-
-def close_request(handle: bytes) -> bytes:
-    """CLOSE of a handle."""
-    return path_request(CLOSE, handle)
+    RENAME: OpenSSH's fails when the new name exists.
+    """
+    return bytes([kind]) + b"".join(_packed(argument) for argument in arguments)
 
 
 def mkdir_request(path: bytes, mode: int | None = None) -> bytes:
@@ -179,19 +164,9 @@ def resize(kind: int, subject: bytes, size: int) -> bytes:
     return bytes([kind]) + _packed(subject) + struct.pack(">IQ", 1, size)
 
 
-def rename_request(old: bytes, new: bytes) -> bytes:
-    """RENAME; OpenSSH's fails when `new` exists."""
-    return bytes([RENAME]) + _packed(old) + _packed(new)
-
-
-def extended_request(name: bytes, *arguments: bytes) -> bytes:
-    """An extension's request with string arguments."""
-    return bytes([EXTENDED]) + _packed(name) + b"".join(_packed(argument) for argument in arguments)
-
-
 def copy_request(source: bytes, length: int, target: bytes) -> bytes:
     """Extension copy-data: the first `length` bytes of one handle to another, on the server."""
-    head = bytes([EXTENDED]) + _packed(b"copy-data") + _packed(source) + struct.pack(">QQ", 0, length)
+    head = request(EXTENDED, b"copy-data", source) + struct.pack(">QQ", 0, length)
     return head + _packed(target) + struct.pack(">Q", 0)
 
 
@@ -259,7 +234,7 @@ def _broken(why: str) -> LinkError:
 class Wire:
     """One SFTP session. Not for two threads at a time."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: paramiko.Channel) -> None:
         """Greet the server; raises LinkError when it does not answer as SFTP."""
         self._channel = channel
         self._out = bytearray()
@@ -316,13 +291,13 @@ class Wire:
             self._receive()
         self._replies.clear()
 
-    def call(self, request: bytes) -> Reply:
+    def call(self, packet: bytes) -> Reply:
         """Send one request and wait for its reply."""
-        return self.wait(self.submit(request))
+        return self.wait(self.submit(packet))
 
-    def calls(self, requests: Iterable[bytes]) -> list[Reply]:
+    def calls(self, packets: Iterable[bytes]) -> list[Reply]:
         """Send several requests, then wait for their replies."""
-        pending = [self.submit(request) for request in requests]
+        pending = [self.submit(packet) for packet in packets]
         return [self.wait(number) for number in pending]
 
     def flush(self) -> None:
@@ -403,7 +378,7 @@ class Wire:
         """Bytes that one write and one read may have."""
         read = write = 0
         if b"limits@openssh.com" in self.extensions:
-            reply = self.call(extended_request(b"limits@openssh.com"))
+            reply = self.call(request(EXTENDED, b"limits@openssh.com"))
             if reply.kind == EXTENDED_REPLY and len(reply.body) >= _LIMITS_BYTES:
                 _, read, write = struct.unpack_from(">QQQ", reply.body)
         return (

@@ -122,13 +122,13 @@ class FolderSession(OneByOne):
     def _set_mode(self, path: bytes, mode: int, *, only_less: bool) -> None:
         changed = new_mode(_state(os.lstat(self._full(path))), mode, only_less=only_less)
         if changed is not None:
-            try:
-                os.chmod(self._full(path), changed)
-            except OSError as error:
-                self._warn_of_modes(error)
+            self._permit(self._full(path), changed)
 
-    def _warn_of_modes(self, error: OSError) -> None:
-        warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
+    def _permit(self, file: bytes | int, mode: int) -> None:
+        try:
+            os.chmod(file, mode)
+        except OSError as error:
+            warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
 
     def _put(self, file: SmallFile) -> RemoteStat:
         return self._link(file) or super()._put(file)
@@ -174,12 +174,6 @@ class FolderSession(OneByOne):
                 os.close(descriptor)
             os.replace(temp, self._full(job.path))
         return RemoteStat(job.size, job.mtime_s)
-
-    def _permit(self, descriptor: int, mode: int) -> None:
-        try:
-            os.fchmod(descriptor, mode)
-        except OSError as error:
-            self._warn_of_modes(error)
 
     def _send_body(self, job: Upload, descriptor: int) -> None:
         at = job.start
@@ -481,10 +475,6 @@ class FtpSession(OneByOne):
             except ftplib.error_perm:
                 if self.stat(path) is not None:
                     raise
-
-    def free_bytes(self) -> int | None:
-        """See `Session`; FTP does not tell."""
-        return None
 
     def close(self) -> None:
         """See `Session`."""

@@ -30,13 +30,14 @@ Implementations: `sftp` has all in flight at once, `simple` (a folder, FTP) take
 
 from __future__ import annotations
 
+import json
 import logging
 import stat
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from rla_client.contract.errors import RlaError
 
@@ -335,9 +336,33 @@ class Session(Protocol):
 
     def free_bytes(self) -> int | None:
         """Free space under the root; None when the target cannot tell."""
+        return None
 
     def close(self) -> None:
         """Drop the connection without waiting."""
+
+
+def listing_or_empty(session: Session, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+    """`Session.listing`; empty where there is no such folder."""
+    try:
+        return session.listing(path)
+    except MissingError:
+        return []
+
+
+def read_json(session: Session, path: bytes, most: int) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Content of a JSON file on the target, of whatever shape; None where there is none that can be read."""
+    try:
+        return json.loads(session.read(path, 0, most))
+    except (MissingError, ValueError, RecursionError):
+        return None
+
+
+def check_folder(path: bytes, found: RemoteStat | None) -> None:
+    """Raise DeniedError where something else is in a folder's place."""
+    if found is not None and found.kind != "folder":
+        what = f"a {found.kind} of that name is in the way"
+        raise DeniedError("make folder", path, what, "rename it on the master")
 
 
 def check_remote(path: bytes) -> bytes:
@@ -442,12 +467,8 @@ class OneByOne(Session):
             made = self._make_folder(folder, mode)
             if mode is not None:
                 self.set_modes([(folder, mode)], only_less=not made or (shared and mode & 0o055 == 0o055))  # noqa: PLR2004
-            if made:
-                continue
-            found = self.stat(folder)
-            if found is not None and found.kind != "folder":
-                what = f"a {found.kind} of that name is in the way"
-                raise DeniedError("make folder", folder, what, "rename it on the master")
+            if not made:
+                check_folder(folder, self.stat(folder))
 
     def forget_folders(self) -> None:
         """See `Session`; nothing is remembered."""

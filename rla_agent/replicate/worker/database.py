@@ -96,7 +96,6 @@ class Database:
     health: Health = field(default_factory=Health)
     counters: Counters = field(default_factory=Counters)
     problem: str = ""
-    host: str = ""
     mirror: bool = False
     append_every_s: float = 0.0
 
@@ -429,7 +428,7 @@ class Database:
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""
         at, last = self._fleet
-        if not self.host or now - at < report.FLEET_EVERY_S:
+        if not self.link.host or now - at < report.FLEET_EVERY_S:
             return b""
         runs = []
         steps = self.committed.time_steps()
@@ -440,7 +439,9 @@ class Database:
                 return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
-        content = report.machine_status(self.host, report.version(), runs, self.ledger.backlog(self.number))
+        content = report.machine_status(
+            self.link.host, report.version(), runs, self.ledger.backlog(self.number)
+        )
         self._fleet = (now, content)
         return content if runs or content != last else b""
 

@@ -75,13 +75,7 @@ class Outage:
         self._quiet_until = 0.0
 
     def look(self, health: Health, now: float, *, came_through: bool) -> None:
-        """Say it when the target went away or came back since the last call.
-
-        Args:
-            health: of the target now.
-            now: monotonic seconds.
-            came_through: the master has just done what it was asked.
-        """
+        """Say it when the target went away or came back; `came_through`: it has just done what was asked."""
         away = bool(health.reason)
         if away and not self._away and now >= self._quiet_until:
             fix = f"; {health.fix}" if health.fix else ""
@@ -363,8 +357,7 @@ class Worker:
         link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
-        database.host, database.mirror = self._host, target.retention == "mirror"
-        database.append_every_s = target.append_every_s
+        database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
         return Served(entry, changed, database, target, Outage(target.name), kept=kept)
 

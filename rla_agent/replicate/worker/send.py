@@ -18,7 +18,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -424,38 +424,26 @@ class Sender:
     def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
         opened: list[tuple[Job, Source, SmallFile]] = []
         permits: list[tuple[Job, int]] = []
-        try:
+        with ExitStack() as held:
             for job in jobs:
-                made = self._load(job)
+                made: SmallFile | Result
+                try:
+                    source = held.enter_context(closing(Source(self._root, job.due.path)))
+                    made = self._loaded(job, source)
+                except (SourceChangedError, UnreadableError, OSError) as error:
+                    made = Failed(job, error)
                 mode = made.record.local.mode if isinstance(made, Sent) else None
-                if isinstance(made, Sent) and mode is not None:
+                if isinstance(made, SmallFile):
+                    opened.append((job, source, made))
+                elif isinstance(made, Sent) and mode is not None:
                     known = replace(job.due, record=made.record)
                     permits.append((replace(job, due=known, local=made.record.local), mode))
-                elif isinstance(made, (Sent, Failed)):
-                    results.append(made)
                 else:
-                    opened.append((job, *made))
+                    results.append(made)
             answers = self._session.put_many([file for _, _, file in opened]) if opened else []
             for (job, source, file), answer in zip(opened, answers, strict=True):
                 results.append(self._judge(job, source, file, answer))
             self._permit(permits, results)
-        finally:
-            for _, source, _ in opened:
-                source.close()
-
-    def _load(self, job: Job) -> tuple[Source, SmallFile] | Result:
-        try:
-            source = Source(self._root, job.due.path)
-        except OSError as error:
-            return Failed(job, error)
-        try:
-            loaded = self._loaded(job, source)
-        except (SourceChangedError, UnreadableError, OSError) as error:
-            loaded = Failed(job, error)
-        if isinstance(loaded, SmallFile):
-            return source, loaded
-        source.close()
-        return loaded
 
     def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
         size = _planned_size(job, source)

@@ -23,7 +23,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -84,6 +84,15 @@ def local_state(found: os.stat_result) -> Local:
     return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode)
 
 
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def open_beneath(root: int, path: bytes) -> int:
     """Open a regular file for reading below the folder descriptor `root`.
 
@@ -114,11 +123,8 @@ def _open_strictly(root: int, path: bytes) -> int:
     if number not in {errno.ENOSYS, errno.EPERM}:
         raise OSError(number, os.strerror(number), os.fsdecode(path))
     *folders, name = path.split(b"/")
-    folder = walk(root, folders)
-    try:
+    with closing_descriptor(walk(root, folders)) as folder:
         return os.open(name, READ_FLAGS, dir_fd=folder)
-    finally:
-        os.close(folder)
 
 
 @dataclass(frozen=True, slots=True)
