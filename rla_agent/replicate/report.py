@@ -259,7 +259,7 @@ def size_text(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def version() -> str:
+def _version() -> str:
     """This release."""
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, which `rla-agent status` need not wait for
 
@@ -269,12 +269,12 @@ def version() -> str:
         return "unknown"
 
 
-def machine_status(host: str, version: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
     """A machine's status file."""
     status = {
         "format": 1,
         "host": host,
-        "version": version,
+        "version": _version(),
         "backlog": backlog,
         "runs": list(runs)[:MAX_RUNS],
     }

@@ -210,7 +210,7 @@ class Announcer:
 
     def now(self, folders: Iterable[str]) -> None:
         """Look at these item folders at once; none: at everything."""
-        self._send({"now": list(folders)})
+        self._send(json.dumps({"now": list(folders)}).encode())
 
     def close(self) -> None:
         """Close the socket."""
@@ -223,14 +223,12 @@ class Announcer:
             self._send_rows(name, rows[: len(rows) // 2])
             self._send_rows(name, rows[len(rows) // 2 :])
         elif rows:
-            self._send({name: rows})
+            self._send(data)
 
-    def _send(self, message: dict[str, object]) -> None:
-        data = json.dumps(message).encode()
-        if len(data) > MAX_MESSAGE_BYTES:
-            return
-        with suppress(OSError), _short_path(self._folder) as path:
-            self._socket.sendto(data, path)
+    def _send(self, data: bytes) -> None:
+        if len(data) <= MAX_MESSAGE_BYTES:
+            with suppress(OSError), _short_path(self._folder) as path:
+                self._socket.sendto(data, path)
 
 
 class Listener:

@@ -545,7 +545,7 @@ def _planned_size(job: Job, source: Source) -> int:
     return _whole_records(source, size, ends_of(job.due.key.name)) if action.cut else size
 
 
-def _whole_records(source: Source, size: int, ends_of: Ends) -> int:
+def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
     """How many of a file's first `size` bytes are whole records."""
     done = 0
     rest = b""
@@ -555,7 +555,7 @@ def _whole_records(source: Source, size: int, ends_of: Ends) -> int:
         if not more:
             break
         rest += more
-        ends = ends_of(rest)
+        ends = ends_in(rest)
         if ends:
             done += ends[-1]
             rest = rest[ends[-1] :]

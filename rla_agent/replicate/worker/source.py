@@ -8,7 +8,8 @@ nobody may conclude that it is gone.
 
 `open_beneath` uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so that a folder that is swapped
 for a link between the look and the open cannot lead outside; where the kernel has no openat2, one
-openat with O_NOFOLLOW per component. A `Source` hashes what is read of it in order.
+openat with O_NOFOLLOW per component. A `Source` hashes what is read of it in order. `Committed` is the
+agent's word on the outputs that it writes.
 """
 
 from __future__ import annotations
@@ -104,10 +105,8 @@ def open_beneath(root: int, path: bytes) -> int:
         folder = walk_root(root, [kind] if below else [])  # the kind may lie on another disk
     except UnsafeNameError as error:
         raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path)) from error
-    try:
+    with closing_descriptor(folder):
         descriptor = _open_strictly(folder, below or kind)
-    finally:
-        os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
