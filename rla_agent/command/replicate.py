@@ -24,16 +24,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rla_agent.command.retain import transfer_app
-from rla_agent.replicate import ledger, report, settings
+from rla_agent.replicate import ledger, report, settings, transfer
+from rla_agent.replicate import verify as verifying
 from rla_agent.replicate.backend.bucket import BucketSession
-from rla_agent.replicate.backend.connect import Login, open_transport, resolve_login
-from rla_agent.replicate.backend.sftp import SftpSession, open_sftp, trust, try_out
-from rla_agent.replicate.backend.sftp_core import HARDLINK, POSIX_RENAME, STATVFS
+from rla_agent.replicate.backend.connect import (
+    Login,
+    open_sftp,
+    open_transport,
+    resolve_login,
+    trust,
+    try_out,
+)
+from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
 from rla_agent.replicate.backend.target import Session, TargetError
-from rla_agent.replicate.pull import transfer
-from rla_agent.replicate.pull import verify as verifying
-from rla_agent.replicate.pull.transfer import push as push_items
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
+from rla_agent.replicate.transfer import push as push_items
 from rla_agent.service.doctor_places import Finding
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError

@@ -30,9 +30,9 @@ from typing import Final
 
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import settings
-from rla_agent.replicate.ledger import CLEAN, STEPS, folder_states, ledger_path
-from rla_agent.replicate.pull.fetch_back import FetchQueue
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.fetch_back import FetchQueue
+from rla_agent.replicate.ledger import CLEAN, STEPS, database_number, folder_states, ledger_path
+from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_agent.store.state import NewerFormatError, connect_readonly
@@ -69,40 +69,27 @@ class Replication:
 
     def run_opened(self, opening: Opening) -> None:
         """Have the run's database replicated if its configuration says so."""
-        if not opening.primary or not opening.table or opening.config is None or opening.offline:
-            return
-        found = self._reader.reading(opening.config)
+        if opening.primary and opening.table and opening.config is not None and not opening.offline:
+            self._decide(opening, opening.config, self._reader.reading(opening.config))
+
+    def _decide(self, opening: Opening, config: str, found: Reading | None) -> None:
+        """Register the run's database; later, where its configuration cannot be read now."""
         if found is None:
             self._undecided.append(opening)
-        elif _sends(opening.config, found):
-            self._register(opening, opening.config)
+        elif _sends(config, found):
+            self._register(opening, config)
 
     def _register(self, opening: Opening, config: str) -> None:
-        master = opening.master
+        item = f"{opening.table}/{opening.index}"
         with self._lock:
             try:
                 settings.register(
-                    self._places.state,
-                    opening.root,
-                    config,
-                    f"{opening.table}/{opening.index}",
-                    is_master_node=master,
+                    self._places.state, opening.root, config, item, is_master_node=opening.master
                 )
             except OSError as error:
                 _log.warning("database %s is not replicated: %s", opening.root, error)
             self._opened.add(opening.log_folder)
         self._wanted = True
-
-    def _decide_late(self) -> None:
-        """Runs whose configuration could not be read when they were opened, and can be now."""
-        for _ in range(len(self._undecided)):
-            opening = self._undecided.popleft()
-            config = opening.config or ""
-            found = self._reader.known(config)
-            if found is None:
-                self._undecided.append(opening)
-            elif _sends(config, found):
-                self._register(opening, config)
 
     def committed(self, streams: Iterable[Stream]) -> None:
         """Outputs of these streams have been committed."""
@@ -127,13 +114,7 @@ class Replication:
             self._announcer.now(asked)
 
     def ask_arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
-        """Find out, in a thread of its own, whether all of an item is on its master.
-
-        Args:
-            data_root: absolute.
-            item: `table/YYYY/MM/DD/name`.
-            answer: called from the thread: see `arrived`.
-        """
+        """Find out, in a thread that calls `answer`, whether an item is on its master: see `arrived`."""
         if self._asked.acquire(blocking=False):
             self._askers.submit(self._arrived, data_root, item, answer)
         else:
@@ -160,7 +141,10 @@ class Replication:
         self.fetches.poll()
         if now >= self._next_look:
             self._next_look = now + LOOK_INTERVAL_S
-            self._decide_late()
+            for _ in range(len(self._undecided)):
+                opening = self._undecided.popleft()
+                config = opening.config or ""
+                self._decide(opening, config, self._reader.known(config))
             self._wanted = bool(settings.entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
@@ -213,11 +197,7 @@ class ReplicatorProcess:
         self._started = now
 
     def poll(self, now: float) -> None:
-        """See whether the worker lives; start it again when its time has come.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """See whether the worker lives; start it again when its time has come (`now`: monotonic seconds)."""
         if self._process is not None:
             if self._process.poll() is None:
                 return
@@ -244,15 +224,8 @@ class ReplicatorProcess:
 def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
     """Whether every file of an item that is in scope is on its master, as it is now.
 
-    Args:
-        state: the agent's state folder.
-        data_root: absolute.
-        item: `table/YYYY/MM/DD/name`.
-        host: this machine's name in run.json.
-        reader: of the databases' configurations; one that cannot be read now is a no.
-
-    Returns:
-        None where the item is not replicated at all.
+    None where the item is not replicated at all; a configuration that cannot be read now is a no.
+    `host`: this machine's name in run.json.
     """
     found: bool | None = None
     for entry in settings.entries(state):
@@ -277,15 +250,13 @@ def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigRea
 def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:
     try:
         with closing(connect_readonly(path, STEPS)) as db:
-            row = db.execute(
-                "SELECT id FROM databases WHERE root = ? AND target = ?", (scanner.root, target)
-            ).fetchone()
-            if row is None:
+            number = database_number(db, scanner.root, target)
+            if number is None:
                 return False
             folders = [*scanner.item(item), *scanner.archives(item)]
             if scanner.unread:
                 return False
-            return bool(folders) and all(_folder_there(db, int(row[0]), folder) for folder in folders)
+            return bool(folders) and all(_folder_there(db, number, folder) for folder in folders)
     except (sqlite3.Error, ScanError, NewerFormatError):
         return False
 

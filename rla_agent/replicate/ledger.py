@@ -130,24 +130,10 @@ class Temp:
 
 def record_of(row: tuple[Any, ...]) -> Record | None:
     """What `RECORD_COLUMNS` hold; None where the master has nothing."""
-    (
-        ino,
-        size,
-        mtime_ns,
-        ctime_ns,
-        generation,
-        acked,
-        crc,
-        head_crc,
-        tail_crc,
-        sha256,
-        remote_mtime_s,
-        mode,
-    ) = row
+    ino, size, mtime_ns, ctime_ns, generation, acked, *sums, mode = row
     if acked is None or ino is None:
         return None
-    local = Local(ino, size, mtime_ns, ctime_ns, mode)
-    return Record(local, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime_s)
+    return Record(Local(ino, size, mtime_ns, ctime_ns, mode), generation, acked, *sums)
 
 
 def _due(row: tuple[Any, ...]) -> Due:
@@ -196,18 +182,23 @@ class Ledger:
             self._db.execute("BEGIN")
         return self._db.execute(statement, values)
 
+    def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self._db.execute(statement, values).fetchone()
+        return found
+
     def database(self, root: bytes, target: str) -> int:
         """Number of a data root at a target."""
         self._write("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", root, target)
-        row = self._db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target))
-        return int(row.fetchone()[0])
+        number = database_number(self._db, root, target)
+        assert number is not None
+        return number
 
     def folder(self, db: int, path: bytes, kind: str, item: bytes) -> int:
         """Number of a folder, made on first use."""
         number = self._folders.get((db, path))
         if number is not None:
             return number
-        row = self._db.execute("SELECT id FROM folders WHERE db = ? AND path = ?", (db, path)).fetchone()
+        row = self._row("SELECT id FROM folders WHERE db = ? AND path = ?", db, path)
         if row is None:
             statement = "INSERT INTO folders(db, path, kind, item) VALUES(?, ?, ?, ?)"
             row = (self._write(statement, db, path, kind, item).lastrowid,)
@@ -218,7 +209,7 @@ class Ledger:
 
     def folder_mode(self, folder: int) -> int | None:
         """Permission bits that the master's folder was given; None: none yet."""
-        row = self._db.execute("SELECT mode FROM folders WHERE id = ?", (folder,)).fetchone()
+        row = self._row("SELECT mode FROM folders WHERE id = ?", folder)
         return None if row is None else row[0]
 
     def set_folder_mode(self, folder: int, mode: int) -> None:
@@ -254,24 +245,23 @@ class Ledger:
 
     def waits(self, key: Key) -> bool:
         """Whether a file is still to be sent, once somebody has acted perhaps."""
-        rows = self._db.execute("SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)", key)
-        return rows.fetchone() is not None
+        query = "SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)"
+        return self._row(query, *key) is not None
 
     def any_due(self, db: int) -> bool:
         """Whether anything waits."""
-        rows = self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,))
-        return rows.fetchone() is not None
+        return self._row("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", db) is not None
 
     def backlog(self, db: int) -> dict[str, int]:
         """Files and bytes that wait."""
-        row = self._db.execute("SELECT count(*), sum(pending) FROM files WHERE db = ? AND state = 1", (db,))
-        files, size = row.fetchone()
+        row = self._row("SELECT count(*), sum(pending) FROM files WHERE db = ? AND state = 1", db)
+        files, size = row or (0, 0)
         return {"files": int(files), "bytes": int(size or 0)}
 
     def record(self, key: Key) -> Record | None:
         """What the master got of a file."""
         statement = f"SELECT {RECORD_COLUMNS} FROM files f WHERE folder = ? AND name = ?"  # noqa: S608 - constants
-        row = self._db.execute(statement, key).fetchone()
+        row = self._row(statement, *key)
         return None if row is None else record_of(row)
 
     def sent(self, key: Key, record: Record, now: float) -> None:
@@ -375,7 +365,7 @@ class Ledger:
 
     def made_any(self, db: int) -> bool:
         """Whether an item folder was made on the master."""
-        return self._db.execute("SELECT 1 FROM items WHERE db = ? LIMIT 1", (db,)).fetchone() is not None
+        return self._row("SELECT 1 FROM items WHERE db = ? LIMIT 1", db) is not None
 
     def park_item(self, db: int, item: bytes, reason: str, fix: str) -> None:
         """Park everything of an item folder that waits."""
@@ -413,23 +403,23 @@ class Ledger:
         """SHA-256 of what the master has."""
         self._write("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", sha, *key)
 
-    def unpark(self) -> int:
-        """Try everything parked again, also items that were moved on the master; returns how many files."""
+    def unpark(self) -> None:
+        """Try everything parked again, also items that were moved on the master."""
         self._write(
             "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
         )
-        statement = "UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)"
-        return self._write(statement).rowcount
+        self._write("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)")
 
     def set_meta(self, name: str, value: str | float) -> None:
         """A fact for `status`."""
         self._write("INSERT OR REPLACE INTO meta VALUES(?, ?)", name, value)
 
-    def meta(self, name: str) -> str | float | None:
-        """A fact noted before."""
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
+
+def database_number(db: sqlite3.Connection, root: bytes, target: str) -> int | None:
+    """Number of a data root at a target; None where nothing of it was sent there."""
+    row = db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def folder_states(db: sqlite3.Connection, number: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
@@ -490,10 +480,8 @@ def _add_modes(db: sqlite3.Connection) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
 
 
-STEPS: Final[tuple[Step, ...]] = (
-    _SCHEMA,
-    _add_modes,
-)  # to the newest version; a change is a new one at the end
+# to the newest version; a change is a new one at the end
+STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes)
 
 
 def upgrade(db: sqlite3.Connection, state: Path) -> None:

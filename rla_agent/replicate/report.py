@@ -16,11 +16,12 @@ import os
 import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rla_agent.replicate import settings
-from rla_agent.replicate.backend.target import MissingError, Session, SmallFile
+from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty, read_json
 from rla_agent.replicate.ledger import STEPS, ledger_path
 from rla_agent.store.state import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
@@ -63,11 +64,8 @@ def replication_status(state: Path) -> dict[str, Any]:
     if not path.exists():
         return status
     try:
-        db = connect_readonly(path, STEPS)
-        try:
+        with closing(connect_readonly(path, STEPS)) as db:
             _fill(db, status)
-        finally:
-            db.close()
     except NewerFormatError as error:
         status["error"] = f"replication waits: {error}"
     except sqlite3.Error as error:
@@ -261,7 +259,7 @@ def size_text(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def version() -> str:
+def _version() -> str:
     """This release."""
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, which `rla-agent status` need not wait for
 
@@ -271,12 +269,12 @@ def version() -> str:
         return "unknown"
 
 
-def machine_status(host: str, version: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
     """A machine's status file."""
     status = {
         "format": 1,
         "host": host,
-        "version": version,
+        "version": _version(),
         "backlog": backlog,
         "runs": list(runs)[:MAX_RUNS],
     }
@@ -296,17 +294,10 @@ def leave_status(session: Session, host: str, content: bytes, mode: int = 0o644)
 def machines(session: Session) -> list[dict[str, Any]]:
     """The status files on the master; what is not a status is left out. `age_s` is by their times."""
     found = []
-    try:
-        names = session.listing(FLEET_FOLDER)
-    except MissingError:
-        return []
-    for name, state in sorted(names):
+    for name, state in sorted(listing_or_empty(session, FLEET_FOLDER)):
         if not name.endswith(b".json") or state.kind != "file" or state.size > MAX_STATUS_BYTES:
             continue
-        try:
-            status = json.loads(session.read(FLEET_FOLDER + b"/" + name, 0, state.size))
-        except (ValueError, RecursionError):
-            continue
+        status = read_json(session, FLEET_FOLDER + b"/" + name, state.size)
         if isinstance(status, dict) and isinstance(status.get("runs"), list):
             found.append({**status, "age_s": max(0.0, time.time() - state.mtime_s)})
     return found

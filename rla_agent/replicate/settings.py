@@ -1,10 +1,17 @@
-"""Which databases are replicated, and from their `rla_config.yaml` what of them goes where.
+"""Which databases are replicated, how the worker hears of them, and what of them goes where.
 
 *Databases.* `<state>/replicate/databases.json` is written here and read by the worker. One entry per (data
 root, config): `{"data_root", "config", "added_by": "run" | "user", "off": [items]}`. `run`: a run was
 opened with that config, and only items whose `run.json` names this host go. `user`: `rla-agent replicate
 add`; every item goes. Writers hold a lock file. Beside it: `paused` (a marker) and `retry` (a marker that
 the worker takes away).
+
+*Hints* tell the worker at once what the agent wrote, or that somebody acted, by socket, a datagram each:
+`<state>/replicate/hints.sock` (AF_UNIX datagram, folder 0700). A message is JSON: `{"outputs": [[path,
+generation, size, final], …]}` for append-only outputs and their committed size, `{"files": [path, …]}` for
+whole files that were just put in place, `{"now": [path, …]}` to look at an item folder at once
+(`sync_log_file`), `{"wake": true}`. Paths are absolute; other bytes than UTF-8 travel as surrogate escapes.
+Losing one costs a moment: the truth is agent.db (`source.Committed`) and the next look at the files.
 
 *Targets.* The worker reads the YAML file itself and reads it again when it changes, so no secret passes
 through spool, wire or state. `Target.name` says where things go, without secrets; it is the key of
@@ -15,13 +22,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from rla_agent.replicate.backend.target import BlockedError, Session
+from rla_agent.replicate.worker.plan import Owned
 from rla_client.config.schema import BUCKETS, LOCAL, Config
 from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import ArgumentError
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
     from rla_client.config.schema import RemoteSetting
 
 MAX_DATABASES: Final = 10_000
+SOCKET_NAME: Final = "hints.sock"
+MAX_MESSAGE_BYTES: Final = 60 << 10
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
 
 
@@ -65,34 +76,27 @@ def entries(state: Path) -> list[Entry]:
 def register(
     state: Path,
     data_root: str | os.PathLike[str],
-    config: str | os.PathLike[str] | None,
+    config: str | os.PathLike[str],
     item: str | None = None,
     *,
     is_master_node: bool = False,
-) -> bool:
+) -> None:
     """A run was opened: replicate its database from now on.
 
     Args:
         state: the agent's state folder.
         data_root: absolute.
-        config: absolute path of the YAML file that the run was configured with; None for a dict,
-            which cannot be replicated from (it may hold no password).
+        config: absolute path of the YAML file that the run was configured with.
         item: `table/YYYY/MM/DD/name` of the run.
         is_master_node: the run asked not to be replicated.
-
-    Returns:
-        Whether something new was written.
     """
-    if config is None:
-        return False
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     off = item if is_master_node else None
     known = [entry for entry in entries(state) if (entry.data_root, entry.config) == (root, source)]
     if known and (off is None or any(off in entry.off for entry in known)):
-        return False
+        return
     with _changing(state) as found:
         _merge(found, Entry(root, source, "run", (off,) if off else ()))
-    return True
 
 
 def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLike[str]) -> Entry:
@@ -166,6 +170,114 @@ def take_retry(state: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """One message, checked. Paths are bytes, absolute."""
+
+    outputs: tuple[tuple[bytes, Owned], ...] = ()
+    files: tuple[bytes, ...] = ()
+    now: tuple[bytes, ...] = ()
+
+
+def parse(message: bytes) -> Hint:
+    """Read a message; what is not understood is left out, for it is only a hint."""
+    try:
+        found = json.loads(message)
+        outputs = tuple(
+            (os.fsencode(path), Owned(int(generation), int(size), bool(final)))
+            for path, generation, size, final in found.get("outputs", ())
+        )
+        files = tuple(os.fsencode(path) for path in found.get("files", ()))
+        now = tuple(os.fsencode(path) for path in found.get("now", ()))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return Hint()
+    return Hint(outputs, files, now)
+
+
+class Announcer:
+    """The agent's end. No call waits or raises because of the replicator."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "replicate"
+        self._socket = _open_socket()
+
+    def committed(self, outputs: Iterable[tuple[str, int, int, bool]]) -> None:
+        """Append-only outputs have grown: (absolute path, generation, committed bytes, final)."""
+        self._send_rows("outputs", list(outputs))
+
+    def placed(self, paths: Iterable[str]) -> None:
+        """Whole files were put in place (absolute paths)."""
+        self._send_rows("files", list(paths))
+
+    def now(self, folders: Iterable[str]) -> None:
+        """Look at these item folders at once; none: at everything."""
+        self._send(json.dumps({"now": list(folders)}).encode())
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _send_rows(self, name: str, rows: Sequence[object]) -> None:
+        """In few messages: the kernel queues no more than about ten for a busy reader."""
+        data = json.dumps({name: rows}).encode()
+        if len(data) > MAX_MESSAGE_BYTES and len(rows) > 1:
+            self._send_rows(name, rows[: len(rows) // 2])
+            self._send_rows(name, rows[len(rows) // 2 :])
+        elif rows:
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if len(data) <= MAX_MESSAGE_BYTES:
+            with suppress(OSError), _short_path(self._folder) as path:
+                self._socket.sendto(data, path)
+
+
+class Listener:
+    """The worker's end; `fileno` for select."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "replicate"
+        self._socket = _open_socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        with suppress(FileNotFoundError):
+            (self._folder / SOCKET_NAME).unlink()
+        with _short_path(self._folder) as path:
+            self._socket.bind(path)
+        (self._folder / SOCKET_NAME).chmod(0o600)
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[Hint]:
+        """All hints that are there."""
+        found: list[Hint] = []
+        with suppress(BlockingIOError):
+            while len(found) < 1000:  # noqa: PLR2004 - then other work has its turn
+                found.append(parse(self._socket.recv(MAX_MESSAGE_BYTES)))
+        return found
+
+    def close(self) -> None:
+        """Remove the socket."""
+        self._socket.close()
+        with suppress(FileNotFoundError):
+            (self._folder / SOCKET_NAME).unlink()
+
+
+def _open_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+@contextmanager
+def _short_path(folder: Path) -> Iterator[str]:
+    """A path of the socket that is short whatever the folder's: sun_path holds 107 bytes."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where a database goes.
 
@@ -236,21 +348,20 @@ def _name(remote: RemoteSetting) -> str:
 
 
 def _open_sftp(config: Config, private: Path) -> Session:
-    from rla_agent.replicate.backend.connect import resolve_login  # noqa: PLC0415
-    from rla_agent.replicate.backend.sftp import open_sftp  # noqa: PLC0415
+    from rla_agent.replicate.backend.connect import open_sftp, resolve_login  # noqa: PLC0415
 
     remote = config.remote_setting
     return open_sftp(resolve_login(remote, private, config.path), remote.remote_data_root)
 
 
 def _open_ftp(config: Config, _private: Path) -> Session:
-    from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415
+    from rla_agent.replicate.backend.simple import open_ftp  # noqa: PLC0415
 
     return open_ftp(config.remote_setting)
 
 
 def _open_folder(config: Config, _private: Path) -> Session:
-    from rla_agent.replicate.backend.folder import FolderSession  # noqa: PLC0415
+    from rla_agent.replicate.backend.simple import FolderSession  # noqa: PLC0415
 
     return FolderSession(config.remote_setting.remote_data_root)
 
@@ -274,7 +385,6 @@ _BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
 def _connect(config: Config, private: Path) -> Session:
     remote = config.remote_setting
     if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
-        raise BlockedError(
-            "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
-        )
+        what = "REMOTE_SETTING.remote_data_root is empty"
+        raise BlockedError("connect", b"", what, "name the master's folder")
     return _BACKENDS[remote.file_transfer_protocol](config, private)

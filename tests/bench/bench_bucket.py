@@ -26,9 +26,9 @@ from support.replication_lab import Node
 from support.waiting import wait_until
 
 from rla_agent.replicate import settings
-from rla_agent.replicate.pull.transfer import Selection, push
+from rla_agent.replicate.settings import Announcer
+from rla_agent.replicate.transfer import Selection, push
 from rla_agent.replicate.worker.main import Worker
-from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import RemoteSetting
 
 ROUNDS = 3

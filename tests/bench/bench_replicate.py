@@ -29,10 +29,9 @@ from support.waiting import wait_until
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.pull.transfer import Selection, push
-from rla_agent.replicate.settings import register
+from rla_agent.replicate.settings import Announcer, register
+from rla_agent.replicate.transfer import Selection, push
 from rla_agent.replicate.worker.main import Worker
-from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import load_config
 
 ROUNDS = 3

@@ -12,9 +12,8 @@ import pytest
 from support.bucket_lab import KEYS, BucketPath, S3Server, opened
 from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
-from rla_agent.replicate.backend.connect import Login
-from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.sftp import open_sftp
+from rla_agent.replicate.backend.connect import Login, open_sftp
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,
@@ -87,7 +86,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     elif request.param == "folder":
         session = FolderSession(str(root))
     elif request.param == "ftp":
-        if importlib.util.find_spec("rla_agent.replicate.backend.ftp") is None:
+        if importlib.util.find_spec("rla_agent.replicate.backend.simple") is None:
             pytest.skip("no ftp target")
         session = request.getfixturevalue("open_ftp_target")(root)
     else:
@@ -101,7 +100,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     from support.ftp_server import FtpServer
 
-    from rla_agent.replicate.backend.ftp import FtpSession
+    from rla_agent.replicate.backend.simple import FtpSession
 
     servers = []
 

@@ -58,6 +58,7 @@ from rla_agent.replicate.backend.target import (
     MissingError,
     ModeOf,
     RemoteStat,
+    Session,
     SmallFile,
     SourceChangedError,
     TargetError,
@@ -101,7 +102,7 @@ def open_bucket(remote: RemoteSetting) -> BucketSession:
     return BucketSession(open_store(remote), remote.remote_data_root.strip("/"))
 
 
-class BucketSession:
+class BucketSession(Session):
     """A `target.Session` on a bucket, below a prefix."""
 
     append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
@@ -230,10 +231,6 @@ class BucketSession:
                 self._heads.clear()
             self._heads[mark] = found[1:]
         return found
-
-    def free_bytes(self) -> int | None:
-        """See `Session`; a bucket has no end."""
-        return None
 
     def heeds_conditions(self) -> bool:
         """Whether the store itself prevents that two writers replace each other's files; a test object."""
@@ -476,13 +473,6 @@ class BucketSession:
                 if meta["path"].startswith(below) and not versions & used:
                     keys.append(meta["path"])
             self._bucket.delete(keys, home)
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """See `Session`; a part may be long, so `append` will do."""
-        del path, temp, offset, data, expect
-        return None
 
     # -- reading --------------------------------------------------------------------------------
 

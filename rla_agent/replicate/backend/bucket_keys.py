@@ -158,10 +158,7 @@ def merged(parts: Sequence[Part], longest: int) -> int:
     """How many of the last parts a new one should replace, so that a file never has many.
 
     As in a number that is counted up: the last `RADIX` - 1 of a level and the new one make one of the next.
-
-    Args:
-        parts: of the file, in order.
-        longest: bytes that are not worth it any more.
+    More than `longest` bytes are not worth it.
     """
     count = 0
     for level in range(TOP_LEVEL):

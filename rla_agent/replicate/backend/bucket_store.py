@@ -115,7 +115,8 @@ def _store(remote: RemoteSetting, timeout_s: float) -> ObjectStore:
         if remote.file_transfer_protocol == "gcs":
             return store.GCSStore(remote.bucket, **_gcs(remote), **common)
         if remote.file_transfer_protocol == "azure":
-            return store.AzureStore(remote.bucket, **_azure(remote), **common)
+            where: dict[str, Any] = {"endpoint": remote.endpoint.rstrip("/")} if remote.endpoint else {}
+            return store.AzureStore(remote.bucket, **where, **common)
         return store.S3Store(remote.bucket, **_s3(remote), **common)
     except (BaseError, ValueError, OSError) as error:
         what = str(error).split("\n", 1)[0][:300]
@@ -138,10 +139,6 @@ def _gcs(remote: RemoteSetting) -> dict[str, Any]:
     if remote.credentials_file:
         settings["service_account"] = str(_private(remote.credentials_file))
     return settings
-
-
-def _azure(remote: RemoteSetting) -> dict[str, Any]:
-    return {"endpoint": remote.endpoint.rstrip("/")} if remote.endpoint else {}
 
 
 def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
@@ -194,26 +191,17 @@ class RefusedError(TransientError):
 class Bucket:
     """One bucket, for several threads."""
 
-    def __init__(
-        self, store: ObjectStore, bulk: ObjectStore, name: str, *, copy_bytes: int = COPY_BYTES
-    ) -> None:
-        """`bulk`: the same with the time that a large piece may take; `name`: for messages.
+    def __init__(self, store: ObjectStore, bulk: ObjectStore, name: str) -> None:
+        """`bulk`: the same with the time that a large piece may take; `name`: for messages."""
+        from obstore.store import GCSStore  # noqa: PLC0415 - an extra, and only this needs it
 
-        `copy_bytes`: of an object that the store can still copy.
-        """
         self._store, self._bulk = store, bulk
+        self._is_gcs = isinstance(store, GCSStore)
         self._name = name
-        self._copy_bytes = copy_bytes
         self._md5_etags = True
         self._bare_etags = False
         self._counting = threading.Lock()
         self.written_bytes = 0
-
-    @property
-    def _is_gcs(self) -> bool:
-        from obstore.store import GCSStore  # noqa: PLC0415 - an extra, and only this needs it
-
-        return isinstance(self._store, GCSStore)
 
     def head(self, key: str, path: bytes) -> tuple[ObjectMeta, Attributes] | None:
         """An object's state and metadata; None: not there."""
@@ -258,29 +246,22 @@ class Bucket:
         """
         etag = (mode.get("e_tag") or "") if isinstance(mode, dict) else ""
         if etag and self._is_gcs:
-            return self._put(key, path, data, attributes, self._generation(key, path, etag))
+            held = self._with_etag(key, path, etag)
+            if held is None:
+                raise RefusedError("send", path, "it was replaced", changed=True)
+            generation: PutMode = {"e_tag": etag, "version": held["version"]}  # the condition that GCS knows
+            return self._put(key, path, data, attributes, generation)
         bare = self._bare_etags
         first: PutMode | None = {"e_tag": etag.strip('"')} if etag and bare else mode
         try:
             return self._put(key, path, data, attributes, first)
         except RefusedError as error:
-            if not error.changed or not etag or not self._is_still(key, path, etag):
-                raise
+            if not error.changed or not etag or self._with_etag(key, path, etag) is None:
+                raise  # else it holds after all: Ceph (16.2) knows only etags without their quotes
             mode = {"e_tag": etag if bare else etag.strip('"')}
         made = self._put(key, path, data, attributes, mode)
         self._bare_etags = not bare  # so this store wants them
         return made
-
-    def _generation(self, key: str, path: bytes, etag: str) -> PutMode:
-        """The condition as GCS knows it: the generation that has this etag.
-
-        Raises:
-            RefusedError: none has it any more.
-        """
-        found = self.head(key, path)
-        if found is None or found[0]["e_tag"] != etag:
-            raise RefusedError("send", path, "it was replaced", changed=True)
-        return {"e_tag": etag, "version": found[0]["version"]}
 
     def _put(
         self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None
@@ -291,13 +272,13 @@ class Bucket:
         with self._converted("send", path):
             made = obstore.put(store, key, data, attributes=attributes, mode=mode, use_multipart=False)
         self._check_arrived(key, path, data, made["e_tag"])
-        self.count(len(data))
+        self._count(len(data))
         return made["e_tag"]
 
-    def _is_still(self, key: str, path: bytes, etag: str) -> bool:
-        """Whether a refused condition holds after all: Ceph (16.2) knows only etags without their quotes."""
+    def _with_etag(self, key: str, path: bytes, etag: str) -> ObjectMeta | None:
+        """The object, if it still has this etag."""
         found = self.head(key, path)
-        return found is not None and found[0]["e_tag"] == etag
+        return found[0] if found is not None and found[0]["e_tag"] == etag else None
 
     def _check_arrived(self, key: str, path: bytes, data: bytes, etag: str | None) -> None:
         """Half a body must not count.
@@ -346,11 +327,10 @@ class Bucket:
         """The pieces, each made in a thread of its own: the library's own must not send requests itself."""
         rest = iter(pieces)
         while (piece := reader.submit(next, rest, None).result()) is not None:
-            self.count(len(piece))
+            self._count(len(piece))
             yield piece
 
-    def count(self, count: int) -> None:
-        """So many more bytes went."""
+    def _count(self, count: int) -> None:
         with self._counting:
             self.written_bytes += count
 
@@ -379,7 +359,7 @@ class Bucket:
         """
         import obstore  # noqa: PLC0415
 
-        if size > self._copy_bytes:
+        if size > COPY_BYTES:
             self._send_again(source, goal, path)
             return
         with self._converted("rename", path):

@@ -1,10 +1,17 @@
-"""An authenticated SSH connection to the master, or a `BlockedError` that says what to do.
+"""An SFTP session at the master, or a `BlockedError` that says what to do; and how a master is made ready.
 
 The host key must be the pinned fingerprint (`host_key: SHA256:…`) or be in known_hosts; it is never
-added unasked (`sftp.trust` does that). Names, ports, users, keys and jump hosts come from
-`rla_config.yaml` first and from `~/.ssh/config` for what it leaves out. Offered are, in this order
-and at most `MAX_KEYS`: `identity_file`, the ssh config's, the agent's own key, ssh-agent keys, the
-default key files; then the password. Secrets live in `Login` only and are never shown.
+added unasked. Names, ports, users, keys and jump hosts come from `rla_config.yaml` first and from
+`~/.ssh/config` for what it leaves out. Offered are, in this order and at most `MAX_KEYS`: `identity_file`,
+the ssh config's, the agent's own key, ssh-agent keys, the default key files; then the password. Secrets live
+in `Login` only and are never shown.
+
+`trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
+accepted. In this order: show the master's key and its fingerprint; pin it in
+`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
+authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
+rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
+does not become a second database.
 """
 
 from __future__ import annotations
@@ -15,19 +22,28 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 import shlex
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rla_agent.replicate.backend.sftp import SftpSession
+from rla_agent.replicate.backend.sftp_wire import START_HINT, Wire
 from rla_agent.replicate.backend.target import (
     BlockedError,
     HostKeyError,
     LinkError,
     LoginError,
+    NoRootError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    TargetError,
+    TransientError,
 )
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.files import write_atomic
@@ -63,6 +79,7 @@ WEAK: Final = {
 DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 OWN_KEY: Final = "id_ed25519"
 OWN_KNOWN_HOSTS: Final = "known_hosts"
+_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
 MAX_INCLUDES: Final = 16  # files of an ssh_config inside one another, as OpenSSH has it
 _ANY_HOST: Final = "Host *"
 _INCLUDE: Final = re.compile(r"\s*include(?:\s*=\s*|\s+)(.*)", re.IGNORECASE)
@@ -156,13 +173,12 @@ def read_password(remote: RemoteSetting) -> str:
     if remote.password_env:
         value = os.environ.get(remote.password_env)
         if value is None:
-            raise BlockedError(
-                "log in",
-                b"",
-                f"the environment variable {remote.password_env} is not set",
+            what = f"the environment variable {remote.password_env} is not set"
+            hint = (
                 f"export {remote.password_env}, then: rla-agent restart (a unit: EnvironmentFile=); "
-                "or use credentials_file",
+                "or use credentials_file"
             )
+            raise BlockedError("log in", b"", what, hint)
         return value
     if remote.credentials_file:
         return _credentials(Path(os.path.expanduser(remote.credentials_file)), remote.ftp_server)
@@ -176,9 +192,8 @@ def _credentials(path: Path, server: str) -> str:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(MAX_CREDENTIALS_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BlockedError(
-            "log in", b"", f"credentials_file {path} cannot be read", "check the name and its permissions"
-        ) from error
+        what = f"credentials_file {path} cannot be read"
+        raise BlockedError("log in", b"", what, "check the name and its permissions") from error
     if mode & 0o077:
         raise BlockedError("log in", b"", f"{path} is open to other users", f"run: chmod 600 {path}")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -189,6 +204,33 @@ def _credentials(path: Path, server: str) -> str:
     if len(lines) == 1:
         return lines[0]
     raise BlockedError("log in", b"", f"{path} has no line for {server}", f"add a line `{server}: password`")
+
+
+def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSession:
+    """Connect, log in, start SFTP and check that the root is a folder; `make_root`: make it if need be.
+
+    Raises:
+        LinkError: the master cannot be reached now.
+        BlockedError: host key, login or root need somebody.
+    """
+    import paramiko  # noqa: PLC0415 - half a second, and only this needs it
+
+    with ExitStack() as failed:
+        transport = open_transport(login)
+        failed.callback(transport.close)
+        try:
+            channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
+            channel.settimeout(HANDSHAKE_TIMEOUT_S)
+            channel.invoke_subsystem("sftp")
+            name = root.encode("utf-8", "surrogateescape")
+            session = SftpSession(Wire(channel), name, transport, make_root=make_root)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise LinkError("start sftp", b"", _words(error), START_HINT) from error
+        except NoRootError as error:
+            error.hint += f", or have it made: {login.trust_command}"
+            raise
+        failed.pop_all()
+    return session
 
 
 def open_transport(login: Login) -> paramiko.Transport:
@@ -216,20 +258,6 @@ def open_transport(login: Login) -> paramiko.Transport:
         transport.close()
         raise
     return transport
-
-
-def server_key(login: Login) -> tuple[str, bytes]:
-    """Type and blob of the key that the master shows, unchecked. For `trust` only.
-
-    Raises:
-        LinkError: the master cannot be reached.
-    """
-    transport = _handshake(login)
-    try:
-        key = transport.get_remote_server_key()
-        return key.get_name(), key.asbytes()
-    finally:
-        transport.close()
 
 
 def _handshake(login: Login) -> paramiko.Transport:
@@ -321,65 +349,31 @@ def _is_named(host: str, names: str) -> bool:
 
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
     """None when the key is the pinned or a known one, else an error with the words to fix it."""
-    shown = fingerprint(key)
+    shown, name = fingerprint(key), login.known_as
     if any(marker == "@revoked" and revoked == key for marker, _, revoked in _known_hosts(login)):
-        return HostKeyError(
-            "connect",
-            b"",
-            f"the host key {shown} of {login.known_as} is marked @revoked in known_hosts",
-            "somebody may be listening in; give the master a new key",
-        )
+        why = f"the host key {shown} of {name} is marked @revoked in known_hosts"
+        return HostKeyError("connect", b"", why, "somebody may be listening in; give the master a new key")
     if login.host_key:
         if login.host_key.strip().removesuffix("=") == shown:
             return None
-        return HostKeyError(
-            "connect",
-            b"",
-            f"the host key of {login.known_as} is {shown}, but {login.host_key} is pinned",
+        why = f"the host key of {name} is {shown}, but {login.host_key} is pinned"
+        hint = (
             "somebody may be listening in; if the master was reinstalled, put the new fingerprint into "
-            "REMOTE_SETTING.host_key",
+            "REMOTE_SETTING.host_key"
         )
+        return HostKeyError("connect", b"", why, hint)
     known = known_keys(login)
     if any(entry == key for _, entry in known):
         return None
     if known:
-        return HostKeyError(
-            "connect",
-            b"",
-            f"the host key of {login.known_as} has changed to {shown} ({key_type})",
-            f"somebody may be listening in; if the master was reinstalled: ssh-keygen -R '{login.known_as}', "
-            f"then {login.trust_command}",
+        why = f"the host key of {name} has changed to {shown} ({key_type})"
+        hint = (
+            f"somebody may be listening in; if the master was reinstalled: ssh-keygen -R '{name}', "
+            f"then {login.trust_command}"
         )
-    return HostKeyError(
-        "connect",
-        b"",
-        f"the host key of {login.known_as} is not known ({shown}, {key_type})",
-        f"compare it with the master's and run: {login.trust_command}",
-    )
-
-
-def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
-    """Add a key to our own known_hosts."""
-    path = private / OWN_KNOWN_HOSTS
-    old = path.read_bytes() if path.exists() else b""
-    line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
-    write_atomic(path, old + line, mode=0o600)
-
-
-def own_key(private: Path) -> str:
-    """The authorized_keys line of our own key, made on first use."""
-    import paramiko  # noqa: PLC0415
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
-
-    path = private / OWN_KEY
-    if not path.exists():
-        secret = ed25519.Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        )
-        write_atomic(path, secret, mode=0o600)
-    key = paramiko.Ed25519Key.from_private_key_file(str(path))
-    return f"restrict {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"
+        return HostKeyError("connect", b"", why, hint)
+    why = f"the host key of {name} is not known ({shown}, {key_type})"
+    return HostKeyError("connect", b"", why, f"compare it with the master's and run: {login.trust_command}")
 
 
 def _authenticate(transport: paramiko.Transport, login: Login) -> None:
@@ -401,12 +395,9 @@ def _authenticate(transport: paramiko.Transport, login: Login) -> None:
         else:
             return
     what = ", ".join(tried) if tried else "no key and no password was there to offer"
-    raise LoginError(
-        "log in",
-        b"",
-        f"{login.user}@{login.known_as} refused us ({what})",
-        f"run: {login.trust_command}, and add the line it prints to the master's authorized_keys",
-    )
+    why = f"{login.user}@{login.known_as} refused us ({what})"
+    hint = f"run: {login.trust_command}, and add the line it prints to the master's authorized_keys"
+    raise LoginError("log in", b"", why, hint)
 
 
 def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
@@ -449,15 +440,8 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
 def _read_ssh_config(path: Path, host: str, lines: list[str], block: str = _ANY_HOST, depth: int = 0) -> None:
     """Add the lines of an ssh_config and of what it includes for a host, which paramiko passes over.
 
-    Args:
-        path: of the file.
-        host: what is included under a Host or Match line that does not match it, is left out.
-        lines: what was read so far.
-        block: the Host or Match line that its first lines belong to; holds again after each included file.
-        depth: how many files include this one.
-
-    Raises:
-        OSError, SSHException, ValueError: one of the files cannot be read, or a quote is not closed.
+    What is included under a Host or Match line that does not match the host is left out. `block`: the Host or
+    Match line that the file's first lines belong to; holds again after each included file.
     """
     for line in path.read_text().splitlines():
         include = _INCLUDE.match(line)
@@ -494,3 +478,107 @@ def _int(value: object, default: int) -> int:
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
+
+    ready: bool
+    say: tuple[str, ...]
+    known: bool = True
+
+
+def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
+    """Get a master ready.
+
+    Args:
+        login: where and as whom.
+        root: remote root; empty skips the test file.
+        private: `<state>/replicate`.
+        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
+
+    Raises:
+        TargetError: the master cannot be reached, or refuses the test file.
+    """
+    key_type, key = server_key(login)
+    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
+    problem = host_key_problem(login, key_type, key)
+    if problem is not None:
+        if "is not known" not in problem.why:
+            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
+        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
+            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
+        pin(private, login, key_type, key)
+        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
+    try:
+        session = open_sftp(login, root or ".")
+    except LoginError:
+        line = own_key(private)
+        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
+        return Trusted(ready=False, say=(*say, "then run the same command again"))
+    except NoRootError as error:
+        if not accept(f"The master has no folder {root}. Create it?"):
+            return Trusted(ready=False, say=(*say, error.why, error.hint))
+        session = open_sftp(login, root, make_root=True)
+        say.append(f"made {root}")
+    with closing(session):
+        say += try_out(session) if root else []
+    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
+
+
+def try_out(session: Session) -> list[str]:
+    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
+
+    Raises:
+        TargetError: the master refuses it.
+    """
+    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
+    temp = name + b".new"
+    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
+    (result,) = session.put_many([file])
+    if not isinstance(result, RemoteStat):
+        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
+    made = session.stat(name)
+    session.remove(name)
+    free = session.free_bytes()
+    room = f", {free >> 30} GiB free" if free is not None else ""
+    lines = [f"a test file was written, renamed and deleted{room}"]
+    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
+        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
+    return lines
+
+
+def server_key(login: Login) -> tuple[str, bytes]:
+    """Type and blob of the key that the master shows, unchecked. For `trust` only.
+
+    Raises:
+        LinkError: the master cannot be reached.
+    """
+    with closing(_handshake(login)) as transport:
+        key = transport.get_remote_server_key()
+        return key.get_name(), key.asbytes()
+
+
+def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
+    """Add a key to our own known_hosts."""
+    path = private / OWN_KNOWN_HOSTS
+    old = path.read_bytes() if path.exists() else b""
+    line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
+    write_atomic(path, old + line, mode=0o600)
+
+
+def own_key(private: Path) -> str:
+    """The authorized_keys line of our own key, made on first use."""
+    import paramiko  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
+
+    path = private / OWN_KEY
+    if not path.exists():
+        secret = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        write_atomic(path, secret, mode=0o600)
+    key = paramiko.Ed25519Key.from_private_key_file(str(path))
+    return f"restrict {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"

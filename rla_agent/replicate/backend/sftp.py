@@ -4,43 +4,33 @@ Small files go in batches on one channel, so a batch of 64 takes four round trip
 and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file goes
 in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix is what a
 later try may start from. Appends are one write each, awaited. A small file that has a twin on the server is
-linked to it by `hardlink@openssh.com`, and written where that does not go.
+linked to it by `hardlink@openssh.com`. Where a CSV has much to catch up, the server makes the copy that is
+continued (`extend`).
 
-Where a CSV has much to catch up, the server makes the copy that is continued (`extend`).
-
-`trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
-accepted. In this order: show the master's key and its fingerprint; pin it in
-`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
-authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
-rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
-does not become a second database.
+A server without posix-rename: the old file is moved aside, the new one renamed, the old one removed; the
+name is missing for two round trips. Without statvfs `free_bytes` is None, without hardlink files with a twin
+are written like others. A root that is not there is `NoRootError`: a mistyped name must not fill a second
+database.
 """
 
 from __future__ import annotations
 
-import secrets
+import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
-from rla_agent.replicate.backend.connect import (
-    HANDSHAKE_TIMEOUT_S,
-    OWN_KNOWN_HOSTS,
-    Login,
-    fingerprint,
-    host_key_problem,
-    open_transport,
-    own_key,
-    pin,
-    server_key,
-)
-from rla_agent.replicate.backend.sftp_core import HARDLINK, SftpCore, remote_stat
 from rla_agent.replicate.backend.target import (
+    ROOM_BYTES,
+    BlockedError,
+    ConflictError,
+    DeniedError,
+    FullError,
     LinkError,
-    LoginError,
+    MissingError,
+    ModeOf,
     NoRootError,
     RemoteStat,
     Session,
@@ -51,52 +41,208 @@ from rla_agent.replicate.backend.target import (
     UnreadableError,
     Upload,
     check_append,
+    check_folder,
+    check_remote,
     check_room,
-    replace_own,
+    mode_for_umask,
+    new_mode,
+    parents,
     same,
+    warn_of_modes,
 )
 
-_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
+if TYPE_CHECKING:
+    import paramiko
+
+POSIX_RENAME: Final = b"posix-rename@openssh.com"
+STATVFS: Final = b"statvfs@openssh.com"
+HARDLINK: Final = b"hardlink@openssh.com"
 COPY_DATA: Final = b"copy-data"
+_SUFFIX_ASIDE: Final = b".old"
 _FINISH: Final = "set the time and permissions of"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
+_Results: TypeAlias = "list[RemoteStat | Exception | None]"  # of a batch; None: none so far
+_Left: TypeAlias = "dict[int, RemoteStat]"  # by the file's number, where it has not the time that was sent
 
 
-def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSession:
-    """Connect, log in, start SFTP and check that the root is a folder; `make_root`: make it if need be.
-
-    Raises:
-        LinkError: the master cannot be reached now.
-        BlockedError: host key, login or root need somebody.
-    """
-    import paramiko  # noqa: PLC0415 - half a second, and only this needs it
-
-    transport = open_transport(login)
-    try:
-        channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
-        channel.settimeout(HANDSHAKE_TIMEOUT_S)
-        channel.invoke_subsystem("sftp")
-        name = root.encode("utf-8", "surrogateescape")
-        return SftpSession(wire.Wire(channel), name, transport, make_root=make_root)
-    except (paramiko.SSHException, EOFError, OSError, wire.WireError) as error:
-        transport.close()
-        raise LinkError(
-            "start sftp",
-            b"",
-            str(error) or type(error).__name__,
-            "does sshd_config have a Subsystem sftp line?",
-        ) from error
-    except NoRootError as error:
-        transport.close()
-        error.hint += f", or have it made: {login.trust_command}"
-        raise
-    except BaseException:
-        transport.close()
-        raise
-
-
-class SftpSession(SftpCore):
+class SftpSession(Session):
     """A `target.Session` over one SFTP channel."""
+
+    def __init__(
+        self, link: wire.Wire, root: bytes, transport: paramiko.Transport, *, make_root: bool
+    ) -> None:
+        """`make_root`: make the root where it is not there."""
+        self._wire = link
+        self._transport = transport
+        self._root = root.rstrip(b"/") or (b"/" if root.startswith(b"/") else b".")
+        self._folders: set[bytes] = set()
+        self.extensions = link.extensions
+        self._posix_rename = POSIX_RENAME in link.extensions
+        self._keeps_modes = True
+        self._check_root(make=make_root)
+
+    @property
+    def written_bytes(self) -> int:
+        """See `Session`."""
+        return self._wire.written_bytes
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """See `Session`."""
+        reply = self._wire.call(self._lstat(path))
+        if reply.status == wire.NO_SUCH_FILE:
+            return None
+        self._check(reply, "look at", path)
+        return reply.state
+
+    def reaches(self, absolute: bytes) -> bool:
+        """Whether the login can see an absolute path outside of the root, as without a chroot."""
+        return self._wire.call(wire.request(wire.LSTAT, absolute)).kind == wire.ATTRS
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+        reply = self._ask(wire.request(wire.OPENDIR, self._full(path)), "list", path)
+        handle = reply.handle
+        found: list[tuple[bytes, RemoteStat]] = []
+        while True:
+            reply = self._wire.call(wire.request(wire.READDIR, handle))
+            if reply.kind != wire.NAME:
+                break
+            found += wire.parse_names(reply.body)
+        self._wire.call(wire.request(wire.CLOSE, handle))
+        if reply.status != wire.EOF:
+            self._check(reply, "list", path)
+        return [(name, state) for name, state in found if name not in {b".", b".."}]
+
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
+        """See `Session`; all requests are in flight at once."""
+        wanted = dict.fromkeys(folder for path in paths for folder in parents(check_remote(path)))
+        missing = [folder for folder in wanted if folder not in self._folders]
+        modes = {folder: mode_of(folder) for folder in missing} if mode_of is not None else {}
+        first = {folder: mode_for_umask(mode) if shared else mode for folder, (mode, shared) in modes.items()}
+        requests = [wire.mkdir_request(self._full(folder), first.get(folder)) for folder in missing]
+        replies = self._wire.calls(requests)
+        looks = self._wire.calls([self._lstat(folder) for folder in missing])
+        changes: list[tuple[bytes, int]] = []
+        for folder, reply, look in zip(missing, replies, looks, strict=True):
+            found = self._folder_found(folder, reply, look)
+            if modes:
+                mode, shared = modes[folder]
+                changed = new_mode(found, mode, only_less=shared or reply.status != wire.OK)
+                changes += [] if changed is None else [(folder, changed)]
+        self._change_modes(changes, warn=all(reply.status == wire.OK for reply in replies))
+        self._folders.update(missing)
+
+    def _folder_found(self, folder: bytes, made: wire.Reply, look: wire.Reply) -> RemoteStat:
+        if look.status == wire.NO_SUCH_FILE:
+            self._check(made, "make folder", folder)
+        self._check(look, "look at", folder)
+        check_folder(folder, look.state)
+        return look.state
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`; all requests are in flight at once, and links are left alone."""
+        looks = self._wire.calls([self._lstat(path) for path, _ in wanted])
+        results, changes = [], []
+        for (path, mode), look in zip(wanted, looks, strict=True):
+            results.append(self._problem(look, "look at", path))
+            if results[-1] is None:
+                found = look.state
+                changed = new_mode(found, mode, only_less=only_less)
+                changes += [] if changed is None else [(path, changed)]
+        self._change_modes(changes, warn=not only_less)
+        return results
+
+    def _change_modes(self, changes: Sequence[tuple[bytes, int]], *, warn: bool) -> None:
+        """`warn` of a server that refuses: a shared folder may be another user's."""
+        replies = self._wire.calls(
+            [wire.setstat(wire.SETSTAT, self._full(path), mode=m) for path, m in changes]
+        )
+        for reply in replies:
+            if warn and reply.status not in {wire.OK, wire.NO_SUCH_FILE}:
+                self._warn_of_modes(reply)
+
+    def _warn_of_modes(self, reply: wire.Reply) -> None:
+        warn_of_modes(f"the master below {self._root.decode('utf-8', 'replace')}", reply.text or "Failure")
+
+    def forget_folders(self) -> None:
+        """Look again whether folders are there."""
+        self._folders.clear()
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """See `Session`."""
+        opened = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
+        size = self._wire.read_bytes
+        spans = [(at, min(size, offset + count - at)) for at in range(offset, offset + count, size)]
+        replies = self._wire.calls([wire.read_request(opened.handle, at, length) for at, length in spans])
+        self._wire.call(wire.request(wire.CLOSE, opened.handle))
+        found = bytearray()
+        for (at, length), reply in zip(spans, replies, strict=True):
+            if reply.status == wire.EOF:
+                break
+            self._check(reply, "read", path)
+            data = reply.handle  # DATA has the layout of HANDLE
+            found += data[:length]
+            if len(data) < length:
+                rest = offset + count - at - len(data)
+                return bytes(found) + (self.read(path, at + len(data), rest) if data else b"")
+        return bytes(found)
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """See `Session`."""
+        self._ask(wire.resize(wire.SETSTAT, self._full(path), size), "cut", path)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """See `Session`."""
+        reply = self._wire.call(self._rename_request(old, new))
+        if reply.status == wire.OP_UNSUPPORTED:
+            self._posix_rename = False
+            reply = self._wire.call(self._rename_request(old, new))
+        if reply.status == wire.FAILURE and not self._posix_rename and self.stat(new) is not None:
+            aside = old + _SUFFIX_ASIDE
+            self._ask(wire.request(wire.RENAME, self._full(new), self._full(aside)), "rename", new)
+            reply = self._wire.call(self._rename_request(old, new))
+            self.remove(aside)
+        self._check(reply, "rename", new)
+
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+        reply = self._wire.call(wire.request(wire.REMOVE, self._full(path)))
+        if reply.status != wire.NO_SUCH_FILE:
+            self._check(reply, "remove", path)
+
+    def remove_folder(self, path: bytes) -> None:
+        """See `Session`."""
+        reply = self._wire.call(wire.request(wire.RMDIR, self._full(path)))
+        self._folders.clear()
+        if reply.status != wire.NO_SUCH_FILE:
+            self._check(reply, "remove folder", path)
+
+    def free_bytes(self) -> int | None:
+        """See `Session`."""
+        return self._answer_free(self._ask_free())
+
+    def _ask_free(self) -> int | None:
+        """Send the question that `_answer_free` waits for."""
+        if STATVFS not in self.extensions:
+            return None
+        return self._wire.submit(wire.request(wire.EXTENDED, STATVFS, self._root))
+
+    def _answer_free(self, request: int | None) -> int | None:
+        if request is None:
+            return None
+        reply = self._wire.wait(request)
+        if reply.kind != wire.EXTENDED_REPLY or len(reply.body) < 88:  # noqa: PLR2004 - eleven uint64
+            return None
+        _, fragment, _, _, available = struct.unpack_from(">QQQQQ", reply.body)
+        return int(fragment * available)
+
+    def close(self) -> None:
+        """See `Session`."""
+        for end in (self._wire, self._transport):
+            with suppress(OSError, EOFError):  # the link may be gone already
+                end.close()
 
     @property
     def append_limit_bytes(self) -> int:
@@ -105,7 +251,7 @@ class SftpSession(SftpCore):
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
-        results: list[RemoteStat | Exception | None] = [None] * len(files)
+        results: _Results = [None] * len(files)
         left = self._link_many(files)
         handles = self._open_many(files, results, left)
         self._write_many(files, results, handles, left)
@@ -114,16 +260,11 @@ class SftpSession(SftpCore):
                 results[number] = SourceChangedError(file.path)
         self._rename_many(files, results, left)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
-        self._calls([wire.path_request(wire.REMOVE, self._full(files[number].temp)) for number in failed])
-        return [
-            result if result is not None else TransientError("send", b"", "no result") for result in results
-        ]
+        temps = [self._full(files[number].temp) for number in failed]
+        self._wire.calls([wire.request(wire.REMOVE, temp) for temp in temps])
+        return [result or TransientError("send", b"", "no result") for result in results]
 
-    def put_own(self, file: SmallFile) -> RemoteStat:
-        """See `Session`."""
-        return replace_own(self, file)
-
-    def _link_many(self, files: Sequence[SmallFile]) -> dict[int, RemoteStat]:
+    def _link_many(self, files: Sequence[SmallFile]) -> _Left:
         """Make temp names links of their twins; those that are none of it are written."""
         wanted = [
             (number, file.temp, file.twin)
@@ -132,14 +273,14 @@ class SftpSession(SftpCore):
         ]
         requests = []
         for _, temp, twin in wanted:
-            requests.append(wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
+            requests.append(wire.request(wire.EXTENDED, HARDLINK, self._full(twin.path), self._full(temp)))
             requests.append(self._lstat(temp))
-        replies = iter(self._calls(requests))
-        linked = {}
+        replies = iter(self._wire.calls(requests))
+        linked: _Left = {}
         for (number, temp, twin), made, look in zip(wanted, replies, replies, strict=True):
             if made.status != wire.OK or look.kind != wire.ATTRS:
                 continue
-            found = remote_stat(look.attributes)
+            found = look.state
             if same(found, twin.left) and files[number].mode == (found.mode or 0) & 0o777:
                 linked[number] = found
             else:
@@ -147,52 +288,40 @@ class SftpSession(SftpCore):
         return linked
 
     def _open_many(
-        self,
-        files: Sequence[SmallFile],
-        results: list[RemoteStat | Exception | None],
-        linked: dict[int, RemoteStat],
+        self, files: Sequence[SmallFile], results: _Results, linked: Container[int]
     ) -> dict[int, bytes]:
-        looks = [self._submit(self._lstat(file.path)) for file in files]
+        looks = [self._wire.submit(self._lstat(file.path)) for file in files]
         opens = {
-            number: self._submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
+            number: self._wire.submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
             for number, file in enumerate(files)
             if number not in linked
         }
         handles = {}
         for number, file in enumerate(files):
-            results[number] = self._conflict(self._wait(looks[number]), file.path, file.expect)
+            results[number] = self._conflict(self._wire.wait(looks[number]), file.path, file.expect)
             if number not in opens:
                 continue
-            opened = self._wait(opens[number])
+            opened = self._wire.wait(opens[number])
             results[number] = results[number] or self._problem(opened, "create", file.temp)
             if opened.kind == wire.HANDLE:
                 handles[number] = opened.handle
         return handles
 
     def _write_many(
-        self,
-        files: Sequence[SmallFile],
-        results: list[RemoteStat | Exception | None],
-        handles: dict[int, bytes],
-        left: dict[int, RemoteStat],
+        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, bytes], left: _Left
     ) -> None:
         """Write and close; `left` gets the state of those whose time could not be set."""
         plan: list[tuple[int, str]] = []
         pending: list[int] = []
         for number, handle in handles.items():
             data = memoryview(files[number].data) if results[number] is None else memoryview(b"")
-            at = 0
-            while at < len(data):
-                piece = data[at : at + self._wire.chunk_bytes()]
-                pending.append(self._submit(wire.write_request(handle, at, piece)))
-                plan.append((number, "write"))
-                at += len(piece)
-            pending.append(self._submit(self._finish(handle, files[number])))
-            pending.append(self._submit(wire.close_request(handle)))
-            plan += [(number, _FINISH), (number, "close")]
+            writes = self._write(handle, 0, data)
+            finish = self._wire.submit(self._finish(handle, files[number]))
+            pending += [*writes, finish, self._wire.submit(wire.request(wire.CLOSE, handle))]
+            plan += [*[(number, "write")] * len(writes), (number, _FINISH), (number, "close")]
         refused = {}
         for request, (number, operation) in zip(pending, plan, strict=True):
-            reply = self._wait(request)
+            reply = self._wire.wait(request)
             if operation == _FINISH and reply.status != wire.OK:
                 refused[number] = reply
             elif results[number] is None:
@@ -205,6 +334,16 @@ class SftpSession(SftpCore):
                 else:
                     results[number] = found
 
+    def _write(self, handle: bytes, offset: int, data: memoryview) -> list[int]:
+        """Send all of it without waiting; the requests."""
+        sent = []
+        at = 0
+        while at < len(data):
+            piece = data[at : at + self._wire.chunk_bytes()]
+            sent.append(self._wire.submit(wire.write_request(handle, offset + at, piece)))
+            at += len(piece)
+        return sent
+
     def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
         mode = file.mode if self._keeps_modes else None
         return wire.setstat(wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
@@ -212,20 +351,15 @@ class SftpSession(SftpCore):
     def _settle_for(self, file: SmallFile | Upload, refused: wire.Reply) -> RemoteStat | TargetError:
         """Where the server sets no permissions, or no time either: the temp file as it was made."""
         time_alone = wire.setstat(wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
-        _, look = self._calls([time_alone, self._lstat(file.temp)])
+        _, look = self._wire.calls([time_alone, self._lstat(file.temp)])
         problem = self._problem(look, "look at", file.temp)
         if problem is not None:
             return problem
         self._keeps_modes = False
         self._warn_of_modes(refused)
-        return remote_stat(look.attributes)
+        return look.state
 
-    def _rename_many(
-        self,
-        files: Sequence[SmallFile],
-        results: list[RemoteStat | Exception | None],
-        left: dict[int, RemoteStat],
-    ) -> None:
+    def _rename_many(self, files: Sequence[SmallFile], results: _Results, left: _Left) -> None:
         ready = [number for number, result in enumerate(results) if result is None]
         done = {
             number: left.get(number) or RemoteStat(len(files[number].data), files[number].mtime_s)
@@ -233,37 +367,30 @@ class SftpSession(SftpCore):
         }
         if not self._posix_rename:
             for number in ready:
-                results[number] = self._rename_plain(files[number]) or done[number]
+                try:
+                    self.rename(files[number].temp, files[number].path)
+                    results[number] = done[number]
+                except TargetError as error:
+                    results[number] = error
             return
-        replies = self._calls(
-            [self._rename_request(files[number].temp, files[number].path) for number in ready]
-        )
-        for number, reply in zip(ready, replies, strict=True):
+        requests = [self._rename_request(files[number].temp, files[number].path) for number in ready]
+        for number, reply in zip(ready, self._wire.calls(requests), strict=True):
             results[number] = self._problem(reply, "rename", files[number].path) or done[number]
-
-    def _rename_plain(self, file: SmallFile) -> TargetError | None:
-        try:
-            self.rename(file.temp, file.path)
-        except TargetError as error:
-            return error
-        return None
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
-        look = self._call(self._lstat(job.path))
+        look = self._wire.call(self._lstat(job.path))
         problem = self._conflict(look, job.path, job.expect)
         if problem is not None:
             raise problem
         flags = _NEW if job.start == 0 else wire.WRITE_FLAG
-        opened = self._ask(
-            wire.open_request(self._full(job.temp), flags, job.mode | 0o600), "create", job.temp
-        )
-        handle = opened.handle
+        request = wire.open_request(self._full(job.temp), flags, job.mode | 0o600)
+        handle = self._ask(request, "create", job.temp).handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
-            self._call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
+            self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         self._send_body(job, handle)
         self._check_size(job, handle)
-        finished, closed = self._calls([self._finish(handle, job), wire.close_request(handle)])
+        finished, closed = self._wire.calls([self._finish(handle, job), wire.request(wire.CLOSE, handle)])
         self._check(closed, "close", job.path)
         left = RemoteStat(job.size, job.mtime_s)
         if finished.status != wire.OK:
@@ -289,7 +416,7 @@ class SftpSession(SftpCore):
             if not data:
                 self._abandon(waiting, handle, job.temp)
                 raise SourceChangedError(job.path)
-            waiting.append((self._submit(wire.write_request(handle, at, data)), at + len(data)))
+            waiting.append((self._wire.submit(wire.write_request(handle, at, data)), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
                 self._confirm(job, waiting)
@@ -298,19 +425,19 @@ class SftpSession(SftpCore):
 
     def _confirm(self, job: Upload, waiting: deque[tuple[int, int]]) -> None:
         request, end = waiting.popleft()
-        self._check(self._wait(request), "write", job.path)
+        self._check(self._wire.wait(request), "write", job.path)
         job.progress(end)
 
     def _abandon(self, waiting: deque[tuple[int, int]], handle: bytes, temp: bytes) -> None:
         while waiting:
-            self._wait(waiting.popleft()[0])
-        self._call(wire.close_request(handle))
+            self._wire.wait(waiting.popleft()[0])
+        self._wire.call(wire.request(wire.CLOSE, handle))
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        size = self._ask(wire.path_request(wire.FSTAT, handle), "look at", job.temp).attributes.size
+        size = self._handle_stat(handle, job.temp).size
         if size != job.size:
-            self._call(wire.close_request(handle))
+            self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
 
@@ -321,7 +448,7 @@ class SftpSession(SftpCore):
         """
         whole = list(pieces)
         asked = self._ask_free()
-        opened = self._call(wire.open_request(self._full(path), wire.WRITE_FLAG))
+        opened = self._wire.call(wire.open_request(self._full(path), wire.WRITE_FLAG))
         free = self._answer_free(asked)
         self._check(opened, "open", path)
         handle = opened.handle
@@ -329,8 +456,9 @@ class SftpSession(SftpCore):
             check_room(path, free, sum(len(piece) for piece in whole))
             return self._append(path, handle, offset, whole, expect)
         finally:
-            self._submit(wire.close_request(handle))
-            self._drain()
+            self._wire.submit(wire.request(wire.CLOSE, handle))
+            with suppress(LinkError):  # if the connection is gone, so is the handle
+                self._wire.drain()
 
     def _append(
         self, path: bytes, handle: bytes, offset: int, pieces: list[bytes], expect: RemoteStat
@@ -342,9 +470,9 @@ class SftpSession(SftpCore):
         limit = self._wire.write_bytes
         fitting = [piece[start : start + limit] for piece in pieces for start in range(0, len(piece), limit)]
         for piece in fitting:
-            reply = self._call(wire.write_request(handle, at, piece))
+            reply = self._wire.call(wire.write_request(handle, at, piece))
             if reply.status != wire.OK:
-                self._call(wire.fsetstat_size(handle, at))  # a torn piece must not stay
+                self._wire.call(wire.resize(wire.FSETSTAT, handle, at))  # a torn piece must not stay
                 self._check(reply, "append to", path)
             at += len(piece)
         return self._handle_stat(handle, path)
@@ -355,108 +483,109 @@ class SftpSession(SftpCore):
         """See `Session`: the server copies what it has, the rest is sent, then the rename."""
         if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
             return None
-        look = self._ask(self._lstat(path), "look at", path)
-        found = remote_stat(look.attributes)
+        found = self._ask(self._lstat(path), "look at", path).state
         if found.size != offset or not same(found, expect):
             return None  # `append` judges it
         source = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
         mode = (found.mode or 0) & 0o777 | 0o600
         target = self._ask(wire.open_request(self._full(temp), _NEW, mode), "create", temp)
-        copied = self._call(wire.copy_request(source.handle, offset, target.handle))
+        copied = self._wire.call(wire.copy_request(source.handle, offset, target.handle))
         if copied.status != wire.OK:
             for handle in (source.handle, target.handle):
-                self._call(wire.close_request(handle))
+                self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(temp)
             return None
-        pending = []
-        at = 0
-        while at < len(data):
-            piece = memoryview(data)[at : at + self._wire.chunk_bytes()]
-            pending.append(self._submit(wire.write_request(target.handle, offset + at, piece)))
-            at += len(piece)
-        for reply in [self._wait(request) for request in pending]:
+        pending = self._write(target.handle, offset, memoryview(data))
+        for reply in [self._wire.wait(request) for request in pending]:
             self._check(reply, "write", path)
         if found.mode is not None and self._keeps_modes:
-            self._call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
+            self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
-            self._ask(wire.close_request(handle), "close", path)
+            self._ask(wire.request(wire.CLOSE, handle), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
         return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
-        reply = self._ask(wire.path_request(wire.FSTAT, handle), "look at", path)
-        return remote_stat(reply.attributes)
+        return self._ask(wire.request(wire.FSTAT, handle), "look at", path).state
 
+    def _check_root(self, *, make: bool) -> None:
+        try:
+            found = self._wire.call(wire.request(wire.STAT, self._root))
+            if found.status == wire.NO_SUCH_FILE and make:
+                self._make_root()
+                return
+            if found.status == wire.NO_SUCH_FILE:
+                what = f"the remote root {self._root.decode('utf-8', 'replace')} does not exist"
+                raise NoRootError("look at", b"", what, "correct remote_data_root")
+            self._check(found, "look at", b"")
+            if found.state.kind != "folder":
+                what = "the remote root is not a folder"
+                raise BlockedError("look at", b"", what, "correct remote_data_root")
+        except DeniedError as error:
+            hint = "correct remote_data_root, or its permissions"
+            raise BlockedError("look at", b"", error.why, hint) from error
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
-    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
+    def _make_root(self) -> None:
+        parts = self._root.split(b"/")
+        for count in range(1, len(parts) + 1):
+            folder = b"/".join(parts[:count])
+            reply = self._wire.call(wire.mkdir_request(folder)) if folder else None
+        if reply is not None and reply.status not in {wire.OK, wire.FAILURE}:
+            what = f"{self._root.decode('utf-8', 'replace')}: {reply.text}"
+            hint = "make the remote_data_root on the master and give it to this user"
+            raise BlockedError("make folder", b"", what, hint)
 
-    ready: bool
-    say: tuple[str, ...]
-    known: bool = True
+    def _full(self, path: bytes) -> bytes:
+        return self._root.rstrip(b"/") + b"/" + path if check_remote(path) else self._root
 
+    def _lstat(self, path: bytes) -> bytes:
+        return wire.request(wire.LSTAT, self._full(path))
 
-def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
-    """Get a master ready.
+    def _rename_request(self, old: bytes, new: bytes) -> bytes:
+        if self._posix_rename:
+            return wire.request(wire.EXTENDED, POSIX_RENAME, self._full(old), self._full(new))
+        return wire.request(wire.RENAME, self._full(old), self._full(new))
 
-    Args:
-        login: where and as whom.
-        root: remote root; empty skips the test file.
-        private: `<state>/replicate`.
-        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
+    def _conflict(self, look: wire.Reply, path: bytes, expect: RemoteStat | None) -> TargetError | None:
+        if look.status == wire.NO_SUCH_FILE:
+            return None  # gone, or not there yet: nothing that could be overwritten
+        problem = self._problem(look, "look at", path)
+        if problem is not None:
+            return problem
+        found = look.state
+        return None if same(found, expect) else ConflictError("send", path, found)
 
-    Raises:
-        TargetError: the master cannot be reached, or refuses the test file.
-    """
-    key_type, key = server_key(login)
-    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
-    problem = host_key_problem(login, key_type, key)
-    if problem is not None:
-        if "is not known" not in problem.why:
-            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
-        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
-            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
-        pin(private, login, key_type, key)
-        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
-    try:
-        session = open_sftp(login, root or ".")
-    except LoginError:
-        line = own_key(private)
-        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
-        return Trusted(ready=False, say=(*say, "then run the same command again"))
-    except NoRootError as error:
-        if not accept(f"The master has no folder {root}. Create it?"):
-            return Trusted(ready=False, say=(*say, error.why, error.hint))
-        session = open_sftp(login, root, make_root=True)
-        say.append(f"made {root}")
-    try:
-        say += try_out(session) if root else []
-    finally:
-        session.close()
-    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
+    def _problem(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError | None:
+        status = reply.status
+        if status == wire.OK:
+            return None
+        if status == wire.NO_SUCH_FILE:
+            return MissingError(operation, path, "not there")
+        if status == wire.PERMISSION_DENIED:
+            what = "permission denied on the master"
+            return DeniedError(operation, path, what, "give the folder to this user")
+        if status == wire.OP_UNSUPPORTED:
+            return DeniedError(operation, path, "the server cannot do this", "see rla-agent doctor --master")
+        return self._explain(reply, operation, path)
 
+    def _explain(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError:
+        """sftp-server says "Failure" for whatever else went wrong; a full disk is the usual reason."""
+        free = self.free_bytes()
+        if free is not None and free < ROOM_BYTES:
+            return FullError(operation, path, "the master's disk is full", "free space on the master")
+        hint = "a quota on the master, or a file where a folder should be?"
+        return TransientError(operation, path, reply.text or "Failure", hint)
 
-def try_out(session: Session) -> list[str]:
-    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
+    def _check(self, reply: wire.Reply, operation: str, path: bytes) -> None:
+        problem = self._problem(reply, operation, path)
+        if problem is not None:
+            raise problem
 
-    Raises:
-        TargetError: the master refuses it.
-    """
-    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
-    temp = name + b".new"
-    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
-    (result,) = session.put_many([file])
-    if not isinstance(result, RemoteStat):
-        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
-    made = session.stat(name)
-    session.remove(name)
-    free = session.free_bytes()
-    room = f", {free >> 30} GiB free" if free is not None else ""
-    lines = [f"a test file was written, renamed and deleted{room}"]
-    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
-        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
-    return lines
+    def _ask(self, request: bytes, operation: str, path: bytes) -> wire.Reply:
+        """The reply to a request that must go well."""
+        reply = self._wire.call(request)
+        self._check(reply, operation, path)
+        return reply

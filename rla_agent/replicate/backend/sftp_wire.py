@@ -13,16 +13,24 @@ Pace: at most `window_bytes` of payload wait for replies. The window starts at `
 doubles while replies are quick and halves when they are slow, so that on a 1 kB/s link a reply
 comes before the deadline and on a fast one the pipe is full. It only grows on requests that at least
 half filled it: that a few small ones were quick says nothing of the link. No reply within `REPLY_TIMEOUT_S`
-means that the peer is dead (`WireError`); the caller drops the connection.
+means that the peer is dead. That, a connection that was closed and a peer that does not speak SFTP are a
+`LinkError`: the connection is of no more use.
 """
 
 from __future__ import annotations
 
+import stat
 import struct
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.backend.target import Kind, LinkError, RemoteStat
+
+if TYPE_CHECKING:
+    import paramiko
 
 INIT: Final = 1
 VERSION: Final = 2
@@ -63,6 +71,7 @@ EXCLUSIVE_FLAG: Final = 32
 
 MAX_PACKET_BYTES: Final = 1 << 20  # OpenSSH sends at most 256 KiB; more is not SFTP
 SAFE_WRITE_BYTES: Final = 32 << 10  # every server takes this much in one request
+_MOST_BYTES: Final = 255 << 10  # of one read or write, whatever the server takes
 FIRST_WINDOW_BYTES: Final = 8 << 10  # eight seconds of a 1 kB/s link
 MAX_WINDOW_BYTES: Final = 2 << 20  # the window that OpenSSH's channel has
 QUICK_REPLY_S: Final = 1.0
@@ -73,26 +82,8 @@ _MIN_PACKET_BYTES: Final = 5  # type and id
 _STATUS_BYTES: Final = 8  # code and the length of its text
 _LIMITS_BYTES: Final = 24  # of the answer to limits@openssh.com: packet, read, write
 _MAX_NAMES: Final = 1_000_000  # entries that one folder listing may have
-
-
-class WireError(Exception):
-    """The connection is of no more use: closed, timed out, or the peer does not speak SFTP."""
-
-
-class Channel(Protocol):
-    """What the session needs of a paramiko channel (or of a socket)."""
-
-    def send(self, data: bytes, /) -> int:
-        """Send some of `data`."""
-
-    def recv(self, count: int, /) -> bytes:
-        """Receive up to `count` bytes; empty at the end."""
-
-    def close(self) -> None:
-        """Drop the channel."""
-
-    def settimeout(self, timeout: float, /) -> None:
-        """Bound `send` and `recv`."""
+_LAST_REQUEST: Final = (1 << 32) - 1  # ids have four bytes
+START_HINT: Final = "does sshd_config have a Subsystem sftp line?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,90 +112,70 @@ class Reply:
         return _string(self.body, 0)[0]
 
     @property
-    def attributes(self) -> Attributes:
+    def state(self) -> RemoteStat:
         """What an ATTRS answer tells."""
-        return parse_attributes(self.body)[0]
+        return _parse_attributes(self.body, 0)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """Attributes that the server reports; None where it left one out."""
-
-    size: int | None
-    mode: int | None
-    mtime_s: int | None
-
-
-def string(data: bytes) -> bytes:
+def _packed(data: bytes) -> bytes:
     """Length-prefixed bytes."""
     return struct.pack(">I", len(data)) + data
 
 
 def open_request(path: bytes, flags: int, mode: int = 0o600) -> bytes:
     """OPEN with permission bits."""
-    return bytes([OPEN]) + string(path) + struct.pack(">III", flags, 4, mode)
+    return bytes([OPEN]) + _packed(path) + struct.pack(">III", flags, 4, mode)
 
 
-def path_request(kind: int, path: bytes) -> bytes:
-    """A request whose only argument is a path or a handle."""
-    return bytes([kind]) + string(path)
+def request(kind: int, *arguments: bytes) -> bytes:
+    """A request whose arguments are strings: paths, a handle, the name of an extension.
 
-
-def close_request(handle: bytes) -> bytes:
-    """CLOSE of a handle."""
-    return path_request(CLOSE, handle)
+    RENAME: OpenSSH's fails when the new name exists.
+    """
+    return bytes([kind]) + b"".join(_packed(argument) for argument in arguments)
 
 
 def mkdir_request(path: bytes, mode: int | None = None) -> bytes:
     """MKDIR with permission bits; None: the server's default."""
     attributes = struct.pack(">I", 0) if mode is None else struct.pack(">II", 4, mode)
-    return bytes([MKDIR]) + string(path) + attributes
+    return bytes([MKDIR]) + _packed(path) + attributes
 
 
 def write_request(handle: bytes, offset: int, data: bytes | memoryview) -> bytes:
     """WRITE of `data` at `offset`."""
-    head = bytes([WRITE]) + string(handle) + struct.pack(">QI", offset, len(data))
+    head = bytes([WRITE]) + _packed(handle) + struct.pack(">QI", offset, len(data))
     return b"".join((head, data))
 
 
 def read_request(handle: bytes, offset: int, count: int) -> bytes:
     """READ of up to `count` bytes at `offset`."""
-    return bytes([READ]) + string(handle) + struct.pack(">QI", offset, count)
+    return bytes([READ]) + _packed(handle) + struct.pack(">QI", offset, count)
 
 
 def setstat(kind: int, subject: bytes, *, mode: int | None = None, mtime_s: int | None = None) -> bytes:
     """SETSTAT of a path or FSETSTAT of a handle: permission bits, access and modification time."""
     flags = (0 if mode is None else 4) | (0 if mtime_s is None else 8)
     values = (() if mode is None else (mode,)) + (() if mtime_s is None else (mtime_s, mtime_s))
-    return bytes([kind]) + string(subject) + struct.pack(f">{1 + len(values)}I", flags, *values)
+    return bytes([kind]) + _packed(subject) + struct.pack(f">{1 + len(values)}I", flags, *values)
 
 
-def fsetstat_size(handle: bytes, size: int) -> bytes:
-    """FSETSTAT that truncates (or extends) the file."""
-    return bytes([FSETSTAT]) + string(handle) + struct.pack(">IQ", 1, size)
-
-
-def rename_request(old: bytes, new: bytes) -> bytes:
-    """RENAME; OpenSSH's fails when `new` exists."""
-    return bytes([RENAME]) + string(old) + string(new)
-
-
-def extended_request(name: bytes, *arguments: bytes) -> bytes:
-    """An extension's request with string arguments."""
-    return bytes([EXTENDED]) + string(name) + b"".join(string(argument) for argument in arguments)
+def resize(kind: int, subject: bytes, size: int) -> bytes:
+    """SETSTAT of a path or FSETSTAT of a handle that truncates (or extends) the file."""
+    return bytes([kind]) + _packed(subject) + struct.pack(">IQ", 1, size)
 
 
 def copy_request(source: bytes, length: int, target: bytes) -> bytes:
     """Extension copy-data: the first `length` bytes of one handle to another, on the server."""
-    head = bytes([EXTENDED]) + string(b"copy-data") + string(source) + struct.pack(">QQ", 0, length)
-    return head + string(target) + struct.pack(">Q", 0)
+    head = request(EXTENDED, b"copy-data", source) + struct.pack(">QQ", 0, length)
+    return head + _packed(target) + struct.pack(">Q", 0)
 
 
-def parse_attributes(body: bytes, at: int = 0) -> tuple[Attributes, int]:
+def _parse_attributes(body: bytes, at: int) -> tuple[RemoteStat, int]:
     """Read an ATTRS structure; returns it and the position behind it."""
     (flags,) = struct.unpack_from(">I", body, at)
     at += 4
-    size = mode = mtime = None
+    size = mtime = 0
+    mode = None
     if flags & 1:
         (size,) = struct.unpack_from(">Q", body, at)
         at += 8
@@ -221,22 +192,30 @@ def parse_attributes(body: bytes, at: int = 0) -> tuple[Attributes, int]:
         at += 4
         for _ in range(2 * min(count, 1024)):
             _, at = _string(body, at)
-    return Attributes(size, mode, mtime), at
+    bits = None if mode is None else stat.S_IMODE(mode)
+    return RemoteStat(size, mtime, _kind(mode or 0), bits), at
 
 
-def parse_names(body: bytes) -> list[tuple[bytes, Attributes]]:
+def _kind(mode: int) -> Kind:
+    if stat.S_ISDIR(mode):
+        return "folder"
+    if stat.S_ISLNK(mode):
+        return "link"
+    return "file" if stat.S_ISREG(mode) else "other"
+
+
+def parse_names(body: bytes) -> list[tuple[bytes, RemoteStat]]:
     """Entries of a NAME answer (READDIR, REALPATH)."""
     (count,) = struct.unpack_from(">I", body)
     if count > _MAX_NAMES:
-        message = f"the server announces {count} names"
-        raise WireError(message)
+        raise _broken(f"the server announces {count} names")
     at = 4
     found = []
     for _ in range(count):
         name, at = _string(body, at)
         _, at = _string(body, at)
-        attributes, at = parse_attributes(body, at)
-        found.append((name, attributes))
+        state, at = _parse_attributes(body, at)
+        found.append((name, state))
     return found
 
 
@@ -244,16 +223,19 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from(">I", body, at)
     end = at + 4 + size
     if end > len(body):
-        message = "the server's answer is cut short"
-        raise WireError(message)
+        raise _broken("the server's answer is cut short")
     return body[at + 4 : end], end
+
+
+def _broken(why: str) -> LinkError:
+    return LinkError("talk to", b"", why)
 
 
 class Wire:
     """One SFTP session. Not for two threads at a time."""
 
-    def __init__(self, channel: Channel) -> None:
-        """Greet the server; raises WireError when it does not answer as SFTP."""
+    def __init__(self, channel: paramiko.Channel) -> None:
+        """Greet the server; raises LinkError when it does not answer as SFTP."""
         self._channel = channel
         self._out = bytearray()
         self._in = bytearray()
@@ -264,19 +246,24 @@ class Wire:
         self.window_bytes = FIRST_WINDOW_BYTES
         self.written_bytes = 0
         channel.settimeout(REPLY_TIMEOUT_S)
-        self.extensions = self._greet()
-        self.write_bytes, self.read_bytes = self._limits()
+        try:
+            self.extensions = self._greet()
+            self.write_bytes, self.read_bytes = self._limits()
+        except LinkError as error:
+            raise LinkError("start sftp", b"", error.why, START_HINT) from error
 
     def submit(self, request: bytes) -> int:
         """Queue a request; waits while the window is full. Returns its id.
 
         Raises:
-            WireError: the connection failed.
+            LinkError: the connection failed, or has made all the requests that it can.
         """
         size = len(request)
         while self._waiting and self._outstanding + size > self.window_bytes:
             self._receive()
         number = self._next
+        if number > _LAST_REQUEST:
+            raise _broken("the connection has no more numbers for requests")
         self._next += 1
         self._outstanding += size
         self._waiting[number] = (time.monotonic(), size, self._outstanding)
@@ -304,9 +291,14 @@ class Wire:
             self._receive()
         self._replies.clear()
 
-    def call(self, request: bytes) -> Reply:
+    def call(self, packet: bytes) -> Reply:
         """Send one request and wait for its reply."""
-        return self.wait(self.submit(request))
+        return self.wait(self.submit(packet))
+
+    def calls(self, packets: Iterable[bytes]) -> list[Reply]:
+        """Send several requests, then wait for their replies."""
+        pending = [self.submit(packet) for packet in packets]
+        return [self.wait(number) for number in pending]
 
     def flush(self) -> None:
         """Hand what is queued to the channel."""
@@ -317,10 +309,9 @@ class Wire:
             try:
                 sent = self._channel.send(view[at:])  # type: ignore[arg-type]
             except (OSError, EOFError) as error:
-                raise WireError(_words(error)) from error
+                raise _broken(_words(error)) from error
             if sent <= 0:
-                message = "the connection was closed"
-                raise WireError(message)
+                raise _broken("the connection was closed")
             at += sent
 
     def chunk_bytes(self) -> int:
@@ -337,8 +328,7 @@ class Wire:
         number, reply = self._read_packet()
         sent = self._waiting.pop(number, None)
         if sent is None:
-            message = f"the server answered request {number}, which was not made"
-            raise WireError(message)
+            raise _broken(f"the server answered request {number}, which was not made")
         self._outstanding -= sent[1]
         self._replies[number] = reply
         took = time.monotonic() - sent[0]
@@ -351,8 +341,7 @@ class Wire:
         head = self._take(5)
         size, kind = struct.unpack(">IB", head)
         if not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
-            message = f"the server sent a packet of {size} bytes, which is not SFTP"
-            raise WireError(message)
+            raise _broken(f"the server sent a packet of {size} bytes, which is not SFTP")
         body = self._take(size - 1)
         (number,) = struct.unpack_from(">I", body)
         return number, Reply(kind, body[4:])
@@ -362,10 +351,9 @@ class Wire:
             try:
                 more = self._channel.recv(256 << 10)
             except (OSError, EOFError) as error:
-                raise WireError(_words(error)) from error
+                raise _broken(_words(error)) from error
             if not more:
-                message = "the connection was closed"
-                raise WireError(message)
+                raise _broken("the connection was closed")
             self._in += more
         taken = bytes(self._in[:count])
         del self._in[:count]
@@ -376,8 +364,7 @@ class Wire:
         self.flush()
         size, kind = struct.unpack(">IB", self._take(5))
         if kind != VERSION or not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
-            message = "the server does not speak SFTP (does its login shell print something?)"
-            raise WireError(message)
+            raise _broken("the server does not speak SFTP (does its login shell print something?)")
         body = self._take(size - 1)
         extensions = {}
         at = 4
@@ -388,15 +375,15 @@ class Wire:
         return extensions
 
     def _limits(self) -> tuple[int, int]:
-        if b"limits@openssh.com" not in self.extensions:
-            return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
-        reply = self.call(extended_request(b"limits@openssh.com"))
-        if reply.kind != EXTENDED_REPLY or len(reply.body) < _LIMITS_BYTES:
-            return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
-        _, read, write = struct.unpack_from(">QQQ", reply.body)
+        """Bytes that one write and one read may have."""
+        read = write = 0
+        if b"limits@openssh.com" in self.extensions:
+            reply = self.call(request(EXTENDED, b"limits@openssh.com"))
+            if reply.kind == EXTENDED_REPLY and len(reply.body) >= _LIMITS_BYTES:
+                _, read, write = struct.unpack_from(">QQQ", reply.body)
         return (
-            max(SAFE_WRITE_BYTES, min(write or SAFE_WRITE_BYTES, 255 << 10)),
-            max(SAFE_WRITE_BYTES, min(read or SAFE_WRITE_BYTES, 255 << 10)),
+            max(SAFE_WRITE_BYTES, min(write, _MOST_BYTES)),
+            max(SAFE_WRITE_BYTES, min(read, _MOST_BYTES)),
         )
 
 

@@ -24,24 +24,24 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
 7. Errors are those below and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
 
-`OneByOne` is what targets share that know one file at a time: a folder, FTP. `sftp` has all in flight at
-once. A subclass moves content (`upload`, `append`), makes one folder (`_make_folder`) and may say how a small
-file gets there (`_put`); the rules on batches, folders and foreign files are in it.
+Implementations: `sftp` has all in flight at once, `simple` (a folder, FTP) takes one file at a time
+(`OneByOne`), `bucket` has objects. What most of them do alike is in `Session` itself.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import stat
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from rla_client.contract.errors import RlaError
 
-APPEND_BYTES = 32 << 10  # as over SFTP, so that a reader sees the same steps
+APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same steps
 log = logging.getLogger("rla_agent.replicate")
 ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
@@ -177,6 +177,21 @@ class SmallFile:
     twin: Twin | None = None
     mode: int = 0o600
 
+    def as_upload(self) -> Upload:
+        """For a target that takes one file at a time."""
+        return Upload(
+            self.path,
+            self.temp,
+            self.mtime_s,
+            self.expect,
+            self.unchanged,
+            lambda at, count: self.data[at : at + count],
+            len(self.data),
+            0,
+            lambda _: None,
+            self.mode,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Upload:
@@ -243,9 +258,11 @@ class Session(Protocol):
     @property
     def defers(self) -> bool:
         """Whether appends wait for the end of `together`, and are not there if that raises."""
+        return False
 
     def together(self) -> AbstractContextManager[None]:
-        """What is appended within may go with one request for several files, at its end."""
+        """What is appended within may go with one request for several files, at its end; or each at once."""
+        return nullcontext()
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """State of `path`, links not followed; None when nothing is there."""
@@ -279,6 +296,11 @@ class Session(Protocol):
 
     def put_own(self, file: SmallFile) -> RemoteStat:
         """Put a small file that nobody else writes, whatever is under its names; `expect` does not count."""
+        self.remove(file.temp)
+        (result,) = self.put_many([replace(file, expect=self.stat(file.path))])
+        if not isinstance(result, RemoteStat):
+            raise result
+        return result
 
     def upload(self, job: Upload) -> RemoteStat:
         """Put one large file."""
@@ -294,6 +316,8 @@ class Session(Protocol):
         self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
     ) -> RemoteStat | None:
         """Append much at once: a copy made by the server itself, `data`, rename. None: it cannot."""
+        del path, temp, offset, data, expect
+        return None
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
@@ -312,9 +336,33 @@ class Session(Protocol):
 
     def free_bytes(self) -> int | None:
         """Free space under the root; None when the target cannot tell."""
+        return None
 
     def close(self) -> None:
         """Drop the connection without waiting."""
+
+
+def listing_or_empty(session: Session, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+    """`Session.listing`; empty where there is no such folder."""
+    try:
+        return session.listing(path)
+    except MissingError:
+        return []
+
+
+def read_json(session: Session, path: bytes, most: int) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Content of a JSON file on the target, of whatever shape; None where there is none that can be read."""
+    try:
+        return json.loads(session.read(path, 0, most))
+    except (MissingError, ValueError, RecursionError):
+        return None
+
+
+def check_folder(path: bytes, found: RemoteStat | None) -> None:
+    """Raise DeniedError where something else is in a folder's place."""
+    if found is not None and found.kind != "folder":
+        what = f"a {found.kind} of that name is in the way"
+        raise DeniedError("make folder", path, what, "rename it on the master")
 
 
 def check_remote(path: bytes) -> bytes:
@@ -391,37 +439,26 @@ def warn_of_modes(server: str, why: str) -> None:
     )
 
 
-class OneByOne(ABC):
-    """The part of a `target.Session` that needs no more than the other part."""
+def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:
+    """Raise ConflictError unless the file is as it was left, or as one of our tries may have left it."""
+    unknown_try = offset < found.size <= end
+    if not unknown_try and (found.size != offset or not same(found, expect)):
+        raise ConflictError("append to", path, found)
 
-    defers: Final = False
 
-    @property
-    def append_limit_bytes(self) -> int:
-        """See `Session`."""
-        return APPEND_BYTES
+class OneByOne(Session):
+    """Batches, folders and foreign files, for a target that knows one file at a time.
 
-    def together(self) -> AbstractContextManager[None]:
-        """See `Session`; each goes at once."""
-        return nullcontext()
+    A subclass moves content (`upload`, `append`), makes one folder (`_make_folder`) and may say how a small
+    file gets there (`_put`).
+    """
 
-    @abstractmethod
-    def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
-
-    @abstractmethod
-    def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+    append_limit_bytes: Final = APPEND_BYTES
+    written_bytes = 0
 
     @abstractmethod
     def _make_folder(self, folder: bytes, mode: int | None) -> bool:
         """Make one folder, whose parent is there; False when something of that name is there already."""
-
-    @abstractmethod
-    def set_modes(
-        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
-    ) -> list[TargetError | None]:
-        """See `Session`."""
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """See `Session`."""
@@ -430,15 +467,11 @@ class OneByOne(ABC):
             made = self._make_folder(folder, mode)
             if mode is not None:
                 self.set_modes([(folder, mode)], only_less=not made or (shared and mode & 0o055 == 0o055))  # noqa: PLR2004
-            if made:
-                continue
-            found = self.stat(folder)
-            if found is not None and found.kind != "folder":
-                what = f"a {found.kind} of that name is in the way"
-                raise DeniedError("make folder", folder, what, "rename it on the master")
+            if not made:
+                check_folder(folder, self.stat(folder))
 
-    def forget_folders(self) -> None:  # noqa: B027 - nothing is remembered, in no subclass
-        """See `Session`."""
+    def forget_folders(self) -> None:
+        """See `Session`; nothing is remembered."""
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
@@ -452,55 +485,11 @@ class OneByOne(ABC):
                 results.append(error)
         return results
 
-    @abstractmethod
-    def remove(self, path: bytes) -> None:
-        """See `Session`."""
-
-    def put_own(self, file: SmallFile) -> RemoteStat:
-        """See `Session`."""
-        return replace_own(self, file)
-
     def _put(self, file: SmallFile) -> RemoteStat:
-        return self.upload(
-            Upload(
-                file.path,
-                file.temp,
-                file.mtime_s,
-                file.expect,
-                file.unchanged,
-                lambda at, count: file.data[at : at + count],
-                len(file.data),
-                0,
-                lambda _: None,
-                file.mode,
-            )
-        )
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """See `Session`; not here."""
-        del path, temp, offset, data, expect
-        return None
+        return self.upload(file.as_upload())
 
     def _expect(self, path: bytes, expect: RemoteStat | None) -> None:
         """Raise ConflictError when there is something else under a name than was left there."""
         found = self.stat(path)
         if found is not None and not same(found, expect):
             raise ConflictError("send", path, found)
-
-
-def replace_own(session: OneByOne | Session, file: SmallFile) -> RemoteStat:
-    """`Session.put_own` where a file has to be looked at before it is replaced."""
-    session.remove(file.temp)
-    (result,) = session.put_many([replace(file, expect=session.stat(file.path))])
-    if not isinstance(result, RemoteStat):
-        raise result
-    return result
-
-
-def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:
-    """Raise ConflictError unless the file is as it was left, or as one of our tries may have left it."""
-    unknown_try = offset < found.size <= end
-    if not unknown_try and (found.size != offset or not same(found, expect)):
-        raise ConflictError("append to", path, found)

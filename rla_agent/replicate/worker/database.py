@@ -28,34 +28,17 @@ from rla_agent.replicate.backend.target import (
     Twin,
     UnreadableError,
 )
-from rla_agent.replicate.checksums import SUMS_NAME, SettleError, settle
-from rla_agent.replicate.ledger import (
-    CLEAN,
-    DROPPED,
-    GONE,
-    PARKED,
-    PRUNED,
-    Drop,
-    Due,
-    Key,
-    Ledger,
-    Temp,
-)
-from rla_agent.replicate.retain.master_trash import BuriedError, MovedError
-from rla_agent.replicate.retain.prune import is_pruned
+from rla_agent.replicate.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Drop, Due, Key, Ledger, Temp
+from rla_agent.replicate.master_trash import BuriedError, MovedError
+from rla_agent.replicate.prune import is_pruned
+from rla_agent.replicate.verify import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.worker import plan
-from rla_agent.replicate.worker.link import Batch, Confirmed, Leftovers, Link, Outcome, health_after
-from rla_agent.replicate.worker.notify import Committed, LastEnded
+from rla_agent.replicate.worker.link import Batch, BatchOutcome, Confirmed, Leftovers, Link, health_after
 from rla_agent.replicate.worker.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
-from rla_agent.replicate.worker.send import (
-    Failed,
-    FolderMode,
-    Job,
-    NotYetError,
-    Sent,
-)
+from rla_agent.replicate.worker.send import Failed, FolderMode, Job, NotYetError, Sent
 from rla_agent.replicate.worker.source import (
     WAYS_OUT,
+    Committed,
     Folder,
     ScanError,
     Scanner,
@@ -65,7 +48,7 @@ from rla_agent.replicate.worker.source import (
 )
 from rla_client.contract.checkpoints import dropped
 from rla_client.contract.files import open_root
-from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, LOG
+from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, FOLDER_KINDS, LOG
 from rla_client.contract.textformat import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
@@ -73,6 +56,7 @@ SCAN_SHARE: Final = 50  # at least 50 times as long as it took
 LIVE_S: Final = 1.0  # live items are looked at so often …
 LIVE_SHARE: Final = 40  # … if that is cheap
 SETTLE_AT_ONCE: Final = 4
+MAX_ITEMS: Final = 64  # that are watched: with all kinds some hundred inotify watches
 RUN_NAME: Final = b"run.json"
 MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are sent after each look
 FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
@@ -112,7 +96,6 @@ class Database:
     health: Health = field(default_factory=Health)
     counters: Counters = field(default_factory=Counters)
     problem: str = ""
-    host: str = ""
     mirror: bool = False
     append_every_s: float = 0.0
 
@@ -127,7 +110,7 @@ class Database:
         self._appends = plan.Appends()
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
-        self.last_ended = LastEnded()
+        self._last_ended: list[tuple[int, str]] = []  # (end, item), the last one last
         self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._modes: dict[int, FolderMode] = {}
@@ -190,7 +173,7 @@ class Database:
 
     def hint_item(self, path: bytes, now: float) -> None:
         """Look at an item now; `path` is one of its folders, below the data root."""
-        found = self.scanner._index(path.split(b"/"))  # noqa: SLF001 - the scanner's own rule
+        found = self.scanner.index(path.split(b"/"))
         if found is None:
             self.look_now()
             return
@@ -223,11 +206,22 @@ class Database:
             return
         item, run = _name(folder.item), folder.files.get(RUN_NAME)
         if run is not None:
-            self.last_ended.note(item, run.mtime_ns)
+            self._note_end(item, run.mtime_ns)
         just_ended = folder.item in self._live
         self._live.discard(folder.item)
         if run is not None and (SUMS_NAME not in folder.files or just_ended):
             self._ended.add(item)
+
+    def _note_end(self, item: str, ended_ns: int) -> None:
+        if len(self._last_ended) < MAX_ITEMS or ended_ns > self._last_ended[0][0]:
+            others = [known for known in self._last_ended if known[1] != item]
+            self._last_ended = sorted([*others, (ended_ns, item)])[-MAX_ITEMS:]
+
+    def last_ended(self) -> list[str]:
+        """Folders of the items that ended last, absolute: worth watching."""
+        root, kinds = os.fsdecode(self.scanner.root), self.scanner.scope.kinds
+        wanted = [kind for kind in kinds if kind in FOLDER_KINDS]
+        return [os.path.join(root, kind, item) for _, item in self._last_ended for kind in wanted]
 
     def settle(self, now: float) -> None:
         """Write the sums of ended runs that are on the master, one at a time."""
@@ -434,7 +428,7 @@ class Database:
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""
         at, last = self._fleet
-        if not self.host or now - at < report.FLEET_EVERY_S:
+        if not self.link.host or now - at < report.FLEET_EVERY_S:
             return b""
         runs = []
         steps = self.committed.time_steps()
@@ -445,7 +439,7 @@ class Database:
                 return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
-        content = report.machine_status(self.host, report.version(), runs, self.ledger.backlog(self.number))
+        content = report.machine_status(self.link.host, runs, self.ledger.backlog(self.number))
         self._fleet = (now, content)
         return content if runs or content != last else b""
 
@@ -455,7 +449,7 @@ class Database:
         """A large file is on its way."""
         self._leftovers.confirmed(note)
 
-    def outcome(self, outcome: Outcome, now: float) -> None:
+    def outcome(self, outcome: BatchOutcome, now: float) -> None:
         """A sender has come back."""
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes

@@ -1,7 +1,7 @@
 """The connections to one target: a few threads, each with a session of its own, and the target's health.
 
 The worker's thread owns `Health` and `Leftovers` and hands out batches; a thread sends one batch at a
-time and puts an `Outcome` on the shared queue. A session is opened at the first batch and closed after
+time and puts an `BatchOutcome` on the shared queue. A session is opened at the first batch and closed after
 `IDLE_CLOSE_S` without one.
 """
 
@@ -74,7 +74,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch. `error`: the link broke; jobs without a result are open.
 
     `dropped`: those of its drops that are no longer there, or are somebody else's file by now.
@@ -126,7 +126,7 @@ class Link:
     """
 
     open_session: Callable[[], Session]
-    outcomes: queue.SimpleQueue[Outcome | Confirmed]
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed]
     wake: Callable[[], None]
     connections: int
     rate: int = 0
@@ -155,7 +155,7 @@ class Link:
         self.busy.add(number)
         self._inboxes[number].put(batch)
 
-    def done(self, outcome: Outcome) -> None:
+    def done(self, outcome: BatchOutcome) -> None:
         """The sender of an outcome is free again."""
         self.busy.discard(outcome.sender)
 
@@ -182,7 +182,7 @@ class Link:
             self.outcomes.put(self._send(number, batch))
             self.wake()
 
-    def _send(self, number: int, batch: Batch) -> Outcome:
+    def _send(self, number: int, batch: Batch) -> BatchOutcome:
         results: list[Result] = []
         session: Session | None = None
         error: TargetError | None = None
@@ -213,7 +213,7 @@ class Link:
         written = session.written_bytes - before if session is not None else 0
         if error is not None:
             self._drop(number)
-        return Outcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
+        return BatchOutcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
 
     def _session(self, number: int, *, used: bool) -> Session:
         if number not in self._sessions:

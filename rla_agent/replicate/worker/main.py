@@ -21,8 +21,9 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -32,11 +33,11 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import report, settings
 from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.retain.prune import Kept, Retention
+from rla_agent.replicate.prune import Kept, Retention
+from rla_agent.replicate.settings import Entry, Hint, Listener
 from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.link import Confirmed, Link, Outcome
-from rla_agent.replicate.worker.notify import Committed, Hint, Listener, Watch
-from rla_agent.replicate.worker.source import Scanner
+from rla_agent.replicate.worker.link import BatchOutcome, Confirmed, Link
+from rla_agent.replicate.worker.source import Committed, Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
@@ -54,6 +55,11 @@ NOTE_S: Final = 1.0  # between two snapshots for status
 QUIET_S: Final = 60.0  # between two warnings about a target: one that comes and goes would fill the log
 WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
+DEBOUNCE_MS: Final = 400
+STEP_MS: Final = 200
+REST_S: Final = 60.0  # after watchfiles failed: a name that is not UTF-8, no watches left
+JOIN_S: Final = 2.0
+MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
 log = logging.getLogger("rla_agent.replicate")
 _outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too
@@ -69,13 +75,7 @@ class Outage:
         self._quiet_until = 0.0
 
     def look(self, health: Health, now: float, *, came_through: bool) -> None:
-        """Say it when the target went away or came back since the last call.
-
-        Args:
-            health: of the target now.
-            now: monotonic seconds.
-            came_through: the master has just done what it was asked.
-        """
+        """Say it when the target went away or came back; `came_through`: it has just done what was asked."""
         away = bool(health.reason)
         if away and not self._away and now >= self._quiet_until:
             fix = f"; {health.fix}" if health.fix else ""
@@ -86,11 +86,89 @@ class Outage:
             self._away, self._quiet_until = False, now + QUIET_S
 
 
+class Watch:
+    """A thread that reports changed paths below some folders: those of the items that ended last.
+
+    What somebody adds to them goes in a second. A hint and nothing more (docs/adr/0005): live items are
+    announced by the agent and looked at each second, and a look at everything comes every minute, so an event
+    that is lost costs a minute. Only a few items are watched, because inotify takes a watch for each folder
+    and a database has millions.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, from the thread, when there is something to take."""
+        self._wake = wake
+        self._paths: queue.Queue[bytes] = queue.Queue(MAX_PATHS)
+        self._folders: tuple[str, ...] = ()
+        self._changed = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def set(self, folders: Iterable[str]) -> None:
+        """Watch these folders and what is below them, and no others; absolute paths."""
+        wanted = tuple(sorted(folders))
+        if wanted == self._folders:
+            return
+        self._folders = wanted
+        self._changed.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._thread.start()
+
+    def take(self) -> list[bytes]:
+        """Changed paths, absolute, since the last call."""
+        found: dict[bytes, None] = {}
+        while True:
+            try:
+                found[self._paths.get_nowait()] = None
+            except queue.Empty:
+                return list(found)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopping = True
+        self._changed.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._changed.clear()
+            folders = [folder for folder in self._folders if os.path.isdir(folder)]
+            if not folders:
+                self._changed.wait()
+                continue
+            try:
+                self._watch(folders)
+            except (OSError, RuntimeError, UnicodeError) as error:
+                log.info("watching rests, files are found by looking: %s", error)
+                self._changed.wait(REST_S)
+
+    def _watch(self, folders: list[str]) -> None:
+        from watchfiles import watch  # noqa: PLC0415 - only once there is something to watch
+
+        for changes in watch(
+            *folders,
+            watch_filter=None,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            stop_event=self._changed,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        ):
+            for _, path in changes:
+                try:
+                    self._paths.put_nowait(os.fsencode(path))
+                except queue.Full:
+                    break
+            self._wake()
+
+
 @dataclass
 class Served:
     """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
 
-    entry: settings.Entry
+    entry: Entry
     changed: Changed
     database: Database
     target: settings.Target
@@ -111,7 +189,7 @@ class Worker:
         self._ledger = Ledger(ledger_path(state))
         self._committed = Committed(state)
         self._listener = Listener(state)
-        self._outcomes: queue.SimpleQueue[Outcome | Confirmed] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -185,19 +263,15 @@ class Worker:
                 database.hint(inner, now)
         if now >= self._watch_due:
             self._watch_due = now + WATCH_S
-            databases = [(served.database, served.database.scanner) for served in self._served.values()]
-            self._watch.set(
-                folder
-                for database, scanner in databases
-                for folder in database.last_ended.folders(scanner.root, scanner.scope.kinds)
-            )
+            databases = [served.database for served in self._served.values()]
+            self._watch.set(folder for database in databases for folder in database.last_ended())
 
     def _take_outcomes(self, now: float) -> None:
         with suppress(queue.Empty):
             while True:
                 self._take(self._outcomes.get_nowait(), now)
 
-    def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
+    def _take(self, outcome: BatchOutcome | Confirmed, now: float) -> None:
         number = outcome.db if isinstance(outcome, Confirmed) else outcome.batch.db
         for served in self._served.values():
             if served.database.number == number:
@@ -256,7 +330,7 @@ class Worker:
             for served in self._served.values():
                 served.database.retry()
 
-    def _serve(self, entry: settings.Entry, found: Reading) -> None:
+    def _serve(self, entry: Entry, found: Reading) -> None:
         key = (entry.data_root, entry.config)
         old = self._served.pop(key, None)
         if old is not None:
@@ -271,20 +345,19 @@ class Worker:
         except RlaError as error:
             self._not_replicated(entry, str(error))
 
-    def _not_replicated(self, entry: settings.Entry, why: str) -> None:
+    def _not_replicated(self, entry: Entry, why: str) -> None:
         if self._problems.get(entry.config) != why:
             log.warning("%s is not replicated: %s", entry.data_root, why)
         self._problems[entry.config] = why
 
-    def _open(self, entry: settings.Entry, changed: Changed, config: Config) -> Served:
+    def _open(self, entry: Entry, changed: Changed, config: Config) -> Served:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
         link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
-        database.host, database.mirror = self._host, target.retention == "mirror"
-        database.append_every_s = target.append_every_s
+        database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
         return Served(entry, changed, database, target, Outage(target.name), kept=kept)
 

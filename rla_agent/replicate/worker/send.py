@@ -14,13 +14,15 @@ stays, under another name beside ours (`kept_name`), and is reported.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from rla_agent.outputs.output import ends_of
+from rla_agent.outputs.output import Ends, ends_of
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,
@@ -40,9 +42,9 @@ from rla_agent.replicate.backend.target import (
     parents,
 )
 from rla_agent.replicate.ledger import Attempt, Due
-from rla_agent.replicate.retain.master_trash import place_problem
+from rla_agent.replicate.master_trash import place_problem
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Local, Permit, Record, Whole, pieces
-from rla_agent.replicate.worker.source import Source, folder_copy_mode
+from rla_agent.replicate.worker.source import READ_BYTES, Source, folder_copy_mode
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
@@ -260,17 +262,13 @@ class Sender:
         return problem
 
     def _one(self, job: Job, how: Callable[[Job, Source, RemoteStat | None], Result]) -> Result:
-        source = None
         try:
-            source = Source(self._root, job.due.path)
-            return self._settled(job, source, how)
+            with closing(Source(self._root, job.due.path)) as source:
+                return self._settled(job, source, how)
         except LinkError:
             raise
         except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
             return Failed(job, error)
-        finally:
-            if source is not None:
-                source.close()
 
     def _settled(
         self, job: Job, source: Source, how: Callable[[Job, Source, RemoteStat | None], Result]
@@ -287,11 +285,8 @@ class Sender:
         expect, kept = settled
         if isinstance(job.action, Append) and expect is None:
             return Failed(job, MissingError("append to", job.due.path, "not there"))
-        again = Source(self._root, job.due.path)
-        try:
+        with closing(Source(self._root, job.due.path)) as again:
             result = how(job, again, expect)
-        finally:
-            again.close()
         return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
 
     def _remake(self, job: Job) -> tuple[RemoteStat | None, bytes]:
@@ -336,8 +331,7 @@ class Sender:
         """
         assert not isinstance(job.action, Permit)
         began, path = time.monotonic(), job.due.path
-        source = Source(self._root, path)
-        try:
+        with closing(Source(self._root, path)) as source:
             at = 0
             while at < found.size:
                 theirs = self._session.read(path, at, min(1 << 20, found.size - at))
@@ -347,8 +341,6 @@ class Sender:
             self._permit_one(replace(job, due=replace(job.due, record=None)), source)
             record = source.record(job.action.generation, found.size, found.mtime_s)
             return Sent(job, record, read_s=time.monotonic() - began)
-        finally:
-            source.close()
 
     def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action, record = job.action, job.due.record
@@ -432,38 +424,26 @@ class Sender:
     def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
         opened: list[tuple[Job, Source, SmallFile]] = []
         permits: list[tuple[Job, int]] = []
-        try:
+        with ExitStack() as held:
             for job in jobs:
-                made = self._load(job)
+                made: SmallFile | Result
+                try:
+                    source = held.enter_context(closing(Source(self._root, job.due.path)))
+                    made = self._loaded(job, source)
+                except (SourceChangedError, UnreadableError, OSError) as error:
+                    made = Failed(job, error)
                 mode = made.record.local.mode if isinstance(made, Sent) else None
-                if isinstance(made, Sent) and mode is not None:
+                if isinstance(made, SmallFile):
+                    opened.append((job, source, made))
+                elif isinstance(made, Sent) and mode is not None:
                     known = replace(job.due, record=made.record)
                     permits.append((replace(job, due=known, local=made.record.local), mode))
-                elif isinstance(made, (Sent, Failed)):
-                    results.append(made)
                 else:
-                    opened.append((job, *made))
+                    results.append(made)
             answers = self._session.put_many([file for _, _, file in opened]) if opened else []
             for (job, source, file), answer in zip(opened, answers, strict=True):
                 results.append(self._judge(job, source, file, answer))
             self._permit(permits, results)
-        finally:
-            for _, source, _ in opened:
-                source.close()
-
-    def _load(self, job: Job) -> tuple[Source, SmallFile] | Result:
-        try:
-            source = Source(self._root, job.due.path)
-        except OSError as error:
-            return Failed(job, error)
-        try:
-            loaded = self._loaded(job, source)
-        except (SourceChangedError, UnreadableError, OSError) as error:
-            loaded = Failed(job, error)
-        if isinstance(loaded, SmallFile):
-            return source, loaded
-        source.close()
-        return loaded
 
     def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
         size = _planned_size(job, source)
@@ -562,7 +542,24 @@ def _planned_size(job: Job, source: Source) -> int:
         if not lenient or source.local.ino != local.ino or source.local.size < local.size:
             raise SourceChangedError(job.due.path)
     size = action.size if action.grows or local is not None else source.local.size
-    return source.whole_records(size, ends_of(job.due.key.name)) if action.cut else size
+    return _whole_records(source, size, ends_of(job.due.key.name)) if action.cut else size
+
+
+def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
+    """How many of a file's first `size` bytes are whole records."""
+    done = 0
+    rest = b""
+    while done + len(rest) < size:
+        count = min(READ_BYTES, size - done - len(rest))
+        more = os.pread(source.descriptor, count, done + len(rest))
+        if not more:
+            break
+        rest += more
+        ends = ends_in(rest)
+        if ends:
+            done += ends[-1]
+            rest = rest[ends[-1] :]
+    return done
 
 
 def _same_content(job: Job, source: Source, size: int) -> Record | None:

@@ -8,7 +8,8 @@ nobody may conclude that it is gone.
 
 `open_beneath` uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so that a folder that is swapped
 for a link between the look and the open cannot lead outside; where the kernel has no openat2, one
-openat with O_NOFOLLOW per component. A `Source` hashes what is read of it in order.
+openat with O_NOFOLLOW per component. A `Source` hashes what is read of it in order. `Committed` is the
+agent's word on the outputs that it writes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ import errno
 import hashlib
 import json
 import os
+import sqlite3
 import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import UnreadableError
-from rla_agent.replicate.worker.plan import Local, Record, copy_mode
+from rla_agent.replicate.worker.plan import Local, Owned, Record, copy_mode
 from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, read_small, walk, walk_root
@@ -37,10 +41,8 @@ from rla_client.contract.textformat import printable
 if TYPE_CHECKING:
     import pathspec
 
-    from rla_agent.outputs.output import Ends
-
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
-_READ_BYTES: Final = 4 << 20
+READ_BYTES: Final = 4 << 20
 _OPENAT2: Final = 437
 _RESOLVE: Final = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
 SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
@@ -60,7 +62,8 @@ WAYS_OUT: Final = {
     errno.EINVAL: "replace it with a regular file",
     errno.ESTALE: "mount its file server again",
 }
-_OTHERWISE: Final = "check the disk or file server that holds it"
+MAX_REMEMBERED: Final = 50_000  # outputs in memory; agent.db has the rest
+_OUTPUT: Final = "SELECT generation, size, final FROM outputs WHERE path = ? ORDER BY generation DESC LIMIT 1"
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -82,6 +85,15 @@ def local_state(found: os.stat_result) -> Local:
     return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode)
 
 
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def open_beneath(root: int, path: bytes) -> int:
     """Open a regular file for reading below the folder descriptor `root`.
 
@@ -93,14 +105,12 @@ def open_beneath(root: int, path: bytes) -> int:
         folder = walk_root(root, [kind] if below else [])  # the kind may lie on another disk
     except UnsafeNameError as error:
         raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path)) from error
-    try:
+    with closing_descriptor(folder):
         descriptor = _open_strictly(folder, below or kind)
-    finally:
-        os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
-    return int(descriptor)
+    return descriptor
 
 
 def _open_strictly(root: int, path: bytes) -> int:
@@ -112,11 +122,8 @@ def _open_strictly(root: int, path: bytes) -> int:
     if number not in {errno.ENOSYS, errno.EPERM}:
         raise OSError(number, os.strerror(number), os.fsdecode(path))
     *folders, name = path.split(b"/")
-    folder = walk(root, folders)
-    try:
+    with closing_descriptor(walk(root, folders)) as folder:
         return os.open(name, READ_FLAGS, dir_fd=folder)
-    finally:
-        os.close(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +165,13 @@ class Source:
 
     def skip_to(self, offset: int) -> None:
         """Add the bytes before `offset` to the checksums."""
-        while self._at < offset and self.read(self._at, min(_READ_BYTES, offset - self._at)):
+        while self._at < offset and self.read(self._at, min(READ_BYTES, offset - self._at)):
             pass
 
     def crc_of(self, size: int) -> int:
-        """CRC-32 of the first `size` bytes, beside the running checksums.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """CRC-32 of the first `size` bytes, beside the running checksums."""
         crc = at = 0
-        while at < size and (data := os.pread(self.descriptor, min(_READ_BYTES, size - at), at)):
+        while at < size and (data := os.pread(self.descriptor, min(READ_BYTES, size - at), at)):
             crc = zlib.crc32(data, crc)
             at += len(data)
         return crc
@@ -181,11 +184,10 @@ class Source:
     def unchanged(self, *, may_grow: bool) -> bool:
         """Whether the path still leads to this file, as it was when it was opened."""
         try:
-            again = Source(self._root, self._path)
+            with closing(Source(self._root, self._path)) as again:
+                now = again.local
         except OSError:
             return False
-        now = again.local
-        again.close()
         if may_grow:
             return now.ino == self.local.ino and now.size >= self.local.size
         return now == self.local
@@ -201,21 +203,6 @@ class Source:
         tail = os.pread(self.descriptor, min(EDGE_BYTES, size), max(0, size - EDGE_BYTES))
         return zlib.crc32(head), zlib.crc32(tail)
 
-    def whole_records(self, size: int, ends_of: Ends) -> int:
-        """How many of the first `size` bytes are whole records."""
-        done = 0
-        rest = b""
-        while done + len(rest) < size:
-            more = os.pread(self.descriptor, min(_READ_BYTES, size - done - len(rest)), done + len(rest))
-            if not more:
-                break
-            rest += more
-            ends = ends_of(rest)
-            if ends:
-                done += ends[-1]
-                rest = rest[ends[-1] :]
-        return done
-
     def close(self) -> None:
         """Close the file."""
         os.close(self.descriptor)
@@ -224,7 +211,7 @@ class Source:
 def fingerprint_of(read: Callable[[int, int], bytes], size: int) -> Fingerprint:
     """Hash the first `size` bytes of what `read(offset, count)` gives, or fewer where that ends."""
     sha, crc, at = hashlib.sha256(), 0, 0
-    while at < size and (data := read(at, min(_READ_BYTES, size - at))):
+    while at < size and (data := read(at, min(READ_BYTES, size - at))):
         sha.update(data)
         crc = zlib.crc32(data, crc)
         at += len(data)
@@ -233,11 +220,60 @@ def fingerprint_of(read: Callable[[int, int], bytes], size: int) -> Fingerprint:
 
 def fingerprint(root: int, path: bytes, size: int) -> Fingerprint:
     """Hash the first `size` bytes of a file; `size` of the result is less where the file is shorter."""
-    source = Source(root, path)
-    try:
+    with closing(Source(root, path)) as source:
         return source.fingerprint(size)
-    finally:
-        source.close()
+
+
+class Committed:
+    """What the agent says of its append-only outputs: `outputs` in agent.db (read-only).
+
+    The agent commits there before it hints, so a hint counts only while agent.db cannot be read. An
+    output whose stream has ended is in neither: then the file itself is the truth.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / "agent.db"
+        self._db: sqlite3.Connection | None = None
+        self._hinted: dict[bytes, Owned] = {}
+
+    def hint(self, path: bytes, owned: Owned) -> None:
+        """Remember a hint; they come in the order in which they were sent."""
+        if len(self._hinted) >= MAX_REMEMBERED:
+            self._hinted.clear()
+        self._hinted[path] = owned
+
+    def lookup(self, path: bytes) -> Owned | None:
+        """The agent's word on an absolute path; None when it has none."""
+        try:
+            if self._db is None:
+                if not self._path.exists():
+                    return self._hinted.get(path)
+                self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)
+            row = self._db.execute(_OUTPUT, (os.fsdecode(path),)).fetchone()
+        except UnicodeEncodeError:
+            return self._hinted.get(path)
+        except sqlite3.Error:
+            self.close()
+            return self._hinted.get(path)
+        if row is None:
+            self._hinted.pop(path, None)
+            return None
+        return Owned(int(row[0]), int(row[1]), bool(row[2]))
+
+    def time_steps(self) -> dict[str, float | None]:
+        """Item → time-step of the runs that live; run.json is a minute behind."""
+        try:
+            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)) as db:
+                runs = [json.loads(data) for (data,) in db.execute("SELECT data FROM runs WHERE live = 1")]
+            return {f"{run['table']}/{run['index']}": run["time_step"] for run in runs}
+        except (sqlite3.Error, ValueError, KeyError, TypeError):
+            return {}
+
+    def close(self) -> None:
+        """Close agent.db; the next lookup opens it again."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
 
 
 class ScanError(RlaError):
@@ -252,9 +288,6 @@ class Unread:
     fix: str
 
 
-_TOO_DEEP: Final = Unread(f"nested more than {MAX_DEPTH} folders deep", "move it further up")
-
-
 def unread(error: OSError) -> Unread:
     """What to tell of an error that a folder or file of this machine gave.
 
@@ -263,7 +296,7 @@ def unread(error: OSError) -> Unread:
     """
     if error.errno in SHORTAGES:
         raise ScanError(f"this machine is short of resources: {error.strerror}; retrying") from error
-    fix = WAYS_OUT.get(error.errno or 0, _OTHERWISE)
+    fix = WAYS_OUT.get(error.errno or 0, "check the disk or file server that holds it")
     return Unread(f"cannot be read here: {error.strerror or error}", fix)
 
 
@@ -332,18 +365,15 @@ class Scanner:
         self.scope = scope
         self._runs: dict[str, Run | None] = {}
         self.unread: dict[bytes, Unread] = {}
-        self.links = 0
 
     def everything(self) -> Iterator[Folder]:
         """Every folder of every item in scope, and those above them.
 
         Raises:
-            ScanError: the data root is not there or cannot be read, or this process is short of descriptors
-                or memory.
+            ScanError: the data root cannot be read, or this process is short of descriptors or memory.
         """
         self._check_root()
         self._runs.clear()
-        self.links = 0
         before = dict(self.unread)
         for prefix in ("", ARCHIVED_TABLE + "/"):
             for kind in self.scope.kinds:
@@ -366,10 +396,8 @@ class Scanner:
     def item(self, item: str) -> Iterator[Folder]:
         """The folders of one item, `table/YYYY/MM/DD/name`."""
         for kind in self.scope.kinds:
-            if kind == ARCHIVE_TESTER:
-                continue
             path = os.fsencode(f"{kind}/{item}")
-            if self._wanted(item):
+            if kind != ARCHIVE_TESTER and self._wanted(item):
                 yield from self._inside(path, kind, path, 0)
 
     def archives(self, item: str) -> Iterator[Folder]:
@@ -384,22 +412,18 @@ class Scanner:
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
         parts = path.split(b"/")
-        if any(part.startswith(_TEMP) or part in _OWN for part in parts) or (
-            len(parts) > 1 and parts[1] in _STORES
-        ):
+        ours = any(part.startswith(_TEMP) or part in _OWN for part in parts)
+        if ours or (len(parts) > 1 and parts[1] in _STORES):
             return None
         if len(parts) == _DATE_PARTS + 2 and parts[0] == os.fsencode(ARCHIVE_TESTER):
-            item = os.fsdecode(b"/".join(parts[1:]))
-            for suffix in _SUFFIXES:
-                item = item.removesuffix(suffix)
+            item = _without_suffix(os.fsdecode(b"/".join(parts[1:])))
             return next((one for one in self.archives(item) if parts[-1] in one.files), None)
         for end in range(_DATE_PARTS + 2, len(parts)):
-            found = self._index(parts[:end])
+            found = self.index(parts[:end])
             if found is not None:
                 kind, item = found
-                if kind not in self.scope.kinds or not self._wanted(item) or self._ignored(path):
-                    return None
-                local = self._look(path)
+                goes = kind in self.scope.kinds and self._wanted(item) and not self._ignored(path)
+                local = self._look(path) if goes else None
                 if local is None:
                     return None
                 live = self._live(item)
@@ -417,10 +441,9 @@ class Scanner:
         try:
             found = os.lstat(path)
             stamp = (found.st_ino, found.st_mtime_ns)
-            known = self._runs.get(item)
-            if known is not None and known.stamp == stamp:
-                return known
-            run = self._runs[item] = _read_run(path, stamp)
+            run = self._runs.get(item)
+            if run is None or run.stamp != stamp:
+                run = self._runs[item] = _read_run(path, stamp)
         except OSError as error:
             self._runs.pop(item, None)
             self._note(folder, b"run.json", error)
@@ -437,24 +460,18 @@ class Scanner:
                 continue
             inner = path + b"/" + entry.name
             if folder:
-                found = self._index(inner.split(b"/"))
+                found = self.index(inner.split(b"/"))
                 if found is None:
                     yield from self._tables(inner, kind, depth + 1)
                 elif kind != ARCHIVE_TESTER and self._wanted(found[1]):
                     yield from self._inside(inner, kind, inner, 0)
             elif kind == ARCHIVE_TESTER and self._archive(inner):
                 self._add(files, path, entry)
-        partial = path in self.unread
-        yield Folder(path, kind, path if files else b"", False, files, self._mode(path), partial)
+        yield self._folder(path, kind, path if files else b"", files, live=False)
 
     def _archive(self, path: bytes) -> bool:
-        found = self._index(path.split(b"/"))
-        if found is None:
-            return False
-        item = found[1]
-        for suffix in _SUFFIXES:
-            item = item.removesuffix(suffix)
-        return self._wanted(item)
+        found = self.index(path.split(b"/"))
+        return found is not None and self._wanted(_without_suffix(found[1]))
 
     def _inside(self, path: bytes, kind: str, item: bytes, depth: int) -> Iterator[Folder]:
         files: dict[bytes, Local] = {}
@@ -469,15 +486,22 @@ class Scanner:
                 inner.append(path + b"/" + entry.name)
             else:
                 self._add(files, path, entry)
-        live, partial = self._live(_item_name(item)), path in self.unread
-        yield Folder(path, kind, item, live, files, self._mode(path), partial)
+        yield self._folder(path, kind, item, files, live=self._live(_item_name(item)))
         for below in inner:
             yield from self._inside(below, kind, item, depth + 1)
+
+    def _folder(
+        self, path: bytes, kind: str, item: bytes, files: dict[bytes, Local], *, live: bool
+    ) -> Folder:
+        mode = None
+        with suppress(OSError):
+            mode = folder_copy_mode(os.path.join(self.root, path))
+        return Folder(path, kind, item, live, files, mode, partial=path in self.unread)
 
     def _entries(self, path: bytes, depth: int) -> list[tuple[os.DirEntry[bytes], bool]] | None:
         """A folder's entries and whether each is a folder; None where that cannot be told."""
         if depth > MAX_DEPTH:
-            self.unread[path] = _TOO_DEEP
+            self.unread[path] = Unread(f"nested more than {MAX_DEPTH} folders deep", "move it further up")
             return None
         try:
             with os.scandir(os.path.join(self.root, path)) as found:
@@ -499,9 +523,7 @@ class Scanner:
         except OSError as error:
             self._note(folder, entry.name, error)
             return
-        if not stat.S_ISREG(found.st_mode):
-            self.links += 1
-        elif not self.scope.max_bytes or found.st_size <= self.scope.max_bytes:
+        if self._goes(found):
             files[entry.name] = local_state(found)
 
     def _note(self, folder: bytes, name: bytes, error: OSError) -> None:
@@ -510,30 +532,22 @@ class Scanner:
             why = unread(error)
             self.unread[folder] = replace(why, reason=f"{printable(os.fsdecode(name))} in it {why.reason}")
 
-    def _mode(self, path: bytes) -> int | None:
-        try:
-            return folder_copy_mode(os.path.join(self.root, path))
-        except OSError:
-            return None
-
     def _look(self, path: bytes) -> Local | None:
         try:
             found = os.lstat(os.path.join(self.root, path))
         except OSError:
             return None
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        if self.scope.max_bytes and found.st_size > self.scope.max_bytes:
-            return None
-        return local_state(found)
+        return local_state(found) if self._goes(found) else None
+
+    def _goes(self, found: os.stat_result) -> bool:
+        small = not self.scope.max_bytes or found.st_size <= self.scope.max_bytes
+        return small and stat.S_ISREG(found.st_mode)
 
     def _wanted(self, item: str) -> bool:
         if item in self.scope.off:
             return False
         run = self.run(item)  # read again where it has changed: whether the item is live depends on it
-        if not self.scope.host:
-            return True
-        return run is not None and run.goes and run.host == self.scope.host
+        return not self.scope.host or (run is not None and run.goes and run.host == self.scope.host)
 
     def _live(self, item: str) -> bool:
         run = self._runs.get(item) or self.run(item)
@@ -543,12 +557,11 @@ class Scanner:
         return self.scope.ignore is not None and self.scope.ignore.match_file(os.fsdecode(path))
 
     @staticmethod
-    def _index(parts: list[bytes]) -> tuple[str, str] | None:
+    def index(parts: list[bytes]) -> tuple[str, str] | None:
         """(kind, `table/YYYY/MM/DD/name`) when the parts are an item's folder below the data root."""
         inner = parts[1:] if parts[0] == os.fsencode(ARCHIVED_TABLE) else parts
-        if len(inner) < _DATE_PARTS + 2:
-            return None
-        if RunIndex.parse(os.fsdecode(b"/".join(inner[-_DATE_PARTS:]))) is None:
+        date = os.fsdecode(b"/".join(inner[-_DATE_PARTS:]))
+        if len(inner) < _DATE_PARTS + 2 or RunIndex.parse(date) is None:
             return None
         return os.fsdecode(inner[0]), os.fsdecode(b"/".join(inner[1:]))
 
@@ -560,6 +573,13 @@ def heard_s_ago(run: object, now: float) -> float | None:
     updated = run.get("updated")
     age = now - updated if isinstance(updated, int | float) else SILENT_S
     return max(0.0, age) if age < SILENT_S else None
+
+
+def _without_suffix(item: str) -> str:
+    """The item of an archive_tester file."""
+    for suffix in _SUFFIXES:
+        item = item.removesuffix(suffix)
+    return item
 
 
 def _item_name(item: bytes) -> str:
@@ -574,7 +594,6 @@ def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
         return None
     if not isinstance(found, dict):
         return None
-    step = found.get("time_step")
+    step, goes = found.get("time_step"), found.get("replicate", True) is not False
     step = step if isinstance(step, int | float) else None
-    goes = found.get("replicate", True) is not False
     return Run(str(found.get("host", "")), str(found.get("state", "")), step, stamp, goes)

@@ -21,10 +21,10 @@ from support.replication_lab import HOST, ITEM, Node, finished_item, items_only,
 from support.waiting import wait_until
 
 from rla_agent.replicate import report, settings
-from rla_agent.replicate.pull.transfer import Selection, pull, push
-from rla_agent.replicate.pull.verify import Fault, repair, verify_ledger
+from rla_agent.replicate.master_trash import is_buried, move_to_trash, restore
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.retain.master_trash import is_buried, move_to_trash, restore
+from rla_agent.replicate.transfer import Selection, pull, push
+from rla_agent.replicate.verify import Fault, repair, verify_ledger
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 PREFIX = "some/prefix/"

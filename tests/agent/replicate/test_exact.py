@@ -31,7 +31,7 @@ from support.replication_lab import (
 from support.waiting import wait_until
 
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
 from rla_client.contract.checkpoints import note_dropped
 
 MakeNode = Callable[..., Node]
@@ -242,7 +242,7 @@ def ledger_states(node: Node, name: str) -> list[int]:
 
 def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) -> None:
     from rla_agent.replicate import report
-    from rla_agent.replicate.backend.folder import FolderSession
+    from rla_agent.replicate.backend.simple import FolderSession
 
     node.run()
     node.start()
@@ -340,8 +340,8 @@ def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, mast
 @pytest.mark.slow
 def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     """A ledger whose sums are those of what was sent, and that was not what is here."""
-    from rla_agent.replicate.backend.folder import FolderSession
-    from rla_agent.replicate.pull.verify import repair, verify_ledger
+    from rla_agent.replicate.backend.simple import FolderSession
+    from rla_agent.replicate.verify import repair, verify_ledger
 
     log = node.run() / "log.txt"
     log.write_text("0123456789" * 1000 + "\n")

@@ -28,7 +28,7 @@ from support.replication_lab import (
 from support.waiting import wait_until
 
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
 
 MakeNode = Callable[..., Node]
 

@@ -9,7 +9,7 @@ from support.replication_lab import ITEM, Node, Sshd, items_only, tree
 from support.waiting import wait_until
 
 from rla_agent.replicate import report
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.simple import FolderSession
 
 COUNT = 20
 

@@ -16,9 +16,9 @@ from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import settings
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.pull.transfer import Selection, push
+from rla_agent.replicate.transfer import Selection, push
 from rla_client.config.schema import load_config
 
 LOG = f"log/{ITEM}"

@@ -17,7 +17,7 @@ from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 from support.waiting import wait_until
 
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.worker.source import ScanError, Scanner, Scope
 
 MakeNode = Callable[..., Node]

@@ -496,7 +496,7 @@ def test_a_targets_name_has_no_secrets(server: S3Server) -> None:
 
 @pytest.mark.slow
 def test_what_the_store_cannot_copy_is_sent_again(
-    server: S3Server, bucket: str, root: BucketPath, session: BucketSession
+    server: S3Server, bucket: str, root: BucketPath, session: BucketSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     obstore_store = pytest.importorskip("obstore.store")
     client = {"client_options": {"allow_http": True}, "endpoint": server.endpoint, "region": "us-east-1"}
@@ -505,7 +505,8 @@ def test_what_the_store_cannot_copy_is_sent_again(
     left = session.upload(large(path, long))
     session.append(path, len(long), [b"row\n"], left)
     session.upload(large(RUN + b"/film.mp4", long))
-    short_of = BucketSession(Bucket(s3, s3, bucket, copy_bytes=WHOLE_BYTES), "some/prefix")
+    monkeypatch.setattr(bucket_store, "COPY_BYTES", WHOLE_BYTES)
+    short_of = BucketSession(Bucket(s3, s3, bucket), "some/prefix")
     short_of.rename(RUN + b"/film.mp4", RUN + b"/film2.mp4")
     trash = b".rla-trash/" + RUN
     short_of.rename(RUN, trash)
@@ -520,7 +521,7 @@ def test_what_the_store_cannot_copy_is_sent_again(
 
 
 def test_a_replaced_object_is_not_sent_again_in_pieces_of_both(
-    server: S3Server, bucket: str, root: BucketPath
+    server: S3Server, bucket: str, root: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     obstore_store = pytest.importorskip("obstore.store")
     client = {"client_options": {"allow_http": True}, "endpoint": server.endpoint, "region": "us-east-1"}
@@ -536,7 +537,8 @@ def test_a_replaced_object_is_not_sent_again_in_pieces_of_both(
             return data
 
     (root / "a").write_bytes(first)
-    narrow = Replacing(s3, s3, bucket, copy_bytes=WHOLE_BYTES)
+    monkeypatch.setattr(bucket_store, "COPY_BYTES", WHOLE_BYTES)
+    narrow = Replacing(s3, s3, bucket)
     with pytest.raises(RefusedError):
         narrow.copy("some/prefix/a", "some/prefix/b", len(first), b"b")
     assert not (root / "b").exists()

@@ -20,12 +20,17 @@ from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_
 from support.waiting import wait_until
 
 from rla_agent.replicate import settings
-from rla_agent.replicate.backend.connect import Login, host_key_problem, own_key, resolve_login
-from rla_agent.replicate.backend.sftp import open_sftp, trust
+from rla_agent.replicate.backend.connect import (
+    Login,
+    host_key_problem,
+    open_sftp,
+    own_key,
+    resolve_login,
+    trust,
+)
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text, replication_status
-from rla_agent.replicate.settings import register
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer, register
 from rla_client.config.schema import Config, RemoteSetting, load_config
 from rla_client.contract.errors import ConfigError
 

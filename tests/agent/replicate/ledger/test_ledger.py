@@ -72,6 +72,6 @@ def test_the_changes_of_a_ledger_that_is_gone_do_not_come_back(tmp_path: Path) -
     path.unlink()  # its -wal is left, as after a SIGKILL
     assert (tmp_path / "ledger.db-wal").stat().st_size > 0
     begun = Ledger(path)
-    assert begun.meta("old") is None
+    assert begun._row("SELECT value FROM meta WHERE name = 'old'") is None
     begun.close()
     old._db.close()

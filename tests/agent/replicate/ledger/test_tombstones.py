@@ -20,12 +20,11 @@ from support.replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_
 from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
-from rla_agent.replicate import settings
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate import master_trash, settings
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.ledger import burial
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.retain import master_trash
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, LiveRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS

@@ -14,10 +14,10 @@ import yaml
 from support.replication_lab import ITEM, random_bytes
 
 from rla_agent.replicate import settings
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import TransientError
-from rla_agent.replicate.pull.fetch_back import answer, fetch_back, fetch_noted
-from rla_agent.replicate.pull.transfer import READ_BYTES
+from rla_agent.replicate.fetch_back import answer, fetch_back, fetch_noted
+from rla_agent.replicate.transfer import READ_BYTES
 from rla_client.contract.checkpoints import PrunedFile, pruned_below, pruned_files, read_note, write_note
 from rla_client.contract.errors import FetchError
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from rla_agent.replicate.agent_side import Replication
-from rla_agent.replicate.pull.fetch_back import MAX_FETCHES, FetchQueue
+from rla_agent.replicate.fetch_back import MAX_FETCHES, FetchQueue
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.paths import Places
 
@@ -25,7 +25,7 @@ def test_an_answer_is_given_once_and_says_what_is_wrong(
 ) -> None:
     question = {"folder": str(tmp_path), "name": "checkpoint_1.pt"}
     assert desk.ask(question) == {"fetch": "working"}
-    assert desk.busy
+    assert desk._running
     answers = []
 
     def ended() -> bool:
@@ -56,7 +56,7 @@ def test_names_that_leave_the_folder_are_refused(
 def test_what_is_no_question(desk: FetchQueue) -> None:
     assert desk.ask({"folder": b"bytes"})["fetch"] == "failed"
     assert desk.ask({"folder": "x" * 100_000})["fetch"] == "failed"
-    assert not desk.busy
+    assert not desk._running
 
 
 def test_only_so_many_at_a_time(desk: FetchQueue, tmp_path: Path) -> None:
@@ -91,6 +91,6 @@ def test_a_fetch_that_nobody_asks_about_leaves_no_zombie(
             return not psutil.pid_exists(fetch.process.pid)
 
         wait_until(waited_for)
-        assert not replication.fetches.busy
+        assert not replication.fetches._running
     finally:
         replication.stop(1.0)

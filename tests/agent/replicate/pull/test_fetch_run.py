@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.pull.fetch_back import Question, _fetch
+from rla_agent.replicate.backend.simple import FolderSession
+from rla_agent.replicate.fetch_back import Question, _fetch
 from rla_client.contract.checkpoints import FETCHED_MARK, FOREIGN_MARK
 from rla_client.contract.errors import FetchError, StillWrittenError
 

@@ -14,8 +14,8 @@ from support.replication_lab import ITEM, Node, Sshd, items_only, random_bytes, 
 from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
-from rla_agent.replicate import settings
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate import settings, transfer
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import (
     DeniedError,
     FullError,
@@ -24,11 +24,10 @@ from rla_agent.replicate.backend.target import (
     TransientError,
     Upload,
 )
-from rla_agent.replicate.checksums import parse
-from rla_agent.replicate.pull import transfer
-from rla_agent.replicate.pull.transfer import Selection, Tally, fetch, pull, push
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import register
+from rla_agent.replicate.transfer import Selection, Tally, fetch, pull, push
+from rla_agent.replicate.verify import parse
 from rla_client.checkpoint.files import file_problem
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError, UnsafeNameError

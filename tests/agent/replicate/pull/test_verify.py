@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from support.replication_lab import ITEM
 
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate import verify
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import RemoteStat
 from rla_agent.replicate.ledger import Key, Ledger
-from rla_agent.replicate.pull import verify
-from rla_agent.replicate.pull.verify import verify_ledger
+from rla_agent.replicate.verify import verify_ledger
 from rla_agent.replicate.worker.plan import Local, Record
 
 FILES = 10

@@ -20,13 +20,12 @@ from support.replication_lab import ITEM, Node, Sshd, tree, wait_same
 from support.waiting import wait_until
 
 from rla_agent.command.replicate import verify_database
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.simple import FolderSession
+from rla_agent.replicate.fetch_back import fetch_noted
 from rla_agent.replicate.ledger import PRUNED
-from rla_agent.replicate.pull.fetch_back import fetch_noted
+from rla_agent.replicate.prune import PruneError, Pruner, Rules
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.retain.prune import PruneError, Pruner
-from rla_agent.replicate.retain.prune_plan import Rules
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import PRUNED_FOLDER, pruned_below, pruned_files, read_note
 from rla_client.database.upkeep import find_faults
@@ -346,7 +345,9 @@ def test_without_a_limit_it_asks_for_one(node: Node) -> None:
 
 
 @pytest.mark.soak
-def test_with_the_replicator_looking_all_the_time(sent: Node, master: Sshd, pruner: Pruner) -> None:
+def test_with_the_replicator_looking_all_the_time(
+    sent: Node, master: Sshd, pruner: Pruner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pruned and fetched back, again and again, while rescans run: nothing goes there, in mirror mode too."""
     sent.agent = {"replicate_retention": "mirror"}
     sent.write_config()
@@ -364,9 +365,10 @@ def test_with_the_replicator_looking_all_the_time(sent: Node, master: Sshd, prun
     session = FolderSession(str(master.root))
     here = sent.root / "checkpoint" / ITEM
     pruned, end = 0, time.monotonic() + PATIENCE_S
+    monkeypatch.setattr("rla_agent.replicate.prune.SETTLED_S", -1e9)
     try:
         while pruned < 40 and time.monotonic() < end:  # many rounds find the file in the hands of a rescan
-            plan = pruner.plan(OLD, time.time(), settled_s=-1e9)
+            plan = pruner.plan(OLD, time.time())
             pruned += sum(not entry.stays for entry in pruner.carry_out(plan, session))
             for note in pruned_files(here):
                 assert fetch_noted(session, str(here), note) > 0

@@ -11,7 +11,7 @@ import typer
 from support.replication_lab import ITEM
 
 from rla_agent.command import retain as prune_command
-from rla_agent.replicate.retain.prune import is_pruned
+from rla_agent.replicate.prune import is_pruned
 from rla_client.contract.checkpoints import PRUNED_FOLDER
 
 

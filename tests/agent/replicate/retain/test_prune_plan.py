@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from rla_agent.replicate import prune
 from rla_agent.replicate.ledger import Key
-from rla_agent.replicate.retain import prune_plan
-from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, newest, unfit
+from rla_agent.replicate.prune import Candidate, Rules, choose, newest, unfit
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
@@ -65,7 +65,7 @@ def test_without_a_limit_nothing_goes() -> None:
 
 
 def test_one_pass_takes_the_oldest_and_no_more_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prune_plan, "MAX_AT_ONCE", 2)
+    monkeypatch.setattr(prune, "MAX_AT_ONCE", 2)
     found = (candidate(f"a_{age}.pt", 10, age) for age in (150, 300, 200, 400))
     assert names(choose(found, Rules(older_than_s=100), now=NOW, used_bytes=40, free_bytes=0)) == [
         "a_400.pt",

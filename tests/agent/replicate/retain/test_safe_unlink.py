@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate.retain import prune as module
-from rla_agent.replicate.retain.prune import MAX_NAME_BYTES, settle, take_away
+from rla_agent.replicate import prune as module
+from rla_agent.replicate.prune import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.worker.plan import Local
 from rla_client.contract.checkpoints import PrunedFile, read_note, write_note
 from rla_client.contract.files import held_folder

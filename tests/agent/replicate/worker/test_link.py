@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from rla_agent.replicate.backend.target import BlockedError, LinkError, MissingError, NoRootError, Session
-from rla_agent.replicate.worker.link import Batch, Confirmed, Link, Outcome
+from rla_agent.replicate.worker.link import Batch, BatchOutcome, Confirmed, Link
 from rla_client.contract.errors import ConfigError
 
 
@@ -27,11 +27,11 @@ def test_a_sender_that_cannot_connect_for_an_odd_reason(
     def open_session() -> Session:
         raise fault
 
-    outcomes: queue.SimpleQueue[Outcome | Confirmed] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
     with closing(Link(open_session, outcomes, lambda: None, 1)) as link:
         for _ in range(2):  # the thread goes on
             link.give(0, Batch(1, -1, ()))
             outcome = outcomes.get(timeout=10)
-            assert isinstance(outcome, Outcome)
+            assert isinstance(outcome, BatchOutcome)
             assert isinstance(outcome.error, kind)
             assert why in outcome.error.why

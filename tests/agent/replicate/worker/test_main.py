@@ -14,8 +14,7 @@ from support.replication_lab import Node, same_trees
 from support.waiting import wait_until
 
 from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.settings import register
-from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.replicate.settings import Announcer, register
 
 
 def folder_master(path: Path) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hypothesis import example, given, strategies
 
-from rla_agent.replicate.worker.notify import Announcer, Committed, Hint, Listener, parse
+from rla_agent.replicate.settings import Announcer, Hint, Listener, parse
 from rla_agent.replicate.worker.plan import Owned
+from rla_agent.replicate.worker.source import Committed
 from rla_agent.store.state import AgentDatabase
 
 

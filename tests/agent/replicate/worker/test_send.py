@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.replication_lab import random_bytes, tree
 
-from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import SourceChangedError
 from rla_agent.replicate.ledger import Attempt, Due, Key
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Nothing, Record, Whole, decide

@@ -36,7 +36,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,12 +51,20 @@ from rla_agent.replicate.backend.target import (
     Session,
     TargetError,
     TransientError,
+    listing_or_empty,
 )
-from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.verify import damaged
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole, backoff_s, copy_mode, is_growing
 from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
-from rla_agent.replicate.worker.source import EDGE_BYTES, MAX_DEPTH, Folder, Scanner, Scope
+from rla_agent.replicate.worker.source import (
+    EDGE_BYTES,
+    MAX_DEPTH,
+    Folder,
+    Scanner,
+    Scope,
+    closing_descriptor,
+)
 from rla_client.contract.checkpoints import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
@@ -260,8 +268,7 @@ def fetch(
     """
     text = os.fsdecode(path)
     parts = check_relative(text, what="the master's name")
-    folder = make_below(session, root, parts[:-1])
-    try:
+    with closing_descriptor(make_below(session, root, parts[:-1])) as folder:
         found = size_and_time(folder, parts[-1])
         if not ours and found is not None:
             _tighten(folder, parts[-1], state)
@@ -277,8 +284,7 @@ def fetch(
         _mark_fetched(root, text)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)
-        try:
+        with closing_descriptor(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
             give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
             if growing:
                 os.ftruncate(descriptor, 0)
@@ -286,18 +292,13 @@ def fetch(
             now = session.stat(path)
             if now != state and not (growing and now is not None and now.size > state.size):
                 os.unlink(partial, dir_fd=folder)
-                raise TransientError(
-                    "fetch", path, "the file changed on the master meanwhile", "run it again"
-                )
+                what = "the file changed on the master meanwhile"
+                raise TransientError("fetch", path, what, "run it again")
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
             give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
-    finally:
-        os.close(folder)
     return True
 
 
@@ -356,11 +357,8 @@ def _tighten(folder: int, name: str, state: RemoteStat) -> None:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
         return
-    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
-    try:
+    with closing_descriptor(os.open(name, READ_FLAGS, dir_fd=folder)) as descriptor:
         give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
-    finally:
-        os.close(descriptor)
 
 
 def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
@@ -389,33 +387,24 @@ def follow(
 ) -> None:
     """Pull again and again, until somebody interrupts.
 
-    Args:
-        connect: opens a session.
-        pull: fetches what is new.
-        every_s: seconds between two looks.
-        tell: takes what came of each look.
-        complain: takes a line about a connection that broke.
+    `tell` takes what came of each look, `complain` a line about a connection that broke.
 
     Raises:
         TargetError: the master refuses; whatever may pass is tried again.
     """
     tries = 0
     while True:
-        session = None
         try:
-            session = connect()
-            while True:
-                tell(pull(session))
-                tries = 0
-                time.sleep(every_s)
+            with closing(connect()) as session:
+                while True:
+                    tell(pull(session))
+                    tries = 0
+                    time.sleep(every_s)
         except LinkError as error:
             tries += 1
             rest = min(LONGEST_REST_S, max(1.0, backoff_s(tries, random.random())))  # noqa: S311
             complain(f"{error}; trying again in {rest:.0f} s")
             time.sleep(rest)
-        finally:
-            if session is not None:
-                session.close()
 
 
 class NewerHereError(TargetError):
@@ -463,14 +452,7 @@ def size_and_time(folder: int, name: str) -> tuple[int, int] | None:
 
 
 def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteStat) -> bool:
-    """Append what the master's growing file has more than ours.
-
-    Args:
-        session: at the master.
-        folder: descriptor of the local folder.
-        name: local name in it.
-        path: on the master.
-        state: of the master's file; it may have grown since.
+    """Append what the master's growing file `path` (`state`, or more since) has more than ours.
 
     Returns:
         False when ours is not there or is not a beginning of it; nothing was changed then.
@@ -483,7 +465,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return False
-    try:
+    with closing_descriptor(descriptor):
         found = os.fstat(descriptor)
         at = found.st_size
         if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
@@ -494,8 +476,6 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         _read_on(session, descriptor, path, at, state)
         os.utime(descriptor, (state.mtime_s, state.mtime_s))  # never later than the master's next version
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     return True
 
 
@@ -511,8 +491,7 @@ def _is_beginning(session: Session, descriptor: int, path: bytes, size: int, *, 
 def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
     """Send the selected items of the data root; what the master has (size, time) stays."""
     tally = Tally()
-    descriptor = open_root(root)
-    try:
+    with closing_descriptor(open_root(root)) as descriptor:
         sender = Sender(
             session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
         )
@@ -523,8 +502,6 @@ def push(session: Session, root: str, selection: Selection, say: Say = lambda *_
                 _send(session, sender, batch, tally)
                 batch = []
         _send(session, sender, batch, tally)
-    finally:
-        os.close(descriptor)
     return tally
 
 
@@ -558,10 +535,7 @@ def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> It
 
 def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:
     """What the master has in a folder; old temp files of pushes are removed."""
-    try:
-        found = dict(session.listing(folder))
-    except MissingError:
-        return {}
+    found = dict(listing_or_empty(session, folder))
     for name, state in list(found.items()):
         if name.startswith(PUSH_PREFIX) and state.kind == "file" and time.time() - state.mtime_s > STALE_S:
             session.remove(folder + b"/" + name)

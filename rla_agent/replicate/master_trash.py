@@ -34,7 +34,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, SmallFile, TargetError
+from rla_agent.replicate.backend.target import (
+    MissingError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    TargetError,
+    listing_or_empty,
+    read_json,
+)
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial, ledger_path, upgrade
 from rla_agent.replicate.worker.source import MAX_DEPTH, MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_client.contract.errors import ArgumentError, LiveRunError, RlaError
@@ -112,12 +120,9 @@ def place_problem(session: Session, due: Due) -> TargetError | None:
 
 
 def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
-    """Put tombstones on the master; those that are there stay.
+    """Put tombstones of item folders and archive stems on the master; those that are there stay.
 
-    Args:
-        session: at the master.
-        subjects: item folders, archive stems.
-        about: who and why, plain data.
+    `about`: who and why, plain data.
 
     Raises:
         TargetError: one could not be put.
@@ -154,13 +159,9 @@ def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
 def take_tombstones(
     session: Session, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
 ) -> None:
-    """Take tombstones away; others, of which there may be very many, are not looked at.
+    """Take the tombstones of `subjects` away, and of `perhaps` those that came with the trash entry `trash`.
 
-    Args:
-        session: at the master.
-        subjects: whose tombstones go.
-        perhaps: whose tombstones go if they came with the trash entry `trash`.
-        trash: name of a trash entry.
+    Others, of which there may be very many, are not looked at.
 
     Raises:
         TargetError: the master refuses or is away.
@@ -170,10 +171,7 @@ def take_tombstones(
         session.remove(tombstone_path(subject))
     for subject in set(perhaps) - gone:
         path = tombstone_path(subject)
-        try:
-            about = json.loads(session.read(path, 0, MAX_TOMBSTONE_BYTES))
-        except (MissingError, ValueError, RecursionError):
-            continue
+        about = read_json(session, path, MAX_TOMBSTONE_BYTES)
         if isinstance(about, dict) and about.get("trash") == trash:
             session.remove(path)
 
@@ -207,14 +205,9 @@ def subjects_of(items: Iterable[str], kinds: Sequence[str] = DEFAULT_LOG_TYPES) 
 def move_to_trash(
     session: Session, items: Sequence[str], kinds: Sequence[str], about: dict[str, Any], now: float
 ) -> Entry:
-    """Move runs to the master's trash and leave tombstones.
+    """Move runs (`table/YYYY/MM/DD/name`) to the master's trash and leave tombstones.
 
-    Args:
-        session: at the master.
-        items: `table/YYYY/MM/DD/name`.
-        kinds: data kinds.
-        about: for the tombstones, plain data.
-        now: Unix seconds.
+    `about`: for the tombstones, plain data; `now`: Unix seconds.
 
     Returns:
         What was moved; without moves the master had nothing of them.
@@ -233,20 +226,17 @@ def move_to_trash(
     if not moves:
         return Entry(name, now, ())
     session.make_folders([base])
-    _write_entry(session, base, now, ("moving", moves))
+    _write_entry(session, base, now, "moving", moves)
     _carry_out(session, moves)
     late = [move for move in _moves(session, subjects, base + b"/late") if move[0]]
     _carry_out(session, late)
     moves += late
-    _write_entry(session, base, now, ("done", moves))
+    _write_entry(session, base, now, "done", moves)
     return Entry(name, now, tuple(moves))
 
 
 def _refuse_live(session: Session, item: str, now: float) -> None:
-    try:
-        run = json.loads(session.read(os.fsencode(f"{LOG}/{item}/run.json"), 0, MAX_RUN_JSON_BYTES))
-    except (MissingError, ValueError, RecursionError):
-        return
+    run = read_json(session, os.fsencode(f"{LOG}/{item}/run.json"), MAX_RUN_JSON_BYTES)
     if heard_s_ago(run, now) is not None:
         raise LiveRunError(f"{item} is being written on {run.get('host')}; stop it first")
 
@@ -255,10 +245,8 @@ def _moves(session: Session, subjects: Iterable[bytes], base: bytes) -> list[Mov
     """What is there of these items, and where it goes."""
     found = []
     for subject in subjects:
-        endings: tuple[bytes, ...] = (b"",)
-        if subject.startswith(ARCHIVE_TESTER.encode() + b"/"):
-            endings = ARCHIVE_ENDINGS
-        for ending in endings:
+        archived = subject.startswith(ARCHIVE_TESTER.encode() + b"/")
+        for ending in ARCHIVE_ENDINGS if archived else (b"",):
             path = subject + ending
             if session.stat(path) is not None:
                 found.append((path, base + b"/items/" + path))
@@ -273,32 +261,27 @@ def _carry_out(session: Session, moves: Sequence[Move]) -> None:
     session.forget_folders()
 
 
-def _write_entry(session: Session, base: bytes, created: float, content: tuple[str, list[Move]]) -> None:
-    state, moves = content
+def _write_entry(session: Session, base: bytes, created: float, state: str, moves: Sequence[Move]) -> None:
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
-    file = SmallFile(
-        path, temp, text.encode(), int(time.time()), session.stat(path), lambda: True, mode=0o644
-    )
-    (result,) = session.put_many([file])
+    now, there = int(time.time()), session.stat(path)
+    entry = SmallFile(path, temp, text.encode(), now, there, lambda: True, mode=SHARED_MODE)
+    (result,) = session.put_many([entry])
     if not isinstance(result, RemoteStat):
         raise result
 
 
 def entries(session: Session) -> list[Entry]:
     """What lies in the master's trash, oldest first; what is not an entry is left out."""
-    try:
-        names = sorted(name for name, state in session.listing(TRASH) if state.kind == "folder")
-    except MissingError:
-        return []
+    names = sorted(name for name, state in listing_or_empty(session, TRASH) if state.kind == "folder")
     found = []
     for name in names:
+        plain = read_json(session, TRASH + b"/" + name + b"/entry.json", MAX_ENTRY_BYTES)
         try:
-            plain = json.loads(session.read(TRASH + b"/" + name + b"/entry.json", 0, MAX_ENTRY_BYTES))
             moves = tuple((os.fsencode(old), os.fsencode(new)) for old, new in plain["moves"])
             found.append(Entry(os.fsdecode(name), float(plain["created"]), moves))
-        except (MissingError, ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
     return found
 
@@ -314,27 +297,21 @@ def restore(session: Session, name: str) -> Entry:
     if entry is None:
         raise ArgumentError(f"the master's trash has no entry {name!r}; see: rla-agent transfer trash")
     base = TRASH + b"/" + os.fsencode(name)
-    there = [(new, old) for old, new in entry.moves if _below(new, base) and session.stat(new) is not None]
+    within = (base + b"/items/", base + b"/late/items/")
+    there = [
+        (new, old) for old, new in entry.moves if new.startswith(within) and session.stat(new) is not None
+    ]
     back = {old: new for new, old in reversed(there)}  # of two the earlier: the later was a new beginning
     for old in back:
         if session.stat(old) is not None:
             raise ArgumentError(f"{os.fsdecode(old)} is taken on the master; move it away first")
     _carry_out(session, [(new, old) for old, new in back.items()])
-    subjects = {_subject(old) for old, _ in entry.moves}
+    subjects = {subject_of(os.fsdecode(old.partition(b"/")[0]), old, old) for old, _ in entry.moves}
     items = {os.fsdecode(subject).partition("/")[2] for subject in subjects}
     take_tombstones(session, subjects, subjects_of(items), trash=name)  # also of kinds without data
     if len(back) == len(there):
         _delete(session, base, 0)
     return entry
-
-
-def _below(path: bytes, base: bytes) -> bool:
-    return path.startswith((base + b"/items/", base + b"/late/items/"))
-
-
-def _subject(path: bytes) -> bytes:
-    kind = os.fsdecode(path.split(b"/", 1)[0])
-    return subject_of(kind, path, path)
 
 
 def empty(session: Session, older_than_s: float, now: float) -> int:

@@ -1,6 +1,13 @@
 """Frees local disk: takes away files that are, byte for byte, on the master. At no instant there is no copy.
 
-For each file, in this order:
+*Which files* (pure: `unfit`, `newest`, `choose`). Only kinds that nothing here reads by itself: `checkpoint`,
+and if asked for `results` and `tmp_data`. Rows, parameters, code and archives always stay: the database's
+queries, plots and resume need them, and they are small. Of `checkpoint` only files that `load_checkpoint` can
+ask for, `<name>_<time-step>.pt`. A run that lives is left alone, and of each ended run the newest checkpoints
+of each name stay. Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass. What was sent less
+than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
+
+*How each goes*, in this order:
 
 1. The master's file is looked at: there, with the size and time of our last write. Then it is read
    whole and its SHA-256 compared with the ledger's (`deep=False` leaves the reading out).
@@ -17,8 +24,6 @@ and row tell of it; killed within it, the next pass finishes it. Nothing of 2 an
 deletion by the user: replication leaves the master's copy alone (`database`), also with
 `replicate_retention: mirror`.
 
-What was sent less than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
-
 *Step 5.* Between the last look at a file and unlink(2) a training process may put a new checkpoint in its
 place, and no call deletes a name only if it still means a certain file. So the file is moved aside first,
 to a temp name in its folder, looked at there, where nobody puts anything in its place, and then deleted, or
@@ -33,6 +38,7 @@ it. It ends with the process; wherever that is, no file is without a copy.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import re
@@ -41,19 +47,35 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import LinkError, RemoteStat, Session, TargetError
-from rla_agent.replicate.ledger import CLEAN, PRUNED, RECORD_COLUMNS, Key, ledger_path, record_of, upgrade
-from rla_agent.replicate.retain import prune_plan
-from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, first_to_go, newest
-from rla_agent.replicate.worker.plan import Local, copy_mode
-from rla_agent.replicate.worker.source import Folder, Scanner, Scope, fingerprint, fingerprint_of, local_state
+from rla_agent.replicate.ledger import (
+    CLEAN,
+    PRUNED,
+    RECORD_COLUMNS,
+    Key,
+    database_number,
+    ledger_path,
+    record_of,
+    upgrade,
+)
+from rla_agent.replicate.worker.plan import Local, Record, copy_mode
+from rla_agent.replicate.worker.source import (
+    Folder,
+    Scanner,
+    Scope,
+    closing_descriptor,
+    fingerprint,
+    fingerprint_of,
+    local_state,
+)
 from rla_client.contract.checkpoints import (
+    PRUNABLE,
     PRUNED_FOLDER,
     PrunedFile,
     drop_note,
@@ -69,6 +91,9 @@ if TYPE_CHECKING:
     from rla_agent.replicate.settings import Target
     from rla_client.config.schema import AgentConfig
 
+MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
+MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
+_CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
 _PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
 _ASIDE: Final = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)
 MAX_NAME_BYTES: Final = 255 - len(_PREFIX) - len("01234567-")  # of a file that can be moved aside
@@ -80,6 +105,96 @@ EVERY_S: Final = 600.0
 DAY_S: Final = 86400.0
 MAX_WARNINGS: Final = 20  # of one pass: a master that lost its disk would fill the log
 _log = logging.getLogger("rla_agent.replicate")
+_OTHER_NAME: Final = "not named NAME_STEP.pt"
+_SPARED: Final = "within the limits given"
+_CHANGED_HERE: Final = "it has changed here meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a file goes. At least one of the three limits must be given; a file goes by any of them.
+
+    Attributes:
+        kinds: which kinds, those that go first first.
+        older_than_s: files not written for so many seconds; 0: no such limit.
+        max_bytes: as many oldest ones as it takes until files of these kinds take no more than this;
+            0: no such limit.
+        free_bytes: as many oldest ones as it takes until the disk has so much free; 0: no such limit.
+        keep_newest: checkpoints of each name of each run that always stay, at least 1.
+    """
+
+    kinds: tuple[str, ...] = (CHECKPOINT,)
+    older_than_s: float = 0.0
+    max_bytes: int = 0
+    free_bytes: int = 0
+    keep_newest: int = 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether no limit is given."""
+        return not (self.older_than_s or self.max_bytes or self.free_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that is on the master as it lies here. `path`, `item`: below the data root."""
+
+    key: Key
+    path: bytes
+    kind: str
+    item: bytes
+    record: Record
+
+    @property
+    def local(self) -> Local:
+        """The file here."""
+        return self.record.local
+
+
+def unfit(kind: str, name: str, size: int) -> str:
+    """Why a file cannot be taken away and fetched back, whatever the rules; empty where it can."""
+    if kind not in PRUNABLE:
+        return "of a kind that always stays"
+    if kind == CHECKPOINT and _CHECKPOINT.fullmatch(name) is None:
+        return _OTHER_NAME
+    return f"smaller than {MIN_FILE_BYTES >> 10} KiB" if size < MIN_FILE_BYTES else ""
+
+
+def newest(names: Iterable[str], count: int) -> set[str]:
+    """Of a checkpoint folder's files the `count` with the highest time-steps of each name."""
+    series: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None:
+            series.setdefault(match[1], []).append((int(match[2]), name))
+    return {name for found in series.values() for _, name in sorted(found)[-max(1, count) :]}
+
+
+def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
+    """The `MAX_AT_ONCE` of them that go before all others, in that order; of a million no more are held."""
+    order = {kind: place for place, kind in enumerate(rules.kinds)}
+    return heapq.nsmallest(
+        MAX_AT_ONCE, candidates, key=lambda one: (order[one.kind], one.local.mtime_ns, one.path)
+    )
+
+
+def choose(
+    candidates: Iterable[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
+) -> list[Candidate]:
+    """The files that go, in the order in which they go.
+
+    `used_bytes`: what files of these kinds take here, also those that may not go; `now`: Unix seconds.
+    """
+    chosen = []
+    for one in first_to_go(candidates, rules):
+        old = rules.older_than_s > 0 and now - one.local.mtime_ns / 1e9 > rules.older_than_s
+        much = 0 < rules.max_bytes < used_bytes
+        full = free_bytes < rules.free_bytes
+        if old or much or full:
+            chosen.append(one)
+            used_bytes -= one.local.size
+            free_bytes += one.local.size
+    return chosen
 
 
 class PruneError(RlaError):
@@ -118,12 +233,7 @@ class Pruner:
     """Prunes one database at one target."""
 
     def __init__(self, state: Path, root: str, target: str) -> None:
-        """Open the ledger beside the worker.
-
-        Args:
-            state: the agent's state folder.
-            root: data root, absolute.
-            target: the master's name, see `settings.Target`.
+        """Open the ledger beside the worker; `target`: the master's name, see `settings.Target`.
 
         Raises:
             PruneError: nothing of this database was sent there from here.
@@ -137,13 +247,11 @@ class Pruner:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=LEDGER_WAIT_S)
             upgrade(self._db, state)
             self._db.execute("PRAGMA synchronous = FULL")  # durable before the file goes
-            row = self._db.execute(
-                "SELECT id FROM databases WHERE root = ? AND target = ?", (self._root, target)
-            ).fetchone()
-        if row is None:
+            number = database_number(self._db, self._root, target)
+        if number is None:
             self._db.close()
             raise PruneError(f"nothing of {root} was sent to {target} from here, so nothing can be pruned")
-        self._number = int(row[0])
+        self._number = number
         self._descriptor = open_root(os.fsdecode(self._root))
 
     def close(self) -> None:
@@ -151,16 +259,8 @@ class Pruner:
         self._db.close()
         os.close(self._descriptor)
 
-    # -- what may go -------------------------------------------------------------------------
-
-    def plan(self, rules: Rules, now: float, settled_s: float = SETTLED_S) -> Plan:
-        """Which files would go by these rules.
-
-        Args:
-            rules: the limits.
-            now: Unix seconds.
-            settled_s: how long ago a file must have been sent.
-        """
+    def plan(self, rules: Rules, now: float) -> Plan:
+        """Which files would go by these rules; `now`: Unix seconds."""
         scanner = Scanner(self._root, Scope(host="", kinds=rules.kinds))
         used = 0
         kept: Counter[str] = Counter()
@@ -170,10 +270,10 @@ class Pruner:
             for folder in self._settled(scanner):
                 used += sum(local.size for local in folder.files.values())
                 if folder.files and not self._ended(scanner, folder.item, now):
-                    kept[prune_plan.LIVE] += len(folder.files)
+                    kept["of a run that has not ended"] += len(folder.files)
                 elif folder.files:
-                    for found in self._of_folder(folder, rules, now - settled_s):
-                        kept[prune_plan.SPARED if isinstance(found, Candidate) else found] += 1
+                    for found in self._of_folder(folder, rules, now - SETTLED_S):
+                        kept[_SPARED if isinstance(found, Candidate) else found] += 1
                         if isinstance(found, Candidate):
                             yield found
 
@@ -182,14 +282,11 @@ class Pruner:
         found = os.statvfs(self._root)
         free = found.f_bavail * found.f_frsize
         chosen = choose(first, rules, now=now, used_bytes=used, free_bytes=free)
-        kept[prune_plan.SPARED] -= len(chosen)
+        kept[_SPARED] -= len(chosen)
         return Plan(tuple(chosen), used, free, +kept)
 
     def _settled(self, scanner: Scanner) -> Iterator[Folder]:
-        """All folders; where an earlier pass was killed, as it would have left them.
-
-        What gets its name back there is taken up by the next pass.
-        """
+        """All folders, after what killed passes left there is settled; what got its name back goes later."""
         for folder in scanner.everything():
             if folder.partial:
                 continue  # the newest of its checkpoints may be the one that is not seen
@@ -207,16 +304,16 @@ class Pruner:
         rows = self._rows(folder.path)
         for name, local in folder.files.items():
             text = os.fsdecode(name)
-            unfit = prune_plan.unfit(folder.kind, text, local.size)
+            always = "newest of its run and name" if text in kept else unfit(folder.kind, text, local.size)
             candidate, sent_at = rows.get(name, (None, 0.0))
-            if text in kept or unfit or len(name) > MAX_NAME_BYTES:
-                yield prune_plan.NEWEST if text in kept else unfit or prune_plan.OTHER_NAME
+            if always or len(name) > MAX_NAME_BYTES:
+                yield always or _OTHER_NAME
             elif candidate is None:
-                yield prune_plan.UNSENT
+                yield "not wholly on the master yet"
             elif candidate.local != local:
-                yield prune_plan.CHANGED
+                yield "changed since it was sent"
             else:
-                yield candidate if sent_at <= sent_before else prune_plan.FRESH
+                yield candidate if sent_at <= sent_before else "sent less than two minutes ago"
 
     def _ended(self, scanner: Scanner, item: bytes, now: float) -> bool:
         name = os.fsdecode(item.partition(b"/")[2])
@@ -244,33 +341,25 @@ class Pruner:
                 found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record), float(row[5])
         return found
 
-    # -- taking away -------------------------------------------------------------------------
-
     def carry_out(self, plan: Plan, session: Session, *, deep: bool = True) -> Iterator[Done]:
-        """Take the planned files away, one after the other.
-
-        Args:
-            plan: what `plan` gave.
-            session: at the master.
-            deep: read each file back and compare its SHA-256.
+        """Take the planned files away, one after the other; `deep`: after reading each back.
 
         Raises:
             LinkError: the master is away; what was not said to be done stays.
             PruneError: the ledger cannot be written; the same.
         """
         for one in plan.chosen:
-            path = os.fsdecode(one.path)
+            stays = ""
             try:
                 with _ledger_errors():
                     self._take(one, session, deep=deep)
             except LinkError:
                 raise
             except (StaysError, TargetError) as error:
-                yield Done(path, one.local.size, str(error))
+                stays = str(error)
             except OSError as error:
-                yield Done(path, one.local.size, error.strerror or str(error))
-            else:
-                yield Done(path, one.local.size)
+                stays = error.strerror or str(error)
+            yield Done(os.fsdecode(one.path), one.local.size, stays)
 
     def _take(self, one: Candidate, session: Session, *, deep: bool) -> None:
         _on_master(session, one)
@@ -286,7 +375,8 @@ class Pruner:
                 _is_another_folder(session, one)
                 _on_master(session, one)
                 _check_here(folder, name, one.local)
-                _remove(folder, name, one.local)
+                if not take_away(folder, name, one.local):
+                    raise StaysError(_CHANGED_HERE)  # noqa: TRY301 - the claim is given back below
             except BaseException:
                 self._unclaim(one, folder)
                 raise
@@ -334,11 +424,8 @@ class Pruner:
     def _folder(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """Descriptor of the folder of a file, reached without following links, and the file's name."""
         *parts, name = path.split(b"/")
-        folder = walk_root(self._descriptor, parts)
-        try:
+        with closing_descriptor(walk_root(self._descriptor, parts)) as folder:
             yield folder, name
-        finally:
-            os.close(folder)
 
 
 @contextmanager
@@ -351,12 +438,7 @@ def _ledger_errors() -> Iterator[None]:
 
 def _check_here(folder: int, name: bytes, local: Local) -> None:
     if local_state(os.stat(name, dir_fd=folder, follow_symlinks=False)) != local:
-        raise StaysError("it has changed here meanwhile")
-
-
-def _remove(folder: int, name: bytes, local: Local) -> None:
-    if not take_away(folder, name, local):
-        raise StaysError("it has changed here meanwhile")
+        raise StaysError(_CHANGED_HERE)
 
 
 def _on_master(session: Session, one: Candidate) -> None:
@@ -386,15 +468,9 @@ def _read_back(session: Session, one: Candidate) -> bytes:
 
 
 def take_away(folder: int, name: bytes, local: Local) -> bool:
-    """Delete a file if it is the one that is meant.
+    """Delete a file of an open folder if it still is as it was looked at (`local`).
 
-    Args:
-        folder: descriptor of its folder.
-        name: its name, of MAX_NAME_BYTES at most.
-        local: how it was when it was looked at.
-
-    Returns:
-        False where another file had the name: that one is kept.
+    False where another file had the name, of MAX_NAME_BYTES at most: that one is kept.
 
     Raises:
         OSError: it is not there, or cannot be deleted.
@@ -450,10 +526,8 @@ def is_pruned(root: bytes, path: bytes) -> bool:
     folder, _, name = path.rpartition(b"/")
     try:
         os.lstat(note_path(os.fsdecode(os.path.join(root, folder)), os.fsdecode(name)))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, (FileNotFoundError, NotADirectoryError))
     return True
 
 
@@ -491,12 +565,7 @@ class Retention:
         self._due = time.monotonic() + FIRST_S
 
     def poll(self, now: float, kept: Sequence[Kept]) -> None:
-        """Begin a pass over these databases when it is time for one.
-
-        Args:
-            now: monotonic seconds.
-            kept: databases with retention.
-        """
+        """Begin a pass over these databases when it is time for one; `now`: monotonic seconds."""
         if now < self._due or not kept or (self._thread is not None and self._thread.is_alive()):
             return
         self._due = now + EVERY_S

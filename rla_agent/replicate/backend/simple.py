@@ -1,20 +1,29 @@
-"""The FTP target: only when `file_transfer_protocol: ftp` asks for it. Everything goes in the clear.
+"""The simple targets, which take one file at a time: a folder, and FTP.
 
-Plain RFC 959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection, one file
-at a time. Weaker than SFTP in four ways: an append that is cut may end within a row until the next
-try, which continues from the size that the server reports; modification times are the server's
-where MFMT is missing; free space is unknown. Permissions are set by SITE CHMOD where the server has it,
-before the content where others could read it otherwise; else the server decides, and a warning says so. None
-are told, so what is fetched is for its owner alone. Names that FTP cannot carry (line breaks) are refused.
+*A folder* is a master that is mounted here (NFS), or a disk; tests use it too. The same rules as over SFTP.
+Temp files are fsynced before their rename. A root that is not there is `NoRootError`, never created, and
+one that becomes another folder breaks the session: an unmounted NFS share must not be filled underneath its
+mount point.
+
+*FTP* only when `file_transfer_protocol: ftp` asks for it; everything goes in the clear. Plain RFC 959 with
+SIZE and MDTM (MFMT where the server has it), passive mode, one connection. Weaker than SFTP in four ways:
+an append that is cut may end within a row until the next try, which continues from the size that the server
+reports; modification times are the server's where MFMT is missing; free space is unknown. Permissions are
+set by SITE CHMOD where the server has it, before the content where others could read it otherwise; else the
+server decides, and a warning says so. None are told, so what is fetched is for its owner alone. Names that
+FTP cannot carry (line breaks) are refused.
 """
 
 from __future__ import annotations
 
 import calendar
+import errno
 import ftplib
 import io
 import logging
+import os
 import re
+import stat as stat_bits
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +33,7 @@ from rla_agent.replicate.backend.connect import read_password
 from rla_agent.replicate.backend.target import (
     DeniedError,
     FullError,
+    Kind,
     LinkError,
     LoginError,
     MissingError,
@@ -38,20 +48,241 @@ from rla_agent.replicate.backend.target import (
     Upload,
     check_append,
     check_remote,
+    check_room,
+    new_mode,
     parent,
+    same,
     warn_of_modes,
 )
 
 if TYPE_CHECKING:
     from rla_client.config.schema import RemoteSetting
 
-TIMEOUT_S: Final = 25.0
-BLOCK_BYTES: Final = 64 << 10
+_CHUNK: Final = 1 << 20
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+_NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
+FTP_TIMEOUT_S: Final = 25.0
+FTP_BLOCK_BYTES: Final = 64 << 10
 _READABLE: Final = 0o044  # what a server gives others, as a rule
-log = logging.getLogger("rla_agent.replicate")
 _MDTM: Final = re.compile(r"213 (\d{14})")
 _FULL: Final = re.compile(r"^(452|552)")
 _ABSENT: Final = re.compile(r"^550")
+log = logging.getLogger("rla_agent.replicate")
+
+
+class FolderSession(OneByOne):
+    """A `target.Session` on a folder of this machine."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.fsencode(root)
+        try:
+            self._found = os.stat(os.path.join(self._root, b"."))
+        except OSError as error:
+            why = f"{root} is not a folder that can be used: {error.strerror}"
+            raise NoRootError("look at", b"", why, "mount it, or correct remote_data_root") from error
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """See `Session`."""
+        with _converted("look at", path):
+            try:
+                return _state(os.lstat(self._full(path)))
+            except FileNotFoundError:
+                return None
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+        with _converted("list", path), os.scandir(self._full(path)) as entries:
+            return [(entry.name, _state(entry.stat(follow_symlinks=False))) for entry in entries]
+
+    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
+        with _converted("make folder", folder):
+            try:
+                os.mkdir(self._full(folder), 0o755 if mode is None else mode)  # our umask is 0
+            except FileExistsError:
+                return False
+        return True
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`."""
+        results: list[TargetError | None] = []
+        for path, mode in wanted:
+            try:
+                with _converted("look at", path):
+                    self._set_mode(path, mode, only_less=only_less)
+            except TargetError as error:
+                results.append(error)
+            else:
+                results.append(None)
+        return results
+
+    def _set_mode(self, path: bytes, mode: int, *, only_less: bool) -> None:
+        changed = new_mode(_state(os.lstat(self._full(path))), mode, only_less=only_less)
+        if changed is not None:
+            self._permit(self._full(path), changed)
+
+    def _permit(self, file: bytes | int, mode: int) -> None:
+        try:
+            os.chmod(file, mode)
+        except OSError as error:
+            warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
+
+    def _put(self, file: SmallFile) -> RemoteStat:
+        return self._link(file) or super()._put(file)
+
+    def _link(self, file: SmallFile) -> RemoteStat | None:
+        """Link a file to its twin; None where that does not go."""
+        if file.twin is None:
+            return None
+        self._expect(file.path, file.expect)
+        temp = self._full(file.temp)
+        try:
+            os.link(self._full(file.twin.path), temp, follow_symlinks=False)
+        except OSError:  # no links there, too many of them, the twin is gone
+            return None
+        with _converted("send", file.path):
+            found = _state(os.lstat(temp))
+            if not same(found, file.twin.left) or found.mode != file.mode:
+                os.unlink(temp)
+                return None
+            if not file.unchanged():
+                os.unlink(temp)
+                raise SourceChangedError(file.path)
+            os.replace(temp, self._full(file.path))
+        return found
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """See `Session`."""
+        self._expect(job.path, job.expect)
+        temp = self._full(job.temp)
+        with _converted("send", job.path):
+            descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
+            try:
+                if job.start:  # an earlier release left it open to others, perhaps
+                    self._permit(descriptor, job.mode | 0o600)
+                self._send_body(job, descriptor)
+                if os.fstat(descriptor).st_size != job.size or not job.unchanged():
+                    os.unlink(temp)
+                    raise SourceChangedError(job.path)
+                self._permit(descriptor, job.mode)
+                os.utime(descriptor, (job.mtime_s, job.mtime_s))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temp, self._full(job.path))
+        return RemoteStat(job.size, job.mtime_s)
+
+    def _send_body(self, job: Upload, descriptor: int) -> None:
+        at = job.start
+        while at < job.size:
+            data = job.read(at, min(_CHUNK, job.size - at))
+            if not data:
+                return
+            sent = os.pwrite(descriptor, data, at)
+            self.written_bytes += sent
+            at += sent
+            job.progress(at)
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """See `Session`."""
+        whole = list(pieces)
+        with _converted("append to", path):
+            descriptor = os.open(self._full(path), _OLD)
+            try:
+                end = offset + sum(len(piece) for piece in whole)
+                check_append(path, _state(os.fstat(descriptor)), offset, end, expect)
+                check_room(path, self.free_bytes(), end - offset)
+                self._append(descriptor, offset, whole)
+                return _state(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+
+    def _append(self, descriptor: int, offset: int, pieces: list[bytes]) -> None:
+        at = offset
+        for piece in pieces:
+            try:
+                sent = os.pwrite(descriptor, piece, at)
+            except OSError:
+                os.ftruncate(descriptor, at)
+                raise
+            self.written_bytes += sent
+            if sent < len(piece):
+                os.ftruncate(descriptor, at)  # a torn piece must not stay
+                raise OSError(errno.ENOSPC, "short write")
+            at += len(piece)
+        os.fdatasync(descriptor)
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """See `Session`."""
+        with _converted("read", path), open(self._full(path), "rb") as file:
+            file.seek(offset)
+            return file.read(count)
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """See `Session`."""
+        with _converted("cut", path):
+            os.truncate(self._full(path), size)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """See `Session`."""
+        with _converted("rename", new):
+            os.replace(self._full(old), self._full(new))
+
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+        with _converted("remove", path), suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def remove_folder(self, path: bytes) -> None:
+        """See `Session`."""
+        with _converted("remove folder", path), suppress(FileNotFoundError):
+            os.rmdir(self._full(path))
+
+    def free_bytes(self) -> int | None:
+        """See `Session`."""
+        with _converted("look at", b""):
+            found = os.statvfs(self._root)
+        return found.f_bavail * found.f_frsize
+
+    def close(self) -> None:
+        """See `Session`."""
+
+    def _full(self, path: bytes) -> bytes:
+        try:
+            if not os.path.samestat(os.stat(self._root), self._found):
+                raise LinkError("look at", b"", "it is another folder by now: mounted, or unmounted")
+        except OSError as error:
+            raise LinkError("look at", b"", error.strerror or str(error)) from error
+        return os.path.join(self._root, check_remote(path)) if path else self._root
+
+
+@contextmanager
+def _converted(operation: str, path: bytes) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError(operation, path, "not there") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in _NO_SPACE:
+            raise FullError(operation, path, why, "free space on the master") from error
+        if error.errno in _DENIED:
+            raise DeniedError(operation, path, why, "give the folder to this user") from error
+        raise TransientError(operation, path, why) from error
+
+
+def _state(found: os.stat_result) -> RemoteStat:
+    kind: Kind = "other"
+    if stat_bits.S_ISREG(found.st_mode):
+        kind = "file"
+    elif stat_bits.S_ISDIR(found.st_mode):
+        kind = "folder"
+    elif stat_bits.S_ISLNK(found.st_mode):
+        kind = "link"
+    return RemoteStat(found.st_size, int(found.st_mtime), kind, stat_bits.S_IMODE(found.st_mode))
 
 
 def open_ftp(remote: RemoteSetting) -> FtpSession:
@@ -63,7 +294,7 @@ def open_ftp(remote: RemoteSetting) -> FtpSession:
     """
     log.warning("FTP sends the password and all data in the clear; sftp needs nothing but sshd on the master")
     password = read_password(remote)
-    link = ftplib.FTP(timeout=TIMEOUT_S, encoding="utf-8")  # noqa: S321 - the user asked for it
+    link = ftplib.FTP(timeout=FTP_TIMEOUT_S, encoding="utf-8")  # noqa: S321 - the user asked for it
     try:
         link.connect(remote.ftp_server, remote.port or 21)
         link.login(remote.username or "anonymous", password)
@@ -86,7 +317,6 @@ class FtpSession(OneByOne):
         self._ftp.encoding = "utf-8"
         self._root = root.rstrip("/")
         self._mfmt = self._chmods = True
-        self.written_bytes = 0
         self._ftp.voidcmd("TYPE I")
         if self._root and self.stat(b"") is None:
             what = f"the remote root {root} does not exist"
@@ -176,7 +406,7 @@ class FtpSession(OneByOne):
             self._chmod(job.temp, job.mode | 0o600)
         reader = _Reader(self, job)
         rest = job.start or None
-        self._ftp.storbinary(f"STOR {self._full(job.temp)}", reader, BLOCK_BYTES, rest=rest)
+        self._ftp.storbinary(f"STOR {self._full(job.temp)}", reader, FTP_BLOCK_BYTES, rest=rest)
         if reader.error is not None:
             self.remove(job.temp)
             raise reader.error
@@ -191,7 +421,7 @@ class FtpSession(OneByOne):
         rest = data[found.size - offset :]
         if rest:
             with self._converted("append to", path):
-                self._ftp.storbinary(f"APPE {self._full(path)}", io.BytesIO(rest), BLOCK_BYTES)
+                self._ftp.storbinary(f"APPE {self._full(path)}", io.BytesIO(rest), FTP_BLOCK_BYTES)
             self.written_bytes += len(rest)
         return self.stat(path) or found
 
@@ -203,7 +433,7 @@ class FtpSession(OneByOne):
         with self._converted("read", path):
             data = self._ftp.transfercmd(f"RETR {self._full(path)}", rest=offset or None)
             with data:
-                while len(found) < count and (more := data.recv(min(BLOCK_BYTES, count - len(found)))):
+                while len(found) < count and (more := data.recv(min(FTP_BLOCK_BYTES, count - len(found)))):
                     found += more
             with suppress(ftplib.error_temp):  # 426: we closed before the end
                 self._ftp.voidresp()
@@ -214,7 +444,7 @@ class FtpSession(OneByOne):
         data = self.read(path, 0, size)
         temp = path + b".cut"
         with self._converted("cut", path):
-            self._ftp.storbinary(f"STOR {self._full(temp)}", io.BytesIO(data), BLOCK_BYTES)
+            self._ftp.storbinary(f"STOR {self._full(temp)}", io.BytesIO(data), FTP_BLOCK_BYTES)
         self.rename(temp, path)
 
     def rename(self, old: bytes, new: bytes) -> None:
@@ -245,10 +475,6 @@ class FtpSession(OneByOne):
             except ftplib.error_perm:
                 if self.stat(path) is not None:
                     raise
-
-    def free_bytes(self) -> int | None:
-        """See `Session`; FTP does not tell."""
-        return None
 
     def close(self) -> None:
         """See `Session`."""
@@ -340,7 +566,7 @@ class _Reader(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         """The next block."""
         self._job.progress(self._at)
-        count = min(size if size > 0 else BLOCK_BYTES, self._job.size - self._at)
+        count = min(size if size > 0 else FTP_BLOCK_BYTES, self._job.size - self._at)
         try:
             data = self._job.read(self._at, count) if count > 0 else b""
         except UnreadableError as error:

@@ -1,6 +1,6 @@
 """Brings back from the master what the agent is asked for, in processes of their own: the agent needs no SSH.
 
-    python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
+    python -m rla_agent.replicate.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
 *A pruned file.* The note beside it (`rla_client.contract.checkpoints`) says which master has it, under which
 name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more
@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -41,9 +41,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from rla_agent.replicate import settings
-from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session, TargetError
-from rla_agent.replicate.checksums import damaged
-from rla_agent.replicate.pull.transfer import (
+from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError, listing_or_empty, read_json
+from rla_agent.replicate.transfer import (
     NewerHereError,
     Tally,
     fetch,
@@ -52,7 +51,14 @@ from rla_agent.replicate.pull.transfer import (
     item_files,
     make_below,
 )
-from rla_agent.replicate.worker.source import MAX_RUN_JSON_BYTES, SILENT_S, fingerprint_of, heard_s_ago
+from rla_agent.replicate.verify import damaged
+from rla_agent.replicate.worker.source import (
+    MAX_RUN_JSON_BYTES,
+    SILENT_S,
+    closing_descriptor,
+    fingerprint_of,
+    heard_s_ago,
+)
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import FETCHED_MARK, PrunedFile, drop_note, read_note
 from rla_client.contract.descriptors import wait_for_lock
@@ -84,13 +90,9 @@ FINISHED: Final = "finished"
 
 
 def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
-    """Bring one pruned file back.
+    """Bring one pruned file back into a folder (absolute).
 
-    Args:
-        state: the agent's state folder.
-        folder: where the file was; absolute.
-        name: of the file.
-        config: an rla_config.yaml that may name the master, beside those of the known databases.
+    `config`: an rla_config.yaml that may name the master, beside those of the known databases.
 
     Returns:
         Bytes fetched; 0 when it is here already.
@@ -108,11 +110,8 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
             return 0
         raise FetchError(f"{os.path.join(folder, name)} is neither here nor noted as being on the master")
     check_relative(note.path, what="the note's path")
-    session = _target(state, folder, note, config).open()
-    try:
+    with closing(_target(state, folder, note, config).open()) as session:
         return fetch_noted(session, folder, note)
-    finally:
-        session.close()
 
 
 def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> settings.Target:
@@ -148,35 +147,32 @@ def _holds(entry: settings.Entry, folder: str) -> bool:
 def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
     """Put the file of a note back into `folder`; see `fetch_back`."""
     path = os.fsencode(note.path)
-    place = os.open(folder, FOLDER_FLAGS)
-    try:
-        with _partial(place, note) as (partial, descriptor):
-            if os.path.exists(os.path.join(folder, note.name)):
-                os.unlink(partial, dir_fd=place)
-                return 0  # somebody else has brought it meanwhile
-            found = session.stat(path)
-            if found is None or found.kind != "file":
-                raise FetchError(f"{note.path} is no longer on the master {note.target}")
-            if found.size != note.size:
-                raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
-            fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
-            if (
-                fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size).sha256.hex()
-                != note.sha256
-            ):
-                os.unlink(partial, dir_fd=place)
-                raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
-            os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
-            told = [mode for mode in (note.mode, found.mode) if mode is not None]
-            mode = reduce(and_, told) if told else None
-            give_mode(descriptor, fetched_mode(place, note.name, mode))
-            os.fsync(descriptor)
-            if not claim_name(partial, note.name, dir_fd=place):
-                os.unlink(partial, dir_fd=place)
-                return 0  # somebody has written a file of that name meanwhile: newer, and the only copy of it
-            os.fsync(place)
-    finally:
-        os.close(place)
+    with (
+        closing_descriptor(os.open(folder, FOLDER_FLAGS)) as place,
+        _partial(place, note) as (partial, descriptor),
+    ):
+        if os.path.exists(os.path.join(folder, note.name)):
+            os.unlink(partial, dir_fd=place)
+            return 0  # somebody else has brought it meanwhile
+        found = session.stat(path)
+        if found is None or found.kind != "file":
+            raise FetchError(f"{note.path} is no longer on the master {note.target}")
+        if found.size != note.size:
+            raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
+        fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
+        came = fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size)
+        if came.sha256.hex() != note.sha256:
+            os.unlink(partial, dir_fd=place)
+            raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
+        os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
+        told = [mode for mode in (note.mode, found.mode) if mode is not None]
+        mode = reduce(and_, told) if told else None
+        give_mode(descriptor, fetched_mode(place, note.name, mode))
+        os.fsync(descriptor)
+        if not claim_name(partial, note.name, dir_fd=place):
+            os.unlink(partial, dir_fd=place)
+            return 0  # somebody has written a file of that name meanwhile: newer, and the only copy of it
+        os.fsync(place)
     drop_note(folder, note.name)
     return note.size
 
@@ -186,20 +182,14 @@ def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
     """Name and descriptor of the temp file, locked."""
     name = PARTIAL_PREFIX + hashlib.sha256(f"{note.name} {note.sha256}".encode()).hexdigest()[:24]
     while True:
-        descriptor = os.open(name, _PARTIAL, 0o600, dir_fd=place)
-        try:
+        with closing_descriptor(os.open(name, _PARTIAL, 0o600, dir_fd=place)) as descriptor:
             wait_for_lock(descriptor)
-            try:
-                same = (
-                    os.stat(name, dir_fd=place, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino
-                )
-            except FileNotFoundError:
-                same = False
-            if same:
+            named = None
+            with suppress(FileNotFoundError):
+                named = os.stat(name, dir_fd=place, follow_symlinks=False).st_ino
+            if named == os.fstat(descriptor).st_ino:
                 yield name, descriptor
                 return
-        finally:
-            os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +208,7 @@ class Question:
 
 
 def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
-    """Find a run and bring it here.
-
-    Args:
-        state: the agent's state folder.
-        plain: the fields of a `Question`.
+    """Find a run and bring it here; `plain`: the fields of a `Question`.
 
     Returns:
         `index` of the run, `time_step` of its checkpoint, `run_id` and `host`; `{"index": None}` where
@@ -236,11 +222,8 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
     question = Question(**{name: str(plain.get(name, "")) for name in Question.__slots__})
     check_table_name(question.table)
     target = settings.target(load_config(question.config), settings.folder(state))
-    session = target.open()
-    try:
+    with closing(target.open()) as session:
         return _fetch(session, question)
-    finally:
-        session.close()
 
 
 def _fetch(session: Session, question: Question) -> dict[str, Any]:
@@ -299,10 +282,7 @@ def _newest(session: Session, question: Question) -> tuple[str, dict[str, Any]] 
                 f"{index[:10]}, and not to its beginning; fetch the run yourself: rla pull"
             )
         path = os.fsencode(f"{LOG}/{question.table}/{index}/run.json")
-        try:
-            run = json.loads(session.read(path, 0, MAX_RUN_JSON_BYTES))
-        except (MissingError, ValueError, RecursionError):
-            continue
+        run = read_json(session, path, MAX_RUN_JSON_BYTES)
         if isinstance(run, dict) and run.get("run_key") == question.run_key:
             return index, run
     return None
@@ -312,10 +292,7 @@ def _indices(session: Session, base: str) -> Iterator[str]:
     """Indices below a table's folder, newest first."""
 
     def below(folder: str, digits: int) -> list[str]:
-        try:
-            listed = session.listing(os.fsencode(folder))
-        except MissingError:
-            return []
+        listed = listing_or_empty(session, os.fsencode(folder))
         names = [os.fsdecode(name) for name, state in listed if state.kind == "folder"]
         return sorted((name for name in names if len(name) == digits and name.isdigit()), reverse=True)
 
@@ -331,10 +308,7 @@ def _indices(session: Session, base: str) -> Iterator[str]:
 def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
     """Time-step, name and state of the newest whole checkpoint."""
     pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.pt", re.DOTALL)
-    try:
-        listed = session.listing(os.fsencode(f"{CHECKPOINT}/{item}"))
-    except MissingError:
-        return None
+    listed = listing_or_empty(session, os.fsencode(f"{CHECKPOINT}/{item}"))
     found = [
         (int(match[1]), name, state)
         for name, state in listed
@@ -373,9 +347,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])
-        size = fetch_back(
-            Path(request["state"]), str(request["folder"]), str(request["name"]), request.get("config")
-        )
+        folder, name = str(request["folder"]), str(request["name"])
+        size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return {"error": f"the master does not give it: {error}{hint}"}
@@ -413,10 +386,7 @@ class FetchQueue:
         self._ended: dict[str, dict[str, Any]] = {}
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a question as of now; starts the work when it is new.
-
-        Args:
-            question: for `rla_agent.replicate.pull.fetch_back`, without `state`.
+        """The answer to a question (without `state`) as of now; starts the work when it is new.
 
         Returns:
             `{"fetch": "working" | "done" | "failed", …}` with the process's answer.
@@ -443,15 +413,10 @@ class FetchQueue:
         request.write(json.dumps({**question, "state": str(self._state)}).encode())
         request.seek(0)
         output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - till it has ended
-        command = [sys.executable, "-m", "rla_agent.replicate.pull.fetch_back"]
+        command = [sys.executable, "-m", "rla_agent.replicate.fetch_back"]
         process = subprocess.Popen(command, stdin=request, stdout=output, stderr=errors, cwd="/")
         request.close()
         return _Fetch(process, output, errors)
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is being fetched."""
-        return bool(self._running)
 
     def poll(self) -> None:
         """Take in what has ended, also where nobody asks any more."""

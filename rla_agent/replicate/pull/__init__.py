@@ -1,1 +1,0 @@
-"""From the master to here: transfer, follow, fetch, verify."""

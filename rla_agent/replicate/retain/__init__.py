@@ -1,1 +1,0 @@
-"""What may be removed here once the master has it."""
