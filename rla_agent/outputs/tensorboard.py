@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
-from rla_agent.outputs.encoders import Content, Encoder, Whole
+from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import INT64
 
 SINK = "tensorboard"
@@ -68,13 +69,11 @@ class EventEncoder(Encoder):
 
     def _row_record(self, row: Row) -> tuple[bytes, ...]:
         """The record of a row, in pieces; none when nothing of it is for this sink."""
-        values: Mapping[str, Any] = row.values
-        if row.excluded:
-            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
-            if not values:
-                return ()
+        values = values_for(row, SINK)
+        if not values and row.excluded:
+            return ()
         step, timestamp = row[:2]
-        values = {**values, "time-step": step, "timestamp": timestamp}
+        values = {**values, TIME_STEP: step, TIMESTAMP: timestamp}
         number = _varint(whole_step(step))
         template = self._templates.get((len(number), *values))
         if template is None:

@@ -48,9 +48,7 @@ from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
 from rla_agent.pipeline.runs import step_aside
-from rla_agent.pipeline.spool import MOST_SEGMENT_BYTES
-from rla_agent.pipeline.stream import CONTROL, Stream
-from rla_agent.pipeline.widening import take_name
+from rla_agent.pipeline.stream import CONTROL, MOST_SEGMENT_BYTES, Stream
 from rla_agent.store.state import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.files import (
     READ_FLAGS,
@@ -156,7 +154,7 @@ def _restore(output: Output, row: OutputRow) -> None:
         if row.intent and (os.path.dirname(row.intent) or not row.intent.startswith(TEMP_PREFIX)):
             raise ValueError(row.intent)  # agent.db may be a copy that somebody gave us
     if row.intent:  # the rename that a commit announced
-        take_name(output, row.intent)
+        output.take_name(row.intent)
     output.align_columns()
 
 
@@ -198,7 +196,7 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
 def _from_base(stream: Stream) -> None:
     number, base = _newest_base(stream)
     if base is None:
-        _begin_new(stream, stream.first_segment)
+        _begin_new(stream)
         return
     stream.replayed = True
     stream.position = Position(number, 0)
@@ -261,7 +259,7 @@ def renew_base(stream: Stream, outputs: list[Output]) -> None:
     write_atomic(base_path(stream.folder, number), json.dumps(base).encode(), mode=0o600)
 
 
-def _begin_new(stream: Stream, number: int) -> None:
+def _begin_new(stream: Stream) -> None:
     """A stream that nobody has seen: what lies there already is not ours, unless it continues in it."""
     plan = stream.opening.continues
     if plan is not None:
@@ -271,6 +269,7 @@ def _begin_new(stream: Stream, number: int) -> None:
         if plan is None:
             output.put_aside()
         output.position = stream.position
+    number = stream.first_segment
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
     stream.write_base(number)
     fsync_folder(stream.folder)
@@ -381,7 +380,8 @@ def _cut_events(output: Output, plan: Continuation) -> None:
                 if name == plan.event_file:
                     _truncate(folder, name, plan.event_size)
                 elif _begun(name) >= limit and not same_stream(name, output.file_name):
-                    _put_away(output, folder, name, plan)
+                    log = os.path.dirname(os.path.dirname(output.folder))
+                    _move(name, folder, output.root, os.path.join(log, plan.abandoned, "tb"))
         elif plan.time_step is not None:
             for name in os.listdir(folder):
                 if _begun(name) >= 0 and not same_stream(name, output.file_name):
@@ -424,8 +424,3 @@ def _cut_steps(folder: int, name: str, time_step: float) -> None:
         if keep is not None:
             os.ftruncate(descriptor, keep)
             os.fsync(descriptor)
-
-
-def _put_away(output: Output, folder: int, name: str, plan: Continuation) -> None:
-    log = os.path.dirname(os.path.dirname(output.folder))
-    _move(name, folder, output.root, os.path.join(log, plan.abandoned, "tb"))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROTOCOL = 5
-MAX_FIGURE_BYTES = 256 << 20  # rla_agent.jobs.figure takes no more
+MAX_FIGURE_BYTES = 256 << 20  # rla_agent.pipeline.blob_jobs takes no more
 
 
 class NotPortableError(RlaError):

@@ -16,8 +16,8 @@ import pytest
 from support.lone import LoneStream
 
 from rla_agent.outputs.data_roots import why_late
-from rla_agent.pipeline.lifecycle import sweep_fork_copies
-from rla_agent.pipeline.spool import GONE_PREFIX, read_opening, remove_stream, sweep_half_made
+from rla_agent.pipeline.lifecycle import GONE_PREFIX, remove_stream, sweep_fork_copies, sweep_half_made
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.files import FORK_COPY_PREFIX
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

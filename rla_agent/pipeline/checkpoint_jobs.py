@@ -81,23 +81,25 @@ SHORTAGES = frozenset((errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class Outcome(Enum):
-    """What became of a job. None of these is to be tried again."""
+    """What became of a job. Only one that ended as LATER is to be tried again."""
 
     WRITTEN = "written"
     ALREADY = "already"  # an earlier try had got so far
+    KEPT = "kept"  # a file of this name was there and stays
     SUPERSEDED = "superseded"  # newer checkpoints have taken its place
     LOST = "lost"  # its bytes are gone: a reboot, a cleared /dev/shm, a cut before the fsync
     REFUSED = "refused"  # it names something that is not its own
-    REMOVED = "removed"  # the item's folder is gone
+    REMOVED = "removed"  # the item's folder is gone: nothing is made again
+    FAILED = "failed"  # it cannot be done
+    LATER = "later"  # disk full and the like: its bytes stay
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended; `reason` is for the operator, `size` the file's bytes."""
+    """How a job ended; `reason` is for the operator, of one that was not done."""
 
     outcome: Outcome
     reason: str = ""
-    size: int = 0
 
     @property
     def durable(self) -> bool:
@@ -129,7 +131,7 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
     there = read_stamp(final)
     if there is not None and there.token == job.stamp.token:
         fsync_folder(final.parent)  # the rename may be younger than the last sync
-        return JobResult(Outcome.ALREADY, size=final.stat().st_size)
+        return JobResult(Outcome.ALREADY)
     if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
         return JobResult(Outcome.SUPERSEDED, "a later save has its name")
     try:
@@ -140,10 +142,9 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
                 _write_from_blob(job, job.source, blobs, temp)
             else:
                 take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
-            size = temp.stat().st_size
     except SourceError as error:
         return _explain_loss(job, final, error.result)
-    return JobResult(Outcome.WRITTEN, size=size)
+    return JobResult(Outcome.WRITTEN)
 
 
 def retain(job: CheckpointJob, folder: Path) -> list[str]:
@@ -232,12 +233,11 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
                     file.writelines(pieces(descriptor, begin, size))
             else:
                 take_blob(job.source, job.token, blobs, temp, _snapshot_token)
-            size = temp.stat().st_size
             for name in names[:-1]:
                 _put_second(temp, folder / name)
     except SourceError as error:
         return error.result
-    return JobResult(Outcome.WRITTEN, size=size)
+    return JobResult(Outcome.WRITTEN)
 
 
 def _names_left(job: SnapshotJob, folder: Path) -> tuple[list[str], Outcome]:
