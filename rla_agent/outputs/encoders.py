@@ -388,9 +388,11 @@ class CsvEncoder(Encoder):
         return to_csv(lines), used
 
     def _line(self, row: Row) -> Sequence[Any] | None:
-        values = values_for(row, CSV_SINK)
-        if not values and row.excluded:
-            return ()
+        values = row.values
+        if row.excluded:
+            values = values_for(row, CSV_SINK)
+            if not values:
+                return ()
         values = {**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp}
         if len(values) == len(self.columns) and self._pick is not None:
             try:

@@ -377,19 +377,22 @@ def opened_blob(source: BlobSource, blobs: Path) -> Iterator[int]:
         SourceError: it is gone, not of its size, or not this user's.
         OSError: that cannot be found out now.
     """
-    try:
-        descriptor = os.open(blobs / source.blob, READ_FLAGS)
-    except OSError as error:
-        if error.errno in SHORTAGES:
-            raise
-        raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
-    with closing_fd(descriptor):
+    with closing_fd(_open_source(blobs / source.blob, "blob")) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise SourceError(Outcome.REFUSED, f"the blob {source.blob} is not a file of this user")
         if found.st_size != source.size:
             raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
         yield descriptor
+
+
+def _open_source(path: str | os.PathLike[str], what: str, mode: int = os.O_RDONLY) -> int:
+    try:
+        return os.open(path, mode | READ_FLAGS)  # which add nothing to the mode
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        raise SourceError(Outcome.LOST, f"its {what} is gone: {error.strerror}") from error
 
 
 def release(job: CheckpointJob | SnapshotJob, blobs: Path) -> None:
@@ -471,14 +474,7 @@ def _open_arena(source: SlotRef, blobs: Path, mode: int) -> int:
     expected = (os.geteuid(), spool_key(stream.parent), stream_key(stream.name))
     if name is None or (name.uid, name.spool_key, name.stream_key) != expected:
         raise SourceError(Outcome.REFUSED, f"{source.arena!r} is not an arena of this stream")
-    try:
-        descriptor = os.open(
-            os.path.join(ARENA_FOLDER, source.arena), mode | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        )
-    except OSError as error:
-        if error.errno in SHORTAGES:
-            raise
-        raise SourceError(Outcome.LOST, f"its shared memory is gone: {error.strerror}") from error
+    descriptor = _open_source(os.path.join(ARENA_FOLDER, source.arena), "shared memory", mode)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         os.close(descriptor)

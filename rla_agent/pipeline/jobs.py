@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -397,16 +398,14 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
     _end(context, job.names[0], result)
 
 
-def _media(kind: str) -> JobKind:
-    def run(fields: dict[str, Any], context: JobContext) -> None:
-        job = parse_figure(kind, fields)
-        if context.done_before(job.blob):
-            return
-        with _item_folder(context, OTHER_RESULTS) as folder:
-            result = run_figure(job, context.blobs, folder, context.opening.python)
-        _end(context, "/".join(job.name), result)
-
-    return JobKind(run, media=True)
+def media(kind: str, fields: dict[str, Any], context: JobContext) -> None:
+    """Render a figure, an image or a video into the run's results."""
+    job = parse_figure(kind, fields)
+    if context.done_before(job.blob):
+        return
+    with _item_folder(context, OTHER_RESULTS) as folder:
+        result = run_figure(job, context.blobs, folder, context.opening.python)
+    _end(context, "/".join(job.name), result)
 
 
 def code(fields: dict[str, Any], context: JobContext) -> None:
@@ -425,5 +424,5 @@ KINDS: dict[str, JobKind] = {
     CHECKPOINT_KIND: JobKind(checkpoint, media=False),
     SNAPSHOT_KIND: JobKind(snapshot, media=False),
     CODE: JobKind(code, media=False),
-    **{kind: _media(kind) for kind in RENDER_JOBS},
+    **{kind: JobKind(partial(media, kind), media=True) for kind in RENDER_JOBS},
 }

@@ -38,7 +38,6 @@ from rla_agent.outputs.data_roots import (
     item_is_there,
     root_is_away,
     same_root,
-    why_late,
     why_parked,
 )
 from rla_agent.outputs.output import OpenFiles
@@ -68,6 +67,7 @@ from rla_client.contract.segments import (
 LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
 CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one
 RETRY_S = 4.0  # less than LISTING_S, after which a silent one is asked for again
+HALF_MADE_S = 60.0  # no client is at making a stream for so long
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
@@ -122,7 +122,8 @@ class Unreadable(dict[str, str]):
             name: as a message or the spool has it.
             now: monotonic.
         """
-        if not STREAM_NAME.match(name) or self._rests(name, now):
+        due, changed = self._next.get(name, (0.0, -1))
+        if not STREAM_NAME.match(name) or (now < due and self._changed(name) == changed):
             return None
         folder = self._spool / name
         try:
@@ -147,11 +148,6 @@ class Unreadable(dict[str, str]):
         """Drop streams that somebody removed."""
         for name in [name for name in self if self._changed(name) < 0]:
             self._forget(name)
-
-    def _rests(self, name: str, now: float) -> bool:
-        """Whether a stream was tried a moment ago and nothing came since."""
-        due, changed = self._next.get(name, (0.0, -1))
-        return now < due and self._changed(name) == changed
 
     def _forget(self, name: str) -> None:
         self.pop(name, None)
@@ -202,12 +198,12 @@ def remove_stream(folder: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
+def sweep_half_made(spool: Path) -> None:
     """Remove what a client was killed in the middle of making, or an agent of removing."""
     now = time.time()
     with suppress(OSError), os.scandir(spool) as entries:
         for entry in entries:
-            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > HALF_MADE_S
             if old or entry.name.startswith(GONE_PREFIX):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
@@ -269,6 +265,16 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
     except Exception:
         close_files(stream, files)
         raise
+
+
+def why_late(opening: Opening, error: OSError) -> str:
+    """Say why a stream is not taken in yet, and of which run it is."""
+    reason = error.strerror or str(error)
+    file = f" ({error.filename})" if error.filename else ""
+    return (
+        f"not stored yet, retrying: the run in {opening.log_folder} cannot be written: "
+        f"{reason}{file}; its rows wait in the spool"
+    )
 
 
 def close_files(stream: Stream, files: OpenFiles) -> None:

@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant("fetched files open to all", "rla_agent/replicate/pull/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/pull/test_transfer.py"),
     Mutant("made files open to all", "rla_client/contract/files.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/contract/test_files.py"),
     Mutant("paths of anybody", "rla_client/contract/paths.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/contract/test_paths.py"),
-    Mutant("links below a data root followed", "rla_client/contract/files.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/test_files.py tests/agent/jobs/test_code.py"),
+    Mutant("links below a data root followed", "rla_client/contract/files.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/test_files.py tests/agent/pipeline/test_code.py"),
     Mutant("append without sum", "rla_agent/replicate/worker/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
     Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/agent/replicate/test_modes.py"),
     Mutant("checkpoints of anybody in full", "rla_client/checkpoint/files.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_saver.py"),
