@@ -40,9 +40,15 @@ from rla_agent.alerts import Alerting
 from rla_agent.model.status import ENDED_SHOWN, LOG_FORMAT, Facts, OneLine, RateMeter, build_status
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Answer, Flush
-from rla_agent.pipeline.lifecycle import MEMORY_SWEEP_INTERVAL_S, Adopt, sweep_memory
+from rla_agent.pipeline.lifecycle import (
+    MEMORY_SWEEP_INTERVAL_S,
+    Adopt,
+    SpoolWatch,
+    Unreadable,
+    sweep_half_made,
+    sweep_memory,
+)
 from rla_agent.pipeline.runs import RunRegistry
-from rla_agent.pipeline.spool import SpoolWatch, Unreadable, sweep_half_made
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from rla_agent.command.console import READ_BYTES, LogWriter
 from rla_agent.model.run_states import RunRecord
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.service.control import ask_status, start_detached, stop_agent
 from rla_agent.service.drain import wait_durable
 from rla_agent.store.lock import read_holder

@@ -6,11 +6,6 @@ item in it removed: only where its root is there does an item count as removed.
 A call into a file system whose server hangs does not return. So nobody asks one which it is (`disk_of`), and
 what one thread does for many roots is done in `Lanes`: work for a file system that still holds up its last
 work is left out, and all others continue.
-
-A temp file of a rewrite bears its stream's name: one agent at a time has the stream, so when it
-takes the stream up or ends it, files of that name belong to nobody, unless agent.db says that one
-is about to take an output's name (an intent). Others (run.json, item files, what a client writes)
-may be in the making in another process, and go only when they are old.
 """
 
 from __future__ import annotations
@@ -19,12 +14,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
-from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX, UNNAMED_TEMP, open_folder, walk
+from rla_client.contract.files import TEMP_PREFIX, open_folder, walk
 from rla_client.contract.opening import Opening
 
 Disk: TypeAlias = tuple[int, bytes]
@@ -115,27 +109,6 @@ def boot_time() -> float:
         return 0.0
 
 
-def fsync_up(root: str, relative: str) -> None:
-    """Make the chain of folders from `relative` up to `root` durable."""
-    path = Path(relative)
-    while True:
-        with closing_fd(open_folder(root, str(path))) as folder:
-            os.fsync(folder)
-        if str(path) == ".":
-            return
-        path = path.parent
-
-
-def why_late(opening: Opening, error: OSError) -> str:
-    """Say why a stream is not taken in yet, and of which run it is."""
-    reason = error.strerror or str(error)
-    file = f" ({error.filename})" if error.filename else ""
-    return (
-        f"not stored yet, retrying: the run in {opening.log_folder} cannot be written: "
-        f"{reason}{file}; its rows wait in the spool"
-    )
-
-
 def why_parked(root: str) -> str:
     """Say why streams of a data root wait; an item is given up only where its root is there."""
     if os.path.exists(root):
@@ -151,37 +124,6 @@ def temp_name(stream: str) -> str:
     return f"{TEMP_PREFIX}{stream}-{os.urandom(4).hex()}"
 
 
-def sweep_temp_files(root: str, below: str, stream: str, intents: Collection[str], now: float) -> list[str]:
-    """Remove what killed processes left in one folder of a stream's outputs.
-
-    Args:
-        root: data root.
-        below: the folder, relative to it.
-        stream: its own temp files go whatever their age.
-        intents: names that a rename still waits for.
-        now: Unix seconds, against which the age of other temp files counts.
-
-    Returns:
-        Names removed; a folder that is not there has none.
-    """
-    removed: list[str] = []
-    with (
-        suppress(OSError),
-        closing_fd(open_folder(root, below)) as folder,
-    ):  # where it cannot be listed: next time
-        for name in os.listdir(folder):
-            if name in intents or not name.startswith(TEMP_PREFIX):
-                continue
-            with suppress(OSError):
-                if not name.startswith(f"{TEMP_PREFIX}{stream}-"):
-                    written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
-                    if not UNNAMED_TEMP.match(name) or now - written < OLD_TEMP_S:
-                        continue
-                os.unlink(name, dir_fd=folder)
-                removed.append(name)
-    return removed
-
-
 def disk_of(root: str, device: int) -> Disk:
     """What tells the file system of a data root from others.
 
@@ -193,7 +135,8 @@ def disk_of(root: str, device: int) -> Disk:
         device: `st_dev` as the client saw it.
     """
     path = os.fsencode(root)
-    return device, max((mount for mount in _mounts() if _is_below(path, mount)), key=len, default=b"/")
+    above = (mount for mount in _mounts() if path == mount or path.startswith(mount.rstrip(b"/") + b"/"))
+    return device, max(above, key=len, default=b"/")
 
 
 def _mounts() -> list[bytes]:
@@ -203,10 +146,6 @@ def _mounts() -> list[bytes]:
     except OSError:
         return []
     return [_ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), point) for point in points]
-
-
-def _is_below(path: bytes, mount: bytes) -> bool:
-    return path == mount or path.startswith(mount.rstrip(b"/") + b"/")
 
 
 class Lanes:

@@ -1,29 +1,41 @@
-"""What every append-only sink does: records in, bytes out. Here also the encoders of text and JSON.
+"""What every append-only sink does: records in, bytes out. Here also the encoders of text, JSON and CSV.
 
-log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables. An
-encoder's bytes are a function of the records alone (wall time from the record, never from a clock), so
+An encoder's bytes are a function of the records alone (wall time from the record, never from a clock), so
 that a replay writes the same bytes and an open reader stays valid. An encoder also knows how its records
 end, so that a file (`Content`, read piece by piece) is repaired, resumed and replicated at the end of one.
 `output.FORMATS` lists the sinks.
+
+log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables.
+
+progress.csv has one row a dump, and columns that may grow: the first row's keys, sorted, are the columns;
+keys that come later are appended at the end, sorted among themselves, and older rows get empty cells (RLA's
+format, with proper quoting). Each row has `time-step` and `timestamp`. New columns need a rewrite of the
+file: `widened` gives the new content piece by piece; who calls it decides when and does the files.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from rla_agent.model.ingest import Record, Row, Text
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.textformat import format_table
+from rla_client.contract.parsing import cells_of
+from rla_client.contract.textformat import NUMBERS, format_table
 
 CHUNK_BYTES = 1 << 20
-JSON_SINK = "json"
-SINK = "log"
+CSV_SINK, JSON_SINK, LOG_SINK = "csv", "json", "log"  # what `exclude` and LOG_USED call them
+NUL = "\0"
+_NEWLINE = re.compile(rb"\n")
 
 
 class Content:
@@ -54,6 +66,14 @@ class Content:
             if found >= 0:
                 return start + found + 1
         return 0
+
+
+def values_for(row: Row, sink: str) -> Mapping[str, Any]:
+    """What of a row is for a sink."""
+    excluded = row.excluded
+    if not excluded:
+        return row.values
+    return {key: value for key, value in row.values.items() if sink not in excluded.get(key, ())}
 
 
 def read_chunks(descriptor: int, size: int, offset: int = 0) -> Iterator[bytes]:
@@ -111,34 +131,37 @@ def cut(
     return keep, count
 
 
+def later_than(time_step: float | None, step_of: Callable[[bytes], float]) -> Callable[[bytes], bool] | None:
+    """What tells `cut` that a record is of a later time-step: never one that has none."""
+    if time_step is None:
+        return None
+    limit = time_step
+
+    def is_later(record: bytes) -> bool:
+        try:
+            return step_of(record) > limit
+        except (ValueError, TypeError, LookupError):
+            return False
+
+    return is_later
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What of a file that somebody else put there can be gone on from.
+    """What of a file that somebody else put there can be gone on from."""
 
-    Attributes:
-        size: bytes of it that are whole records, but for `ending`.
-        ending: what the last of them lacks: editors leave out the last newline.
-        state: of an encoder that continues behind them.
-    """
-
-    size: int
-    ending: bytes
-    state: dict[str, Any]
+    size: int  # bytes of it that are whole records, but for `ending`
+    ending: bytes  # what the last of them lacks: editors leave out the last newline
+    state: dict[str, Any]  # of an encoder that continues behind them
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays of a file where a run continues at an earlier point.
+    """What stays of a file where a run continues at an earlier point."""
 
-    Attributes:
-        size: bytes that stay.
-        state: of an encoder that continues behind them.
-        head: what a file of the rest has to begin with, to be read by itself.
-    """
-
-    size: int
-    state: dict[str, Any]
-    head: bytes = b""
+    size: int  # bytes that stay
+    state: dict[str, Any]  # of an encoder that continues behind them
+    head: bytes = b""  # what a file of the rest has to begin with, to be read by itself
 
 
 class Encoder(ABC):
@@ -174,9 +197,9 @@ class Encoder(ABC):
         self.rows = int(state.get("rows", 0))
 
     @staticmethod
-    @abstractmethod
     def ends(data: bytes) -> list[int]:
-        """Positions just behind each whole record of bytes that begin at one; none behind damage."""
+        """Positions behind each whole record (here, line) of bytes that begin at one; none behind damage."""
+        return line_ends(data)
 
     def end_of_records(self, content: Content) -> int:
         """Bytes of a file up to the end of its last whole record; of a text, of its last line."""
@@ -198,19 +221,9 @@ class Encoder(ABC):
         return None
 
 
-def line_ends(data: bytes, *, quoted: bool = False) -> list[int]:
-    """Positions behind each newline; `quoted`: but for those between double quotes."""
-    ends = []
-    at = quotes = start = 0
-    quoted = quoted and b'"' in data
-    while (at := data.find(b"\n", at)) >= 0:
-        at += 1
-        if quoted:
-            quotes += data.count(b'"', start, at)
-            start = at
-        if quotes % 2 == 0:
-            ends.append(at)
-    return ends
+def line_ends(data: bytes) -> list[int]:
+    """Positions behind each newline."""
+    return [match.end() for match in _NEWLINE.finditer(data)]
 
 
 class TextEncoder(Encoder):
@@ -239,18 +252,11 @@ class TextEncoder(Encoder):
         return "".join(parts).encode("utf-8", "backslashreplace"), len(records)
 
     def _table(self, row: Row) -> str:
-        values: Mapping[str, Any] = row.values
+        values = values_for(row, LOG_SINK)
         self.rows += 1
-        if row.excluded:
-            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
         if not values:
             return ""
         return format_table({**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp})
-
-    @staticmethod
-    def ends(data: bytes) -> list[int]:
-        """See Encoder."""
-        return line_ends(data)
 
     def whole_part(self, content: Content) -> Whole:
         """All of it: a line may end anywhere. All is `kept`, too: a text tells of what was."""
@@ -289,13 +295,12 @@ class RowEncoder(Encoder):
         parts: list[bytes] = []
         for _end, content in records:
             if type(content) is Row:
-                excluded = content.excluded or {}
-                values = {k: v for k, v in content.values.items() if self.sink not in excluded.get(k, ())}
+                values = values_for(content, self.sink)
                 self.rows += 1
                 if values:
-                    values[TIME_STEP] = content.step
-                    values[TIMESTAMP] = content.timestamp
-                    parts.append(self.record(values))
+                    parts.append(
+                        self.record({**values, TIME_STEP: content.step, TIMESTAMP: content.timestamp})
+                    )
         return b"".join(parts), len(records)
 
     def end_of_records(self, content: Content) -> int:
@@ -309,26 +314,15 @@ class RowEncoder(Encoder):
 
     def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
         """See Encoder."""
-        later = None if time_step is None else partial(self._is_later, time_step)
+        later = later_than(time_step, self.time_step)
         size, count = cut(content, 0, ends_in(content.chunks(), self.ends), rows, later)
         return Kept(size, {"rows": count})
-
-    def _is_later(self, time_step: float, record: bytes) -> bool:
-        try:
-            return self.time_step(record) > time_step
-        except (ValueError, TypeError, LookupError):
-            return False
 
 
 class JsonEncoder(RowEncoder):
     """progress.json: a JSON object a line."""
 
     sink = JSON_SINK
-
-    @staticmethod
-    def ends(data: bytes) -> list[int]:
-        """See Encoder."""
-        return line_ends(data)
 
     @staticmethod
     def record(values: dict[str, Any]) -> bytes:
@@ -364,3 +358,233 @@ def _is_json(text: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+class CsvEncoder(Encoder):
+    """Encodes rows; stops before a row that has unknown columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[str] = []
+        self._known: frozenset[str] = frozenset()
+        self._pick: Any = None
+
+    def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
+        """See Encoder."""
+        lines: list[Sequence[Any]] = []
+        used = 0
+        for _end, content in records:
+            if type(content) is Row:
+                line = self._line(content)
+                if line is None:
+                    if self.columns:
+                        break
+                    self.set_columns(sorted(row_keys(content)))
+                    lines.append(self.columns)
+                    line = self._line(content)
+                if line:
+                    lines.append(line)
+                    self.rows += 1
+            used += 1
+        return to_csv(lines), used
+
+    def _line(self, row: Row) -> Sequence[Any] | None:
+        values = row.values
+        if row.excluded:
+            values = values_for(row, CSV_SINK)
+            if not values:
+                return ()
+        values = {**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp}
+        if len(values) == len(self.columns) and self._pick is not None:
+            try:
+                line: Sequence[Any] = self._pick(values)
+            except KeyError:
+                return None
+            return line
+        if not self._known.issuperset(values):
+            return None
+        get = values.get
+        return [get(column) for column in self.columns]
+
+    def set_columns(self, columns: list[str]) -> None:
+        """Use these columns from now on."""
+        self.columns = columns
+        self._known = frozenset(columns)
+        self._pick = itemgetter(*columns) if columns else None
+
+    def state(self) -> dict[str, Any]:
+        """See Encoder."""
+        return {"rows": self.rows, "columns": list(self.columns)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See Encoder."""
+        super().restore(state)
+        self.set_columns([str(column) for column in state.get("columns", ())])
+
+    @staticmethod
+    def ends(data: bytes) -> list[int]:
+        """See Encoder."""
+        return list(record_ends((data,)))
+
+    def whole_part(self, content: Content) -> Whole:
+        """See Encoder; a last row without its newline counts where it has all cells.
+
+        A newline inside quotes ends no record here, while `end_of_records` counts it.
+        """
+        size, ending = content.size, missing_newline(content)
+        header = before = last = records = 0
+        for end in record_ends(chain(content.chunks(), (ending,))):
+            header, before, last = header or end, last, end
+            records += 1
+        columns = cells(content.at(0, header))
+        if ending and last > size:
+            if len(cells(content.at(before, size - before))) == len(columns):
+                return Whole(size, ending, {"rows": records - 1, "columns": columns})
+            last, records = before, records - 1
+        return Whole(last, b"", {"rows": max(0, records - 1), "columns": columns})
+
+    def kept(self, content: Content, rows: int | None, time_step: float | None) -> Kept | None:
+        """See Encoder."""
+        ends = record_ends(content.chunks())
+        head = content.at(0, next(ends, 0))
+        columns = cells(head)
+
+        def step_of(record: bytes) -> float:
+            return float(dict(zip(columns, cells(record), strict=False)).get(TIME_STEP) or 0)
+
+        size, count = cut(content, len(head), ends, rows, later_than(time_step, step_of))
+        return Kept(size, {"rows": count, "columns": columns}, head)
+
+
+def cells(record: bytes) -> list[str]:
+    """The cells of one record; Python 3.10's reader refuses NUL."""
+    return cells_of(record.replace(b"\0", b"").decode("utf-8", "replace"))
+
+
+def row_keys(row: Row) -> set[str]:
+    """Columns that a row needs."""
+    return {*map(str, values_for(row, CSV_SINK)), TIME_STEP, TIMESTAMP}
+
+
+def new_columns(columns: Sequence[str], records: Iterable[Record]) -> list[str]:
+    """Columns that `records` need beyond `columns`, row by row sorted among themselves."""
+    known = set(columns)
+    added: list[str] = []
+    for _end, content in records:
+        if type(content) is Row:
+            late = sorted(row_keys(content) - known)
+            known.update(late)
+            added.extend(late)
+    return added
+
+
+def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
+    """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed.
+
+    What no reader takes is escaped: lone surrogates, and NUL, which readers take for the tail of a power cut.
+    """
+    if not lines:
+        return b""
+    if NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
+        return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
+    buffer = io.StringIO(newline="")
+    try:
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        text = buffer.getvalue()
+    except csv.Error:  # Python 3.10 refuses NUL
+        text = NUL
+    if NUL in text:
+        return to_csv([[_escaped(cell) for cell in line] for line in lines])
+    if "\r" in text:
+        text = "".join(map(_line_with_returns, lines))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _escaped(cell: object) -> object:
+    return cell.replace(NUL, "\\x00") if isinstance(cell, str) else cell
+
+
+def _line_with_returns(line: Sequence[Any]) -> str:
+    """One line; Python's writer quotes a carriage return only where lines end with one."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow(line)
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
+
+
+def widened(chunks: Iterable[bytes], columns: Sequence[str], added: int) -> Iterator[bytes]:
+    """The content of a CSV with `added` further columns.
+
+    Args:
+        chunks: the old content, in pieces that end anywhere.
+        columns: all columns, the added ones last.
+        added: how many are new; each old row gets as many empty cells.
+
+    Yields:
+        The new content. A record separator is a newline outside quotes.
+    """
+    fill = b"," * added + b"\n"
+    yield to_csv([columns])
+    pieces, head, end = iter(chunks), b"", 0
+    for piece in pieces:
+        head += piece
+        end = next(record_ends((head,)), 0)
+        if end:
+            break
+    quoted = False
+    for piece in chain((head[end:],), pieces) if end else ():
+        if b'"' not in piece and not quoted:
+            yield piece.replace(b"\n", fill)
+            continue
+        parts = piece.split(b'"')
+        for position, part in enumerate(parts):
+            outside = quoted == bool(position % 2)
+            parts[position] = part.replace(b"\n", fill) if outside else part
+        quoted ^= len(parts) % 2 == 0
+        yield b'"'.join(parts)
+
+
+def record_ends(chunks: Iterable[bytes]) -> Iterator[int]:
+    """Offsets after each whole record, the header's first; newlines inside quotes end none.
+
+    Args:
+        chunks: the content, in pieces that end anywhere.
+    """
+    offset, quoted = 0, False
+    for chunk in chunks:
+        for number, part in enumerate(chunk.split(b'"')):
+            if number:
+                quoted = not quoted
+                offset += 1
+            if not quoted:
+                for match in _NEWLINE.finditer(part):
+                    yield offset + match.end()
+            offset += len(part)
+
+
+def read_header(descriptor: int) -> list[str]:
+    """Columns of a CSV; empty for an empty file."""
+    whole = os.fstat(descriptor).st_size
+    tried = length = 0
+    while not length and tried < whole:
+        tried = min(whole, tried * 4 or CHUNK_BYTES)
+        length = offset_of_row(read_chunks(descriptor, tried), 0)
+    return cells(os.pread(descriptor, length, 0))
+
+
+def size_by_header(descriptor: int, encoder: CsvEncoder) -> int | None:
+    """Bytes of a CSV's header and the rows of its encoder, which takes over the header.
+
+    Returns:
+        None where the header is the encoder's, or neither is the other one before or after a widening.
+    """
+    found, columns = read_header(descriptor), encoder.columns
+    both = min(len(found), len(columns))
+    if not both or found == columns or found[:both] != columns[:both]:
+        return None
+    encoder.set_columns(found)
+    return offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), encoder.rows)
+
+
+def offset_of_row(chunks: Iterable[bytes], rows: int) -> int:
+    """Bytes of the header and the first `rows` rows; fewer when the content ends before."""
+    return max(islice(record_ends(chunks), rows + 1), default=0)

@@ -32,25 +32,27 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.model.ingest import Batch, Position
 from rla_agent.model.states import OutputEvent, OutputState, after
-from rla_agent.outputs.csv_table import CsvEncoder, size_by_header
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, open_below
 from rla_agent.outputs.encoders import (
     Content,
+    CsvEncoder,
     Encoder,
     JsonEncoder,
     TextEncoder,
     Whole,
     line_ends,
     read_chunks,
+    size_by_header,
 )
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.store.state import OutputRow
-from rla_client.contract.files import atomic_file, is_there, open_within
+from rla_client.contract.files import atomic_file, is_there, open_folder, open_within
 from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import TextTarget
 
 Ends: TypeAlias = "Callable[[bytes], list[int]]"
+MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,7 +74,7 @@ class Output:
         size: bytes of the file that count.
         generation: how often the file was rewritten.
         durable: position that the last commit stored.
-        state: see `output_states`; changed by `handle` alone.
+        state: see `model.states`; changed by `handle` alone.
         dirty: the file holds bytes that no sync has covered, or its state is not stored.
         error: why the last write failed, empty when it did not.
         moved: the file is another than agent.db and the base file know.
@@ -237,6 +239,17 @@ class Output:
             names = (f"{stem}.old-{number}{ending}" for number in count(1))
             aside = next(name for name in names if not is_there(name, dir_fd=folder))
             os.rename(self.file_name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def take_name(self, temp: str) -> None:
+        """Rename a temp file to the output's name, durably; it may have been done already.
+
+        Raises:
+            OSError: it is not sure to be done.
+        """
+        with closing_fd(open_folder(self.root, self.folder)) as folder:
+            with suppress(FileNotFoundError):
+                os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
     def _align_short(self, descriptor: int) -> None:

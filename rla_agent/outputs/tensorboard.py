@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
-from rla_agent.outputs.encoders import Content, Encoder, Whole
+from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import INT64
 
 SINK = "tensorboard"
@@ -68,13 +69,13 @@ class EventEncoder(Encoder):
 
     def _row_record(self, row: Row) -> tuple[bytes, ...]:
         """The record of a row, in pieces; none when nothing of it is for this sink."""
-        values: Mapping[str, Any] = row.values
+        values = row.values
         if row.excluded:
-            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
+            values = values_for(row, SINK)
             if not values:
                 return ()
         step, timestamp = row[:2]
-        values = {**values, "time-step": step, "timestamp": timestamp}
+        values = {**values, TIME_STEP: step, TIMESTAMP: timestamp}
         number = _varint(whole_step(step))
         template = self._templates.get((len(number), *values))
         if template is None:
@@ -87,7 +88,14 @@ class EventEncoder(Encoder):
         try:
             record = pack(*filled)
         except (struct.error, OverflowError, TypeError):
-            summary = _field(5, _slow_summary(values))
+            summary = _field(
+                5,
+                b"".join(
+                    _value_prefix(str(key)) + _float32(value)
+                    for key, value in values.items()
+                    if isinstance(value, (int, float))
+                ),
+            )
             return self._framed(b"\x09" + _DOUBLE.pack(timestamp) + b"\x10" + number + summary)
         crc: int = crc32c.crc32c(record[_FRAME_HEAD_BYTES:])
         return record, _U32.pack(((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
@@ -173,14 +181,6 @@ def hyper_param_event(hyper_param: object, wall_time: float) -> bytes:
     metadata = _field(1, _field(1, b"text"))
     value = _field(1, HYPER_PARAM_TAG.encode()) + _field(8, tensor) + _field(9, metadata)
     return b"\x09" + _DOUBLE.pack(wall_time) + _field(5, _field(1, value))
-
-
-def _slow_summary(values: Mapping[str, Any]) -> bytes:
-    parts = []
-    for key, value in values.items():
-        if isinstance(value, (int, float)):
-            parts.append(_value_prefix(str(key)) + _float32(value))
-    return b"".join(parts)
 
 
 def _float32(value: float) -> bytes:

@@ -1,9 +1,17 @@
-"""Group commit: files first, then one transaction, then whatever may be forgotten, and answers to flushes.
+"""Making what streams brought durable: group commit, rewrites of tables, small files, answers to flushes.
 
-For all dirty streams of a volume: sync the outputs that changed, store every position in one
-SQLite transaction, and only then let segments go, each after the next one's opening frame and its
-base lie durably beside it. A file whose sync failed is never synced again through the same descriptor:
-what was durable is copied to a new file and the rest is replayed.
+A commit takes all dirty streams of a volume: files first, then one transaction, then whatever may be
+forgotten. The outputs that changed are synced, every position is stored in one SQLite transaction, and only
+then do segments go, each after the next one's opening frame and its base lie durably beside it. A file whose
+sync failed is never synced again through the same descriptor: what was durable is copied to a new file and
+the rest is replayed.
+
+A CSV that needs more columns is rewritten in a worker thread, on a copy: the widened temp file is written and
+synced; then one transaction stores its generation, rows, columns and size together with the intent
+temp → final; then it is renamed, and the folder synced; the next commit clears the intent. After a crash in
+between, recovery renames. Until then rows wait in the spool. A rewrite starts at once when the last one is
+REST_FACTOR times its own duration ago, or when somebody waits for the rows (flush, end of the run); it takes
+all columns that the waiting rows need, so that late keys one at a time cost a few rewrites and not one each.
 
 Small whole files of an item come as records: parameters, notes, environment, small snapshots. One
 is durable before its stream's position passes it, so one that cannot be written holds up what comes
@@ -21,25 +29,28 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rla_agent.jobs.queue import JobQueue
 from rla_agent.model.ingest import ItemFile
 from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, root_is_away, same_root, temp_name
+from rla_agent.outputs.encoders import CsvEncoder, new_columns, read_chunks, widened
 from rla_agent.outputs.output import OpenFiles, Output
+from rla_agent.pipeline.jobs import JobQueue
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import (
+    NEW_FLAGS,
     READ_FLAGS,
     file_mode,
     fsync_file,
     fsync_folder,
+    held_folder,
     open_folder,
     write_atomic,
 )
@@ -48,6 +59,9 @@ from rla_client.contract.layout import check_relative
 from rla_client.contract.opening import RUN_FILE, Opening
 from rla_client.contract.segments import base_path, segment_path
 
+REST_FACTOR = 20.0
+SHORTEST_REST_S = 1.0
+LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
 NOTHING = (0, 0)
 GONE_S = 10.0  # a client that still waits has asked again long before
@@ -203,6 +217,163 @@ def _try_sync(descriptor: int) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A finished temp file."""
+
+    temp: str
+    size: int
+    columns: list[str]
+    seconds: float
+
+
+class Widener:
+    """Rewrites CSV outputs of one volume."""
+
+    def __init__(self, executor: Executor, database: AgentDatabase) -> None:
+        self._executor = executor
+        self._database = database
+        self._running: dict[Output, Future[Rewritten]] = {}
+
+    def serve(self, stream: Stream, output: Output, files: OpenFiles, *, hurry: bool) -> None:
+        """Start a rewrite that is due, or finish one that has ended."""
+        if output.intent:
+            if not output.error:
+                finish_intent(stream, output)
+            return
+        running = self._running.get(output)
+        if running is not None:
+            if hurry or running.done():
+                self._finish(stream, output, files)
+            return
+        if (
+            output.state is OutputState.WIDENING
+            and not output.error
+            and (hurry or time.monotonic() >= output.next_rewrite)
+        ):
+            self._start(stream, output, files)
+            if hurry and output in self._running:
+                self._finish(stream, output, files)
+
+    def forget(self, output: Output, files: OpenFiles) -> None:
+        """Nobody waits for an output's file or its rewrite any more."""
+        self._running.pop(output, None)
+        files.close(output)
+
+    def _start(self, stream: Stream, output: Output, files: OpenFiles) -> None:
+        encoder = output.encoder
+        if not isinstance(encoder, CsvEncoder):
+            return
+        columns = list(encoder.columns)
+        for records in stream.pending_records(output):
+            columns += new_columns(columns, records)
+        files.close(output)
+        if output.state is OutputState.SUSPECT:
+            return
+        output.handle(OutputEvent.REWRITE)
+        added = len(columns) - len(encoder.columns)
+        self._running[output] = self._executor.submit(
+            rewrite, output, columns, added, output.size, temp_name(stream.name)
+        )
+
+    def _finish(self, stream: Stream, output: Output, files: OpenFiles) -> None:
+        future = self._running.pop(output)
+        try:
+            done = future.result()
+        except ItemGoneError:
+            output.handle(OutputEvent.REWRITE_FAILED)
+            stream.handle(StreamEvent.MISSED)
+            return
+        except FileNotFoundError:
+            output.handle(OutputEvent.REWRITE_FAILED)
+            if not os.path.lexists(output.path):
+                output.begin_again(files)
+                stream.touch()
+            return
+        except OSError as error:
+            output.handle(OutputEvent.REWRITE_FAILED)
+            output.fail(error)
+            return
+        self._replace(stream, output, done, files)
+        output.rest_s = rest_after(done.seconds, output.rest_s, time.monotonic() - output.next_rewrite)
+        output.next_rewrite = time.monotonic() + output.rest_s
+
+    def _replace(self, stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles) -> None:
+        """Store that a finished temp file is the output's content from now on, then give it the name.
+
+        When that cannot be stored the old file stays and the temp file goes.
+        """
+        size, state = output.size, output.encoder.state()
+        output.encoder.restore({**state, "columns": rewritten.columns})
+        output.size = rewritten.size
+        output.generation += 1
+        try:
+            self._database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
+        except sqlite3.OperationalError as error:
+            output.size = size
+            output.encoder.restore(state)
+            output.fail(OSError(0, str(error)))
+            with suppress(OSError), held_folder(output.root, output.folder) as folder:
+                (folder / rewritten.temp).unlink()
+            output.handle(OutputEvent.REWRITE_FAILED)
+            return
+        output.durable = output.position
+        output.handle(OutputEvent.REWRITTEN, rewritten.temp)
+        files.close(output)
+        finish_intent(stream, output)
+
+
+def rest_after(rewrite_s: float, former_rest_s: float, calm_s: float) -> float:
+    """How long rows with new columns wait after a rewrite.
+
+    While new columns keep coming the rest doubles, so that the bytes of all rewrites together stay
+    a small multiple of the file.
+
+    Args:
+        rewrite_s: what the rewrite took.
+        former_rest_s: the rest before it.
+        calm_s: how long ago that rest had ended.
+    """
+    growing = 2.0 * former_rest_s if calm_s < former_rest_s else 0.0
+    return max(REST_FACTOR * rewrite_s, min(growing, LONGEST_REST_S), SHORTEST_REST_S)
+
+
+def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str) -> Rewritten:
+    """Write the widened copy of an output's first `size` bytes beside it, as `temp`, durably.
+
+    Raises:
+        ItemGoneError: the item's folder is not there.
+        OSError: it could not be written; no temp file is left.
+    """
+    began = time.monotonic()
+    with closing_fd(output.open_file()) as old, closing_fd(open_folder(output.root, output.folder)) as folder:
+        new = os.open(temp, NEW_FLAGS, os.fstat(old).st_mode & 0o777, dir_fd=folder)
+        try:
+            with open(new, "wb") as file:
+                file.writelines(widened(read_chunks(old, size), columns, added))
+                file.flush()
+                os.fsync(file.fileno())
+                total = file.tell()
+        except OSError:
+            os.unlink(temp, dir_fd=folder)
+            raise
+    return Rewritten(temp, total, columns, time.monotonic() - began)
+
+
+def finish_intent(stream: Stream, output: Output) -> None:
+    """Give a stored temp file its name; on failure the output waits, and this is called again."""
+    try:
+        output.take_name(output.intent)
+    except (FileNotFoundError, NotADirectoryError):
+        stream.handle(StreamEvent.MISSED)
+    except OSError as error:
+        output.fail(error)
+    else:
+        output.handle(OutputEvent.RENAMED)
+        output.touch()
+        stream.touch()  # the next commit clears the intent
 
 
 def keep_item_file(opening: Opening, file: ItemFile) -> None:
@@ -375,13 +546,11 @@ class FlushWaiters:
             flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream), NOTHING)
         elif stream.removed or stream.parked or self._jobs.broken(stream.name, media=flush.media):
             flush.answer(False, NOTHING)
-        elif self._durable(stream, flush):
+        elif stream.all_durable >= (flush.number, flush.offset) and not self._jobs.pending(
+            stream.name, media=flush.media
+        ):
             media, others = self._jobs.failed(stream.name)
             flush.answer(True, (media, others + stream.given_up))
         else:
             return False
         return True
-
-    def _durable(self, stream: Stream, flush: Flush) -> bool:
-        passed = stream.all_durable >= (flush.number, flush.offset)
-        return passed and not self._jobs.pending(stream.name, media=flush.media)

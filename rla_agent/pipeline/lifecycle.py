@@ -1,4 +1,8 @@
-"""Streams that come and go: what keeps one from being taken up, and when its item, or it, is gone.
+"""Streams that come and go: what lies in a spool, what keeps one from being taken up, when it is gone.
+
+Reading an opening frame costs the main thread up to 256 KiB of file, which is asked for at each message of a
+live client and four times a second otherwise. So a name that could not be read is tried again only after
+RETRY_S, or when a segment came into its folder: that one has an opening frame of its own (`Unreadable`).
 
 What one stream brings must not end the agent for all others. So taking one up has four ends: taken up; gone
 (its folder is gone); not yet (tried again all the time); and parked, where trying again would change nothing:
@@ -28,35 +32,180 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_agent.jobs.checkpoint import sweep_arenas
-from rla_agent.jobs.code import sweep_objects
-from rla_agent.jobs.queue import JobContext
 from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import (
     closing_fd,
     item_is_there,
     root_is_away,
     same_root,
-    why_late,
     why_parked,
 )
 from rla_agent.outputs.output import OpenFiles
+from rla_agent.pipeline.blob_jobs import sweep_objects
+from rla_agent.pipeline.checkpoint_jobs import sweep_arenas
+from rla_agent.pipeline.commit import Widener
+from rla_agent.pipeline.jobs import JobContext
 from rla_agent.pipeline.recovery import recover, sweep_leftovers
-from rla_agent.pipeline.spool import read_opening, remove_stream
-from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.widening import Widener
+from rla_agent.pipeline.stream import MOST_SEGMENT_BYTES, Stream, read_opening, valid_frames
 from rla_agent.store.state import AgentDatabase, Changes
-from rla_client.contract.errors import RlaError
-from rla_client.contract.files import FORK_COPY_PREFIX, open_folder, open_root
+from rla_client.contract.errors import RlaError, UnknownVersionError
+from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, fsync_folder, open_folder, open_root
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
-from rla_client.contract.segments import BLOBS_NAME, stream_names
+from rla_client.contract.protocol import FRAME_MAGIC
+from rla_client.contract.segments import (
+    BLOBS_NAME,
+    STREAM_NAME,
+    check_stream,
+    read_at,
+    segment_numbers,
+    segment_path,
+    stream_names,
+    writer_alive,
+)
 
+LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
+CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one
+RETRY_S = 4.0  # less than LISTING_S, after which a silent one is asked for again
+HALF_MADE_S = 60.0  # no client is at making a stream for so long
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
 
 _swept: dict[str, float] = {}
 _log = logging.getLogger("rla_agent.pipeline.lifecycle")
+
+
+class SpoolWatch:
+    """The names in one spool."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._next_listing = 0.0
+        self._listed: int | None = None  # mtime of the folder when all its streams were known
+
+    def names(self, now: float) -> list[str]:
+        """Streams in the spool, oldest first; none when nothing came or went since the last call.
+
+        Args:
+            now: monotonic.
+        """
+        with suppress(OSError):
+            changed = os.stat(self._spool).st_mtime_ns
+            if changed == self._listed and now < self._next_listing:
+                return []
+            calm = time.time() - changed / 1e9 > CALM_S
+            self._listed = changed if calm else None
+            self._next_listing = now + LISTING_S
+            return stream_names(self._spool, links=True)
+        return []
+
+    def look_again(self) -> None:
+        """List the folder at the next call: a stream in it could not be taken."""
+        self._listed = None
+
+
+class Unreadable(dict[str, str]):
+    """Stream → why it cannot be taken in."""
+
+    def __init__(self, spool: Path) -> None:
+        super().__init__()
+        self._spool = spool
+        self._next: dict[str, tuple[float, int]] = {}  # when, and the folder's mtime that it was read at
+
+    def read(self, name: str, now: float) -> Opening | None:
+        """What a stream says of itself; None when it is not a stream, or cannot be read now.
+
+        A stream that a power cut left without a single record is removed.
+
+        Args:
+            name: as a message or the spool has it.
+            now: monotonic.
+        """
+        due, changed = self._next.get(name, (0.0, -1))
+        if not STREAM_NAME.match(name) or (now < due and self._changed(name) == changed):
+            return None
+        folder = self._spool / name
+        try:
+            opening, _ = read_opening(folder)
+        except FileNotFoundError:
+            return None
+        except (RlaError, OSError) as error:
+            if name not in self and holds_nothing(folder):
+                _log.warning("stream %s holds nothing: power was cut before its first sync; removed", name)
+                with suppress(OSError):
+                    remove_stream(folder)
+                return None
+            if self.get(name) != str(error):
+                _log.warning("stream %s is not stored: %s", name, error)
+            self[name] = str(error)
+            self._next[name] = now + RETRY_S, self._changed(name)
+            return None
+        self._forget(name)
+        return opening
+
+    def forget_gone(self) -> None:
+        """Drop streams that somebody removed."""
+        for name in [name for name in self if self._changed(name) < 0]:
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self.pop(name, None)
+        self._next.pop(name, None)
+
+    def _changed(self, name: str) -> int:
+        try:
+            return os.stat(self._spool / name).st_mtime_ns
+        except FileNotFoundError:
+            return -1
+        except OSError:
+            return 0
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Whether no segment holds more than a torn opening frame, and nobody will add to it.
+
+    That is what a power cut before the first sync leaves: nothing, zeros, or the front of a first frame.
+    Damaged frames with others behind them are not nothing: they stay, and status names the stream.
+    """
+    if writer_alive(folder) is not False:
+        return False
+    try:
+        check_stream(folder)
+        for number in segment_numbers(folder):
+            data = read_at(segment_path(folder, number), 0, MOST_SEGMENT_BYTES)
+            if len(data) == MOST_SEGMENT_BYTES or next(valid_frames(data), None) is not None:
+                return False
+            if data.find(FRAME_MAGIC, 1) >= 0 or (data.strip(b"\0") and not data.startswith(FRAME_MAGIC)):
+                return False
+    except (OSError, UnknownVersionError):
+        return False
+    return True
+
+
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+        fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def sweep_half_made(spool: Path) -> None:
+    """Remove what a client was killed in the middle of making, or an agent of removing."""
+    now = time.time()
+    with suppress(OSError), os.scandir(spool) as entries:
+        for entry in entries:
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > HALF_MADE_S
+            if old or entry.name.startswith(GONE_PREFIX):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +267,16 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
         raise
 
 
+def why_late(opening: Opening, error: OSError) -> str:
+    """Say why a stream is not taken in yet, and of which run it is."""
+    reason = error.strerror or str(error)
+    file = f" ({error.filename})" if error.filename else ""
+    return (
+        f"not stored yet, retrying: the run in {opening.log_folder} cannot be written: "
+        f"{reason}{file}; its rows wait in the spool"
+    )
+
+
 def close_files(stream: Stream, files: OpenFiles) -> None:
     """Close what is open of a stream's outputs."""
     for output in stream.outputs:
@@ -151,12 +310,16 @@ def waits_behind(stream: Stream, others: Iterable[Stream], late: Iterable[str]) 
 
     Returns:
         The reason if it is one for a human, else an empty text.
+
+    Raises:
+        NotYetError: the spool is away.
     """
     plan = stream.opening.continues
     if plan is None:
         return None
     if plan.after:
-        before = _still_there(stream.folder.parent, plan.after)
+        with closing_fd(open_spool(stream.folder.parent)) as folder:  # which may be renamed meanwhile
+            before = sorted(set(os.listdir(folder)) & set(plan.after))
         parked = {other.name: other.parked for other in others}
         why = next((parked[name] for name in before if parked.get(name)), "")
         return _why_waiting(why) if before else None
@@ -178,16 +341,6 @@ def open_spool(spool: Path) -> int:
         return open_root(spool)
     except OSError as error:
         raise NotYetError(f"not stored yet, retrying: {error}") from error
-
-
-def _still_there(spool: Path, names: Iterable[str]) -> list[str]:
-    """Those streams that lie in a spool; of one folder, which may be renamed meanwhile.
-
-    Raises:
-        NotYetError: it is away.
-    """
-    with closing_fd(open_spool(spool)) as folder:
-        return sorted(set(os.listdir(folder)) & set(names))
 
 
 def _why_waiting(parked: str) -> str:

@@ -38,23 +38,25 @@ import logging
 import os
 import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
 from rla_agent.model.states import StreamEvent
-from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, fsync_up, item_is_there, sweep_temp_files
+from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, item_is_there
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
 from rla_agent.pipeline.runs import step_aside
-from rla_agent.pipeline.spool import MOST_SEGMENT_BYTES
-from rla_agent.pipeline.stream import CONTROL, Stream
-from rla_agent.pipeline.widening import take_name
+from rla_agent.pipeline.stream import CONTROL, MOST_SEGMENT_BYTES, Stream
 from rla_agent.store.state import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.files import (
+    OLD_TEMP_S,
     READ_FLAGS,
     TEMP_PREFIX,
+    UNNAMED_TEMP,
     atomic_file,
     file_mode,
     fsync_file,
@@ -107,20 +109,59 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
 
 
 def sweep_leftovers(stream: Stream, database: AgentDatabase) -> None:
-    """Remove temp files that a kill left beside the stream's outputs; pending intents stay."""
+    """Remove temp files that killed processes left beside the stream's outputs.
+
+    A temp file of a rewrite bears its stream's name: one agent at a time has the stream, so when it
+    takes the stream up or ends it, files of that name belong to nobody, unless agent.db says that one
+    is about to take an output's name (an intent). Others (run.json, item files, what a client writes)
+    may be in the making in another process, and go only when they are old.
+    """
     intents = database.intents()
     for folder in {output.folder for output in stream.outputs}:
         sweep_temp_files(stream.opening.root, folder, stream.name, intents, time.time())
+
+
+def sweep_temp_files(root: str, below: str, stream: str, intents: Collection[str], now: float) -> None:
+    """Remove what killed processes left in one folder of a stream's outputs.
+
+    Args:
+        root: data root.
+        below: the folder, relative to it.
+        stream: its own temp files go whatever their age.
+        intents: names that a rename still waits for.
+        now: Unix seconds, against which the age of other temp files counts.
+    """
+    with suppress(OSError), closing_fd(open_folder(root, below)) as folder:  # not listed now: next time
+        for name in os.listdir(folder):
+            if name in intents or not name.startswith(TEMP_PREFIX):
+                continue
+            with suppress(OSError):
+                if not name.startswith(f"{TEMP_PREFIX}{stream}-"):
+                    written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                    if not UNNAMED_TEMP.match(name) or now - written < OLD_TEMP_S:
+                        continue
+                os.unlink(name, dir_fd=folder)
 
 
 def _sync_folders(stream: Stream) -> None:
     """Make the item's folders durable; only that of its rows has to be there."""
     for kind, folder in stream.opening.folders.items():
         try:
-            fsync_up(stream.opening.root, folder)
+            _fsync_up(stream.opening.root, folder)
         except (FileNotFoundError, NotADirectoryError):
             if kind == "log":
                 raise
+
+
+def _fsync_up(root: str, relative: str) -> None:
+    """Make the chain of folders from `relative` up to `root` durable."""
+    path = Path(relative)
+    while True:
+        with closing_fd(open_folder(root, str(path))) as folder:
+            os.fsync(folder)
+        if str(path) == ".":
+            return
+        path = path.parent
 
 
 def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
@@ -156,7 +197,7 @@ def _restore(output: Output, row: OutputRow) -> None:
         if row.intent and (os.path.dirname(row.intent) or not row.intent.startswith(TEMP_PREFIX)):
             raise ValueError(row.intent)  # agent.db may be a copy that somebody gave us
     if row.intent:  # the rename that a commit announced
-        take_name(output, row.intent)
+        output.take_name(row.intent)
     output.align_columns()
 
 
@@ -198,7 +239,7 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
 def _from_base(stream: Stream) -> None:
     number, base = _newest_base(stream)
     if base is None:
-        _begin_new(stream, stream.first_segment)
+        _begin_new(stream)
         return
     stream.replayed = True
     stream.position = Position(number, 0)
@@ -261,7 +302,7 @@ def renew_base(stream: Stream, outputs: list[Output]) -> None:
     write_atomic(base_path(stream.folder, number), json.dumps(base).encode(), mode=0o600)
 
 
-def _begin_new(stream: Stream, number: int) -> None:
+def _begin_new(stream: Stream) -> None:
     """A stream that nobody has seen: what lies there already is not ours, unless it continues in it."""
     plan = stream.opening.continues
     if plan is not None:
@@ -271,6 +312,7 @@ def _begin_new(stream: Stream, number: int) -> None:
         if plan is None:
             output.put_aside()
         output.position = stream.position
+    number = stream.first_segment
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
     stream.write_base(number)
     fsync_folder(stream.folder)
@@ -381,7 +423,8 @@ def _cut_events(output: Output, plan: Continuation) -> None:
                 if name == plan.event_file:
                     _truncate(folder, name, plan.event_size)
                 elif _begun(name) >= limit and not same_stream(name, output.file_name):
-                    _put_away(output, folder, name, plan)
+                    log = os.path.dirname(os.path.dirname(output.folder))
+                    _move(name, folder, output.root, os.path.join(log, plan.abandoned, "tb"))
         elif plan.time_step is not None:
             for name in os.listdir(folder):
                 if _begun(name) >= 0 and not same_stream(name, output.file_name):
@@ -424,8 +467,3 @@ def _cut_steps(folder: int, name: str, time_step: float) -> None:
         if keep is not None:
             os.ftruncate(descriptor, keep)
             os.fsync(descriptor)
-
-
-def _put_away(output: Output, folder: int, name: str, plan: Continuation) -> None:
-    log = os.path.dirname(os.path.dirname(output.folder))
-    _move(name, folder, output.root, os.path.join(log, plan.abandoned, "tb"))

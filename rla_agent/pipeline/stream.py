@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.jobs.queue import MARKS_FIELD
 from rla_agent.model.ingest import (
     Batch,
     Close,
+    Content,
     ItemFile,
     Job,
     Mark,
@@ -30,19 +30,31 @@ from rla_agent.model.ingest import (
     Record,
     Row,
     RowWatch,
+    decode,
+    parse,
 )
 from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.data_roots import ItemGoneError
-from rla_agent.outputs.output import OpenFiles, Output, make_outputs
-from rla_agent.pipeline.spool import SegmentReader, clipped, cut_at_checkpoints, read_opening
+from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
 from rla_agent.store.state import JobRow, OutputRow
+from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import pack
+from rla_client.contract.protocol import (
+    FRAME_HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    SEGMENT_MAX_BYTES,
+    Frame,
+    find_frame,
+    frame_at,
+    pack,
+)
 from rla_client.contract.segments import (
     base_path,
+    check_stream,
     end_of,
+    read_at,
     segment_numbers,
     segment_path,
     segment_size,
@@ -50,6 +62,8 @@ from rla_client.contract.segments import (
 )
 
 CONTROL = ""  # name of the row that holds the stream's own position
+READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
+MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
 
 
 class Stream:
@@ -60,8 +74,7 @@ class Stream:
         outputs: open outputs; empty once the item was removed.
         position: taken in up to here.
         durable: position that the last commit stored.
-        run: record of the run; worker streams of a run share it through the volume.
-        state: see `stream_states`; changed by `handle` alone.
+        state: see `model.states`; changed by `handle` alone.
         parked: why nothing is taken in, empty when it is.
         aside: the run went on elsewhere, so this is kept beside it.
         replayed: agent.db does not know the stream, but it was taken in before.
@@ -85,13 +98,12 @@ class Stream:
         self.folder = folder
         opening, self.first_segment = read_opening(folder)
         self.opening = opening if adjust is None else adjust(opening)
-        self._reader = SegmentReader(folder)
         self.outputs: list[Output] = make_outputs(self.opening, name)
         self.position = Position(self.first_segment, 0)
         self.durable = Position(0, 0)
         self.state = StreamState.TAKING_IN
         self.parked = ""
-        self.aside = False  # the run went on elsewhere: see `runs.step_aside`
+        self.aside = False  # see `runs.step_aside`
         self.replayed = False
         self.writer_gone = False
         self.closed: Close | None = None
@@ -117,6 +129,8 @@ class Stream:
         self._spot = os.fspath(folder)
         self._segment = 0, "", ""  # number and path of the current one, path of the next
         self._after_batch = self.position
+        self.unread = ""  # why the last read of the spool failed
+        self._unknown = ""  # why a frame cannot be read by this release
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -202,7 +216,7 @@ class Stream:
         """Take bytes from a message if they begin where the stream stands."""
         if self.parked or not body or (number, offset) != self.position:
             return
-        batch = self._reader.parse(body, number, offset, final=False)
+        batch = self._parse(body, number, offset, final=False)
         self._note_unknown()
         self._dispatch(batch, files)
 
@@ -215,25 +229,67 @@ class Stream:
         if batch is not None:
             self._dispatch(batch, files)
         elif more:
-            self._enter(number + 1, self.outputs)
-            self.position = Position(number + 1, 0)
+            self._enter(number + 1)
         return more and not self.parked
 
     def _read(self, number: int, offset: int) -> tuple[Batch | None, bool]:
-        found = self._reader.read(number, offset, ended=self.writer_gone)
+        """A batch at a position, or None at the end of the segment; and whether more may follow.
+
+        Where the segment cannot be read, `unread` says why, and nothing follows until a later call succeeds.
+        """
+        batch, more = None, False
+        try:
+            batch, more = self._read_segment(number, offset)
+        except FileNotFoundError:
+            self.unread = f"its folder {self.folder} is away, which says nothing; tried again all the time"
+        except OSError as error:
+            self.unread = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
+        else:
+            self.unread = ""
         self._note_unknown()
-        return found
+        return batch, more
+
+    def _read_segment(self, number: int, offset: int) -> tuple[Batch | None, bool]:
+        sealed = segment_size(self.folder, number + 1) is not None
+        final = sealed or self.writer_gone
+        limit = READ_BYTES
+        path = segment_path(self.folder, number)
+        try:
+            data = read_at(path, offset, limit)
+            if not data:
+                return None, sealed
+            batch = self._parse(data, number, offset, final=final and len(data) < limit)
+            if batch.end == batch.start and len(data) == limit:
+                limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
+                data = read_at(path, offset, limit)
+                batch = self._parse(data, number, offset, final=final and len(data) < limit)
+        except FileNotFoundError:
+            if segment_size(self.folder, number) is not None:  # the spool was renamed, and is back
+                raise
+            return None, max(segment_numbers(self.folder), default=0) > number  # others may be gone, too
+        if batch.end == batch.start:
+            return None, False
+        return batch, True
+
+    def _parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
+        """Records of some bytes; none, and `_unknown` says why, where only a later release can read them."""
+        try:
+            return parse(data, number, offset, final=final)
+        except UnknownVersionError as error:
+            self._unknown = f"{error}; it is kept for a newer agent"
+            return Batch(number, offset, offset, [])
 
     def _note_unknown(self) -> None:
-        if self._reader.unknown and not self.parked:
-            self.handle(StreamEvent.REFUSED, self._reader.unknown)
+        if self._unknown and not self.parked:
+            self.handle(StreamEvent.REFUSED, self._unknown)
 
-    def _enter(self, number: int, outputs: list[Output]) -> None:
-        """All outputs that stand at the end of the segment before go to the start of `number`."""
-        for output in outputs:
+    def _enter(self, number: int) -> None:
+        """Go to the start of segment `number` with all outputs that stand at the end of the one before."""
+        for output in self.outputs:
             if not output.blocked and output.position == self.position:
                 output.enter_segment(number)
         self.bases[number] = {"rows": self.rows}
+        self.position = Position(number, 0)
 
     def _dispatch(self, batch: Batch, files: OpenFiles) -> None:
         for piece in cut_at_checkpoints(batch):
@@ -315,7 +371,7 @@ class Stream:
 
     def _pass_over_lost(self, output: Output) -> None:
         """After a power cut the spool may end before a durable position: what lagged there never comes."""
-        if not self.writer_gone or self._reader.fault:
+        if not self.writer_gone or self.unread:
             return
         number, offset = output.position
         lost = self.position.offset - (offset if number == self.position.number else 0)
@@ -387,11 +443,6 @@ class Stream:
             return max(segment_numbers(self.folder), default=0) <= number  # it was deleted; were others, too?
         except OSError:
             return False  # what cannot be looked at may hold rows
-
-    @property
-    def unread(self) -> str:
-        """Why the last read of the spool failed; empty when it did not."""
-        return self._reader.fault
 
     def end(self) -> Position:
         """Where the stream ends now: what is there at a stop and is taken in before it."""
@@ -465,5 +516,85 @@ class Stream:
             "parked": self.parked,
             "rows": self.rows,
             "damaged_bytes": self.damaged,
-            "errors": [error for error in (self._reader.fault, *(o.error for o in self.outputs)) if error],
+            "errors": [error for error in (self.unread, *(o.error for o in self.outputs)) if error],
         }
+
+
+def cut_at_checkpoints(batch: Batch) -> list[Batch]:
+    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
+    if batch.only_rows:
+        return [batch]
+    ends = [
+        index + 1
+        for index, record in enumerate(batch.records)
+        if type(record.content) is Job and record.content.kind == CHECKPOINT_KIND
+    ]
+    if not ends or ends == [len(batch.records)]:
+        return [batch]
+    pieces: list[Batch] = []
+    begin, start = 0, batch.start
+    for stop in [*ends, len(batch.records)]:
+        records = batch.records[begin:stop]
+        end = batch.end if stop == len(batch.records) else records[-1].end
+        if records or end > start:
+            pieces.append(Batch(batch.number, start, end, records))
+        begin, start = stop, end
+    pieces[-1].damaged = batch.damaged
+    return pieces
+
+
+def clipped(batch: Batch, end: int) -> Batch:
+    """The part of a batch up to an offset that ends a record."""
+    records = [record for record in batch.records if record.end <= end]
+    return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)
+
+
+def read_opening(folder: Path) -> tuple[Opening, int]:
+    """The opening frame of the oldest segment that has one, and the oldest segment's number.
+
+    Raises:
+        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
+        UnknownVersionError: it is of a later release.
+        OSError: a segment cannot be read.
+    """
+    check_stream(folder)
+    numbers = segment_numbers(folder)
+    why = ""
+    for number in numbers:
+        try:
+            content = _first_content(segment_path(folder, number))
+            if isinstance(content, OpeningFrame):
+                return Opening.from_fields(content.fields), numbers[0]
+        except UnknownVersionError:
+            raise
+        except RemoteProtocolError as error:
+            why = why or f": {error}"
+    raise SpoolError(f"{folder} has no readable opening frame{why}")
+
+
+def _first_content(path: Path) -> Content | None:
+    """What the first whole frame of a segment says: every segment begins with its opening frame."""
+    for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+        data = read_at(path, 0, size)
+        frame = next(valid_frames(data), None)
+        if frame is not None:
+            return decode(frame.kind, frame.payload)
+        if len(data) < size:
+            break
+    return None
+
+
+def valid_frames(data: bytes) -> Iterator[Frame]:
+    """Frames of a segment, those after damage too.
+
+    Raises:
+        UnknownVersionError: one is of a later release.
+    """
+    at = 0
+    while at < len(data):
+        found = frame_at(data, at)
+        if isinstance(found, Frame):
+            yield found
+            at = found.end
+        else:
+            at = find_frame(data, at + 1)

@@ -27,13 +27,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rla_agent.jobs.queue import KINDS, JobQueue
 from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunRecord
 from rla_agent.model.states import OutputState, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles
-from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, drop_faults, keep_new_files
+from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, Widener, drop_faults, keep_new_files
+from rla_agent.pipeline.jobs import KINDS, JobQueue
 from rla_agent.pipeline.lifecycle import (
     Adopt,
     NotYetError,
@@ -52,7 +52,6 @@ from rla_agent.pipeline.lifecycle import (
 )
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.widening import Widener
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.opening import Opening

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.report import attention, replication_status
 from rla_agent.service.control import ask_status, left_behind
 from rla_agent.store.lock import describe_holder, read_holder, visible_holder

@@ -30,9 +30,8 @@ from pathlib import Path
 from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunEvent, RunRecord
 from rla_agent.outputs.data_roots import same_root
-from rla_agent.pipeline.lifecycle import Adopt
-from rla_agent.pipeline.spool import read_opening, remove_stream
-from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.lifecycle import Adopt, remove_stream
+from rla_agent.pipeline.stream import Stream, read_opening
 from rla_agent.pipeline.volume import Stop, Volume
 from rla_agent.store.lock import AgentLock, describe_holder, read_holder
 from rla_agent.store.state import AgentDatabase, Changes, open_or_replace

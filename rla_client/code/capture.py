@@ -2,7 +2,7 @@
 
 `back_up_code` walks the project, reads what belongs to it and writes one blob into the spool; then one
 JOB frame of kind `code` names that blob. The agent turns the blob into `code/<index>/`, where equal files
-of all runs share one inode (`rla_agent/jobs/code.py`). So the content is that of the call, an absent
+of all runs share one inode (`rla_agent/pipeline/blob_jobs.py`). So the content is that of the call, an absent
 agent costs nothing, and the run starts some tens of milliseconds later. Where the spool takes no blob the
 files are copied by the caller. The blob is laid out in `contract/jobs.py`. Files over MAX_FILE_BYTES, and
 whatever is past MAX_TOTAL_BYTES or MAX_FILES, are listed in the report instead of copied. Which files

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 FILE_BACKENDS = frozenset(["agg", "pdf", "svg", "ps", "cairo", "template"])  # of matplotlib, without a window
 PROTOCOL = 5
-MAX_FIGURE_BYTES = 256 << 20  # rla_agent.jobs.figure takes no more
+MAX_FIGURE_BYTES = 256 << 20  # rla_agent.pipeline.blob_jobs takes no more
 
 _left: list[FigureManagerBase] = []  # of the figure that our last drawing left current
 

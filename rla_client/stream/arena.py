@@ -15,7 +15,7 @@ An `Arena` is one file in /dev/shm (layout: rla_client/contract/jobs.py), mapped
   a closed arena's memory, and a change that was half made is completed by the next call.
 - A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written.
   An arena that a larger one replaces is unmapped and unlinked once all its slots are FREE. What a
-  killed process leaves behind, the agent sweeps (rla_agent/jobs/checkpoint.py).
+  killed process leaves behind, the agent sweeps (rla_agent/pipeline/checkpoint_jobs.py).
 
 A slot that a `SlotSender` claimed ends in one of three ways: a frame in the stream names it (the agent frees
 it), it is given back (no frame was written), or the whole pool is retired (an exception came so close to the

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from rla_agent.jobs.checkpoint import release, run_checkpoint
+from rla_agent.pipeline.checkpoint_jobs import release, run_checkpoint
 from rla_client.checkpoint.saver import CheckpointSaver
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.jobs import CheckpointJob

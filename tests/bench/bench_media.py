@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rla_agent.jobs.checkpoint import free_slot
+from rla_agent.pipeline.checkpoint_jobs import free_slot
 from rla_client.code.capture import EnvironmentCapture, back_up_code
 from rla_client.code.select import BackupPlan
 from rla_client.config.schema import AgentConfig

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from support.spooled import bare_opening
 
 from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
-from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
-from rla_agent.outputs.encoders import Content, Encoder, TextEncoder
+from rla_agent.outputs.encoders import Content, CsvEncoder, Encoder, TextEncoder, new_columns, widened
 from rla_agent.outputs.output import FORMATS, ends_of
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS

@@ -6,8 +6,15 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rla_agent.model.ingest import Row, parse
-from rla_agent.outputs.csv_table import CsvEncoder, new_columns, row_keys, to_csv, widened
-from rla_agent.outputs.encoders import JsonEncoder, TextEncoder
+from rla_agent.outputs.encoders import (
+    CsvEncoder,
+    JsonEncoder,
+    TextEncoder,
+    new_columns,
+    row_keys,
+    to_csv,
+    widened,
+)
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.protocol import TextTarget
 

@@ -14,7 +14,7 @@ from crash.zygote import Zygote
 from support.oracle import Trainer, check_folder
 
 from rla_agent.outputs.output import make_outputs
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 

@@ -24,7 +24,7 @@ from support.replication_lab import Node, Sshd, tree
 from support.waiting import wait_until
 
 from rla_agent.pipeline.commit import keep_new_files
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.settings import register
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import TEMP_PREFIX

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.jobs.checkpoint import Outcome, run_checkpoint  # noqa: E402
+from rla_agent.pipeline.checkpoint_jobs import Outcome, run_checkpoint  # noqa: E402
 from rla_client.checkpoint.files import load_file, restore  # noqa: E402
 from rla_client.checkpoint.pickling import Captured, capture, capture_generally  # noqa: E402
 from rla_client.checkpoint.saver import copy_storages  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.jobs.checkpoint import JobResult, release, retain, run_checkpoint, sweep_arenas  # noqa: E402
+from rla_agent.pipeline.checkpoint_jobs import JobResult, release, retain, run_checkpoint, sweep_arenas  # noqa: E402
 from rla_client.contract.jobs import ARENA_FOLDER, CHECKPOINT_KIND, CheckpointJob, spool_key  # noqa: E402  # noqa: E402
 from rla_client.contract.paths import Places  # noqa: E402
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack  # noqa: E402

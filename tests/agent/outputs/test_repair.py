@@ -10,8 +10,16 @@ import pytest
 
 from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs import encoders as content_module
-from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, read_header, to_csv
-from rla_agent.outputs.encoders import Content, Encoder, JsonEncoder, read_chunks
+from rla_agent.outputs.encoders import (
+    Content,
+    CsvEncoder,
+    Encoder,
+    JsonEncoder,
+    offset_of_row,
+    read_chunks,
+    read_header,
+    to_csv,
+)
 from rla_agent.outputs.output import whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 

@@ -14,8 +14,7 @@ from support.oracle import event_records
 
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.states import OutputState
-from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder, Whole
+from rla_agent.outputs.encoders import CsvEncoder, Encoder, JsonEncoder, TextEncoder, Whole
 from rla_agent.outputs.output import Output, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import renew_base

@@ -16,7 +16,7 @@ from support.lone import LoneStream, Side
 
 import rla_agent.pipeline.lifecycle as module
 from rla_agent.model.ingest import Position
-from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.encoders import CsvEncoder
 from rla_agent.pipeline import recovery
 from rla_agent.pipeline.commit import Flush
 from rla_agent.pipeline.lifecycle import Adopt

@@ -10,7 +10,7 @@ import pytest
 from support.lone import LoneStream
 
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.pipeline.spool import RETRY_S, Unreadable
+from rla_agent.pipeline.lifecycle import RETRY_S, Unreadable
 from rla_client.contract.segments import segment_path
 
 AT = 40  # inside of the opening frame's payload

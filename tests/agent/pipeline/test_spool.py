@@ -8,7 +8,7 @@ import pytest
 from support.few_descriptors import no_descriptors
 from support.lone import LoneStream, Side
 
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import segment_path

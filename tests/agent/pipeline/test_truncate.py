@@ -16,8 +16,7 @@ import pytest
 
 from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs import encoders
-from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import JsonEncoder
+from rla_agent.outputs.encoders import CsvEncoder, JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import continue_outputs

@@ -15,9 +15,15 @@ from typing import Any
 import pytest
 from support.lone import LoneStream
 
-from rla_agent.outputs.data_roots import why_late
-from rla_agent.pipeline.lifecycle import sweep_fork_copies
-from rla_agent.pipeline.spool import GONE_PREFIX, read_opening, remove_stream, sweep_half_made
+from rla_agent.pipeline.lifecycle import (
+    GONE_PREFIX,
+    HALF_MADE_S,
+    remove_stream,
+    sweep_fork_copies,
+    sweep_half_made,
+    why_late,
+)
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.files import FORK_COPY_PREFIX
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
@@ -64,7 +70,8 @@ def test_what_a_client_makes_right_now_is_left_alone(tmp_path: Path) -> None:
     stream_folder(tmp_path).rename(tmp_path / f".rla-tmp-{NAME}")
     sweep_half_made(tmp_path)
     assert os.listdir(tmp_path) == [f".rla-tmp-{NAME}"]
-    sweep_half_made(tmp_path, older_than_s=-1.0)
+    os.utime(tmp_path / f".rla-tmp-{NAME}", (time.time() - 2 * HALF_MADE_S,) * 2)
+    sweep_half_made(tmp_path)
     assert os.listdir(tmp_path) == []
 
 

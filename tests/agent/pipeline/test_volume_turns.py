@@ -14,11 +14,11 @@ import pytest
 from support.lone import LoneStream
 
 import rla_agent.pipeline.volume as module
-from rla_agent.jobs.queue import JobContext, JobKind
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import StreamEvent
 from rla_agent.pipeline import lifecycle
 from rla_agent.pipeline.commit import Flush, FlushWaiters
+from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
@@ -189,7 +189,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     monkeypatch: pytest.MonkeyPatch,
     messages: int,
 ) -> None:
-    monkeypatch.setattr("rla_agent.pipeline.spool.READ_BYTES", 4096)
+    monkeypatch.setattr("rla_agent.pipeline.stream.READ_BYTES", 4096)
     monkeypatch.setattr(module, "TURN_S", 0.0)
     streams = [lone(tmp_path / str(number)) for number in range(4)]
     for stream in streams:

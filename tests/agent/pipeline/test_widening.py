@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-import rla_agent.pipeline.widening as widening_module
+import rla_agent.pipeline.commit as widening_module
 from rla_agent.model.states import OutputState
-from rla_agent.outputs.data_roots import sweep_temp_files, temp_name
-from rla_agent.pipeline.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
+from rla_agent.outputs.data_roots import temp_name
+from rla_agent.pipeline.commit import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
+from rla_agent.pipeline.recovery import sweep_temp_files
 from rla_client.contract.files import OLD_TEMP_S
 
 
@@ -77,7 +78,9 @@ def test_temp_file_of_a_killed_rewrite_goes_and_one_of_an_intent_gets_its_name(
         (lone.root / dead).write_text("half")
         theirs = temp_name("another")
         (lone.root / theirs).write_text("of a rewrite that runs")
-        assert sweep_temp_files(str(lone.root), ".", side.stream.name, {waiting}, time.time()) == [dead]
+        before = set(os.listdir(lone.root))
+        sweep_temp_files(str(lone.root), ".", side.stream.name, {waiting}, time.time())
+        assert before - set(os.listdir(lone.root)) == {dead}
         (lone.root / dead).write_text("half")
     with Side(lone) as side:
         assert temps(lone) == [theirs]
@@ -90,11 +93,11 @@ def test_small_temp_files_go_when_they_are_old(tmp_path: Path) -> None:
     for name in (".rla-tmp-0123456789abcdef", ".rla-tmp-pull-x", "mine"):
         (tmp_path / name).touch()
     now = time.time()
-    assert sweep_temp_files(str(tmp_path), ".", "s", (), now) == []
-    assert sweep_temp_files(str(tmp_path), ".", "s", (), now + OLD_TEMP_S + 5) == [
-        ".rla-tmp-0123456789abcdef"
-    ]
-    assert sweep_temp_files(str(tmp_path), "gone", "s", (), now) == []
+    sweep_temp_files(str(tmp_path), ".", "s", (), now)
+    assert len(os.listdir(tmp_path)) == 3
+    sweep_temp_files(str(tmp_path), ".", "s", (), now + OLD_TEMP_S + 5)
+    assert sorted(os.listdir(tmp_path)) == [".rla-tmp-pull-x", "mine"]
+    sweep_temp_files(str(tmp_path), "gone", "s", (), now)
 
 
 @pytest.mark.parametrize("during", [False, True])

@@ -19,7 +19,7 @@ import zmq
 from support.evil_figures import EVIL
 from support.waiting import wait_until
 
-from rla_agent.pipeline.spool import read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.service.control import left_behind
 from rla_agent.service.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
 from rla_agent.store.lock import AgentLock

@@ -30,7 +30,7 @@ from support.checkpoint_lab import (  # noqa: E402
 )
 from support.spooled import fill_spool  # noqa: E402
 
-from rla_agent.jobs.checkpoint import Outcome  # noqa: E402
+from rla_agent.pipeline.checkpoint_jobs import Outcome  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
 from rla_client.checkpoint import saver as fallback_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402

@@ -29,7 +29,7 @@ from support.checkpoint_lab import (  # noqa: E402
     work,
 )
 
-from rla_agent.jobs.checkpoint import Outcome, release  # noqa: E402
+from rla_agent.pipeline.checkpoint_jobs import Outcome, release  # noqa: E402
 from rla_client.checkpoint.files import list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
 from rla_client.contract.paths import Places  # noqa: E402

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support.spooled import bare_opening, fill_spool
 
-from rla_agent.jobs.code import Outcome, parse_code, run_code
+from rla_agent.pipeline.blob_jobs import parse_code, run_code
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.code.capture import back_up_code
 from rla_client.code.select import BackupPlan, BackupReport, select_files
 from rla_client.config.schema import AgentConfig, load_config

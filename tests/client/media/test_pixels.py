@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rla_agent.jobs.code import Outcome
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.errors import ArgumentError
 from rla_client.media.recorders import ImgRecorder
 

@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rla_agent.jobs.code import Outcome
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.media import jobs as media_jobs
 from rla_client.media.figures import dump_figure

@@ -16,7 +16,7 @@ from support.checkpoint_lab import arenas_of, lock_held
 from support.forked import in_forked_child
 from support.spooled import fill_spool
 
-from rla_agent.jobs.code import Outcome
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.jobs import spool_key
 from rla_client.contract.paths import Places
 from rla_client.media import jobs as media_jobs

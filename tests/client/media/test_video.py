@@ -22,7 +22,7 @@ from PIL import Image
 from support.forked import in_forked_child
 from support.waiting import wait_until
 
-from rla_agent.jobs.code import Outcome
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.errors import ArgumentError
 from rla_client.media import video as video_module
 from rla_client.media.recorders import VideoRecorder

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.jobs.checkpoint import sweep_arenas
+from rla_agent.pipeline.checkpoint_jobs import sweep_arenas
 from rla_client.contract.jobs import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,

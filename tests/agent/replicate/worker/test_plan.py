@@ -7,8 +7,7 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoders import line_ends
+from rla_agent.outputs.encoders import CsvEncoder, line_ends
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import (

@@ -17,19 +17,14 @@ from typing import Any
 
 import pytest
 
-from rla_agent.jobs.code import (
-    CodeResult,
-    Outcome,
-    parse_code,
-    run_code,
-    sweep_objects,
-)
+from rla_agent.pipeline.blob_jobs import parse_code, run_code, sweep_objects
+from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.jobs import BLOB_MAGIC
 from rla_client.contract.protocol import pack
 
-Run = Callable[..., CodeResult]
+Run = Callable[..., JobResult]
 
 
 def blob_of(files: list[tuple[Any, bytes]], folder: Path) -> str:
@@ -45,7 +40,7 @@ def run(tmp_path: Path) -> Run:
     blobs = tmp_path / "blobs"
     blobs.mkdir()
 
-    def run(files: list[tuple[Any, bytes]], item: str = "item") -> CodeResult:
+    def run(files: list[tuple[Any, bytes]], item: str = "item") -> JobResult:
         (tmp_path / item).mkdir(exist_ok=True)
         return run_code(blob_of(files, blobs), blobs, tmp_path / item, tmp_path)
 

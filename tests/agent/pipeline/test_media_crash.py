@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_agent.jobs.code import Outcome, run_code, sweep_objects
-from rla_agent.jobs.figure import parse_figure, run_figure
+from rla_agent.pipeline.blob_jobs import parse_figure, run_code, run_figure, sweep_objects
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.jobs import BLOB_MAGIC
 from rla_client.contract.protocol import pack
@@ -68,7 +68,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
     script = f"""
         import sys
         from pathlib import Path
-        from rla_agent.jobs.figure import parse_figure, run_figure
+        from rla_agent.pipeline.blob_jobs import parse_figure, run_figure
         print("begin", flush=True)
         job = parse_figure("image", {fields!r})
         run_figure(job, Path({str(blobs)!r}), Path({str(results)!r}), sys.executable)
@@ -102,7 +102,7 @@ def test_a_kill_while_code_is_stored_is_repaired_by_doing_it_again(tmp_path: Pat
         item.mkdir()
         script = f"""
             from pathlib import Path
-            from rla_agent.jobs.code import run_code
+            from rla_agent.pipeline.blob_jobs import run_code
             print("begin", flush=True)
             run_code("b", Path({str(blobs)!r}), Path({str(item)!r}), {str(tmp_path)!r})
         """

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.jobs.checkpoint import Outcome, release, retain
+from rla_agent.pipeline.checkpoint_jobs import Outcome, release, retain
 from rla_client.contract.checkpoints import Saved, TorchZip, dropped, read_stamp, superseded
 from rla_client.contract.jobs import (
     ALIGNMENT,
@@ -109,8 +109,8 @@ def test_an_older_save_never_takes_the_name_of_a_newer_one(desk: Any) -> None:
 WORKER = """
 import sys, msgpack
 from pathlib import Path
-from rla_agent.jobs.checkpoint import retain, run_checkpoint
-from rla_agent.jobs.checkpoint import release
+from rla_agent.pipeline.checkpoint_jobs import retain, run_checkpoint
+from rla_agent.pipeline.checkpoint_jobs import release
 from rla_client.contract.jobs import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.jobs.checkpoint import Outcome, release, run_snapshot
+from rla_agent.pipeline.checkpoint_jobs import Outcome, release, run_snapshot
 from rla_client.contract.jobs import (
     SLOT_BUSY,
     SLOT_FREE,

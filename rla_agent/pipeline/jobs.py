@@ -22,16 +22,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rla_agent.jobs.checkpoint import SHORTAGES, release, retain, run_checkpoint, run_snapshot
-from rla_agent.jobs.checkpoint import Outcome as Checkpointed
-from rla_agent.jobs.code import Outcome, parse_code, run_code
-from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.outputs.data_roots import closing_fd, root_is_away, why_parked
+from rla_agent.outputs.output import MARKS_FIELD
+from rla_agent.pipeline.blob_jobs import RENDER_JOBS, parse_code, parse_figure, run_code, run_figure
+from rla_agent.pipeline.checkpoint_jobs import (
+    SHORTAGES,
+    JobResult,
+    Outcome,
+    release,
+    retain,
+    run_checkpoint,
+    run_snapshot,
+)
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import held_folder, is_there, open_folder, write_atomic
@@ -49,13 +57,12 @@ from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
 from rla_client.contract.segments import BLOBS_NAME
 
-MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
 MAX_TRIES = 10  # an upgrade may mend it, a machine may die meanwhile; a crash loop must end
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
 _NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
-_UNDONE = frozenset((Checkpointed.LOST, Checkpointed.REFUSED))
+_UNDONE = frozenset((Outcome.LOST, Outcome.REFUSED, Outcome.FAILED))
 
-_log = logging.getLogger("rla_agent.jobs.queue")
+_log = logging.getLogger("rla_agent.pipeline.jobs")
 
 
 class RetryLaterError(Exception):
@@ -322,6 +329,19 @@ def _wait_for_root(context: JobContext) -> None:
         raise RetryLaterError(why_parked(context.opening.root))
 
 
+def _end(context: JobContext, name: str, result: JobResult) -> None:
+    """Have a job that was not done tried again, or dropped: a flush tells of it.
+
+    Raises:
+        RetryLaterError: it may be done later.
+        RlaError: it cannot be done.
+    """
+    if result.outcome is Outcome.LATER:
+        raise RetryLaterError(result.reason)
+    if result.outcome in _UNDONE:
+        raise RlaError(f"{name} of {context.opening.title}: {result.outcome.value}: {result.reason}")
+
+
 def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
     marks = fields.pop(MARKS_FIELD, None)
@@ -329,7 +349,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     with _item_folder(context, CHECKPOINT, job) as folder:
         try:
             result = run_checkpoint(job, context.blobs, folder / job.final_name)
-            if result.outcome is Checkpointed.REMOVED:
+            if result.outcome is Outcome.REMOVED:
                 _wait_for_root(context)
             if result.durable and isinstance(marks, dict):
                 _keep_marks(folder, job, marks)
@@ -339,8 +359,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
         if result.durable:
             _drop_superseded(job, folder)
             return
-    if result.outcome in _UNDONE:
-        raise _failed(context, job.final_name, result.outcome.value, result.reason)
+    _end(context, job.final_name, result)
 
 
 def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
@@ -352,18 +371,10 @@ def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, err
 
 
 def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
-    with ExitStack() as held:
-        below = None
-        for name in retain(job, folder):
-            with suppress(OSError):
-                below = below or held.enter_context(held_folder(folder, RESUME_FOLDER))
-                for ending in (".marks.json", ".state"):
-                    (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
-
-
-def _failed(context: JobContext, name: str, how: str, why: str) -> RlaError:
-    """What ends a job that cannot be done; a flush tells of it."""
-    return RlaError(f"{name} of {context.opening.title}: {how}: {why}")
+    for name in retain(job, folder):
+        with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
+            for ending in (".marks.json", ".state"):
+                (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
 
 
 def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
@@ -384,23 +395,17 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
         except OSError as error:
             _retry_or_give_up(job, context, error)
     release(job, context.blobs)
-    if result.outcome in _UNDONE:
-        raise _failed(context, job.names[0], result.outcome.value, result.reason)
+    _end(context, job.names[0], result)
 
 
-def _media(kind: str) -> JobKind:
-    def run(fields: dict[str, Any], context: JobContext) -> None:
-        job = parse_figure(kind, fields)
-        if context.done_before(job.blob):
-            return
-        with _item_folder(context, OTHER_RESULTS) as folder:
-            result = run_figure(job, context.blobs, folder, context.opening.python)
-        if result.outcome is Outcome.LATER:
-            raise RetryLaterError(result.reason)
-        if result.outcome is Outcome.FAILED:
-            raise _failed(context, "/".join(job.name), "failed", result.reason)
-
-    return JobKind(run, media=True)
+def media(kind: str, fields: dict[str, Any], context: JobContext) -> None:
+    """Render a figure, an image or a video into the run's results."""
+    job = parse_figure(kind, fields)
+    if context.done_before(job.blob):
+        return
+    with _item_folder(context, OTHER_RESULTS) as folder:
+        result = run_figure(job, context.blobs, folder, context.opening.python)
+    _end(context, "/".join(job.name), result)
 
 
 def code(fields: dict[str, Any], context: JobContext) -> None:
@@ -412,15 +417,12 @@ def code(fields: dict[str, Any], context: JobContext) -> None:
         result = run_code(blob, context.blobs, folder, context.opening.root)
     if result.outcome is Outcome.REMOVED:
         _wait_for_root(context)
-    if result.outcome is Outcome.LATER:
-        raise RetryLaterError(result.reason)
-    if result.outcome is Outcome.FAILED:
-        raise _failed(context, "code", "failed", result.reason)
+    _end(context, "code", result)
 
 
 KINDS: dict[str, JobKind] = {
     CHECKPOINT_KIND: JobKind(checkpoint, media=False),
     SNAPSHOT_KIND: JobKind(snapshot, media=False),
     CODE: JobKind(code, media=False),
-    **{kind: _media(kind) for kind in RENDER_JOBS},
+    **{kind: JobKind(partial(media, kind), media=True) for kind in RENDER_JOBS},
 }

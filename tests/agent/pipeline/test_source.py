@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from rla_agent.jobs.checkpoint import fresh_temp
+from rla_agent.pipeline.checkpoint_jobs import fresh_temp
 from rla_client.contract.segments import process_start
 
 TOKEN = "0123456789abcdef"

@@ -19,15 +19,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 from support.evil_figures import EVIL
 
-from rla_agent.jobs import figure as figure_sink
-from rla_agent.jobs.code import Outcome
-from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
+from rla_agent.pipeline import blob_jobs as figure_sink
+from rla_agent.pipeline.blob_jobs import parse_figure, run_figure
+from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.jobs import SLOT_BUSY, SLOT_FREE
 from rla_client.media.figures import dump_figure
 from rla_client.stream.arena import Arena, create_arena
 
-Run = Callable[..., FigureResult]
+Run = Callable[..., JobResult]
 IMAGE = {"format": "png", "cover": False, "blob": "b", "shape": [1, 2, 3, 3], "dtype": "uint8"}
 PIXELS = bytes(range(18))
 ARENA = f"rla-arena-{os.geteuid()}-0123456789ab-0123456789abcdef-01234567"
@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Run:
 
     def run(
         kind: str, fields: dict[str, Any], blob: bytes = PIXELS, python: str = sys.executable
-    ) -> FigureResult:
+    ) -> JobResult:
         (tmp_path / "blobs" / "b").write_bytes(blob)
         job = parse_figure(kind, {"name": "x.png", **fields})
         return run_figure(job, tmp_path / "blobs", tmp_path / "results", python)
@@ -131,7 +131,7 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
     script = f"""
         import sys
         from pathlib import Path
-        from rla_agent.jobs.figure import parse_figure, run_figure
+        from rla_agent.pipeline.blob_jobs import parse_figure, run_figure
         found = []
         sys.addaudithook(lambda event, _: found.append(event) if event == "pickle.find_class" else None)
         job = parse_figure("figure", dict(name="x.png", format="png", cover=False, blob="b"))

@@ -81,23 +81,25 @@ SHORTAGES = frozenset((errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class Outcome(Enum):
-    """What became of a job. None of these is to be tried again."""
+    """What became of a job. Only one that ended as LATER is to be tried again."""
 
     WRITTEN = "written"
     ALREADY = "already"  # an earlier try had got so far
+    KEPT = "kept"  # a file of this name was there and stays
     SUPERSEDED = "superseded"  # newer checkpoints have taken its place
     LOST = "lost"  # its bytes are gone: a reboot, a cleared /dev/shm, a cut before the fsync
     REFUSED = "refused"  # it names something that is not its own
-    REMOVED = "removed"  # the item's folder is gone
+    REMOVED = "removed"  # the item's folder is gone: nothing is made again
+    FAILED = "failed"  # it cannot be done
+    LATER = "later"  # disk full and the like: its bytes stay
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended; `reason` is for the operator, `size` the file's bytes."""
+    """How a job ended; `reason` is for the operator, of one that was not done."""
 
     outcome: Outcome
     reason: str = ""
-    size: int = 0
 
     @property
     def durable(self) -> bool:
@@ -129,7 +131,7 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
     there = read_stamp(final)
     if there is not None and there.token == job.stamp.token:
         fsync_folder(final.parent)  # the rename may be younger than the last sync
-        return JobResult(Outcome.ALREADY, size=final.stat().st_size)
+        return JobResult(Outcome.ALREADY)
     if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
         return JobResult(Outcome.SUPERSEDED, "a later save has its name")
     try:
@@ -140,10 +142,9 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
                 _write_from_blob(job, job.source, blobs, temp)
             else:
                 take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
-            size = temp.stat().st_size
     except SourceError as error:
         return _explain_loss(job, final, error.result)
-    return JobResult(Outcome.WRITTEN, size=size)
+    return JobResult(Outcome.WRITTEN)
 
 
 def retain(job: CheckpointJob, folder: Path) -> list[str]:
@@ -232,12 +233,11 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
                     file.writelines(pieces(descriptor, begin, size))
             else:
                 take_blob(job.source, job.token, blobs, temp, _snapshot_token)
-            size = temp.stat().st_size
             for name in names[:-1]:
                 _put_second(temp, folder / name)
     except SourceError as error:
         return error.result
-    return JobResult(Outcome.WRITTEN, size=size)
+    return JobResult(Outcome.WRITTEN)
 
 
 def _names_left(job: SnapshotJob, folder: Path) -> tuple[list[str], Outcome]:
@@ -377,19 +377,22 @@ def opened_blob(source: BlobSource, blobs: Path) -> Iterator[int]:
         SourceError: it is gone, not of its size, or not this user's.
         OSError: that cannot be found out now.
     """
-    try:
-        descriptor = os.open(blobs / source.blob, READ_FLAGS)
-    except OSError as error:
-        if error.errno in SHORTAGES:
-            raise
-        raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
-    with closing_fd(descriptor):
+    with closing_fd(_open_source(blobs / source.blob, "blob")) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise SourceError(Outcome.REFUSED, f"the blob {source.blob} is not a file of this user")
         if found.st_size != source.size:
             raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
         yield descriptor
+
+
+def _open_source(path: str | os.PathLike[str], what: str, mode: int = os.O_RDONLY) -> int:
+    try:
+        return os.open(path, mode | READ_FLAGS)  # which add nothing to the mode
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        raise SourceError(Outcome.LOST, f"its {what} is gone: {error.strerror}") from error
 
 
 def release(job: CheckpointJob | SnapshotJob, blobs: Path) -> None:
@@ -471,14 +474,7 @@ def _open_arena(source: SlotRef, blobs: Path, mode: int) -> int:
     expected = (os.geteuid(), spool_key(stream.parent), stream_key(stream.name))
     if name is None or (name.uid, name.spool_key, name.stream_key) != expected:
         raise SourceError(Outcome.REFUSED, f"{source.arena!r} is not an arena of this stream")
-    try:
-        descriptor = os.open(
-            os.path.join(ARENA_FOLDER, source.arena), mode | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        )
-    except OSError as error:
-        if error.errno in SHORTAGES:
-            raise
-        raise SourceError(Outcome.LOST, f"its shared memory is gone: {error.strerror}") from error
+    descriptor = _open_source(os.path.join(ARENA_FOLDER, source.arena), "shared memory", mode)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         os.close(descriptor)

@@ -11,7 +11,7 @@ import pytest
 from support.few_descriptors import no_descriptors
 from support.spooled import bare_opening
 
-from rla_agent.jobs.queue import KINDS, JobContext, RetryLaterError
+from rla_agent.pipeline.jobs import KINDS, JobContext, RetryLaterError
 
 
 def context_of(desk: Any) -> JobContext:

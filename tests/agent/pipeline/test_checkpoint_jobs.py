@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.jobs.checkpoint import Outcome
+from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.jobs import (
     ARENA_FOLDER,
@@ -165,7 +165,7 @@ def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path, raw: bool) -> None:
     packed = msgpack.packb(job.encode())
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
-        "from rla_agent.jobs.checkpoint import run_checkpoint\n"
+        "from rla_agent.pipeline.checkpoint_jobs import run_checkpoint\n"
         "from rla_client.contract.jobs import CheckpointJob\n"
         "sys.addaudithook(lambda event, _: os._exit(9) if event == 'pickle.find_class' else None)\n"
         "job = CheckpointJob.decode(msgpack.unpackb(sys.stdin.buffer.read()))\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.jobs.checkpoint import run_checkpoint
+from rla_agent.pipeline.checkpoint_jobs import run_checkpoint
 from rla_client.contract.checkpoints import DROPPED_NOTE
 from rla_client.contract.jobs import (
     SLOT_BUSY,

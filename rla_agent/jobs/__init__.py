@@ -1,1 +1,0 @@
-"""Slow work that streams ask for: checkpoints, snapshots, figures, videos, code."""
