@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_agent.command.console import READ_BYTES, LogWriter
-from rla_agent.model.run_states import RunRecord
+from rla_agent.model.states import RunRecord
 from rla_agent.pipeline.spool import read_opening
 from rla_agent.service.control import ask_status, start_detached, stop_agent
 from rla_agent.service.drain import wait_durable

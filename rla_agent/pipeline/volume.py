@@ -29,8 +29,7 @@ from typing import Any, Protocol
 
 from rla_agent.jobs.queue import KINDS, JobQueue
 from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunRecord
-from rla_agent.model.states import OutputState, StreamEvent
+from rla_agent.model.states import OutputState, RunRecord, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles
 from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, drop_faults, keep_new_files

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunEvent, RunRecord
+from rla_agent.model.states import RunEvent, RunRecord
 from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.spool import read_opening, remove_stream

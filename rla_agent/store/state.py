@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunRecord
+from rla_agent.model.states import RunRecord
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.parsing import INT64, whole
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunRecord
+from rla_agent.model.states import RunRecord
 from rla_agent.store import state
 from rla_agent.store.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
 
