@@ -11,7 +11,7 @@ at a time. A second signal ends the process at once; nothing is lost by that. An
 want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
 seen the lock and started none.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/store/lock.py).
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py).
 
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
+from rla_agent.control import AgentLock, take_lock
 from rla_agent.model.status import ENDED_SHOWN, LOG_FORMAT, Facts, OneLine, RateMeter, build_status
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Answer, Flush
@@ -48,7 +49,6 @@ from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
 from rla_agent.sockets import Notifier, Wire
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.store.lock import AgentLock, take_lock
 from rla_agent.store.state import AgentDatabase, NewerFormatError, database_files, open_or_replace
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
 from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import zmq
 
-from rla_agent.service.control import SERVICE_VARIABLE
+from rla_agent.units import SERVICE_VARIABLE
 from rla_client.contract.errors import PlaceError, RemoteProtocolError, UnknownVersionError
 from rla_client.contract.paths import NOWHERE, Places, make_private
 from rla_client.contract.protocol import (

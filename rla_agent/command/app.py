@@ -15,23 +15,16 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from rla_agent.control import ask_status, describe_holder, left_behind, start_detached, stop_agent
 from rla_agent.model.status import absent_status
-from rla_agent.service.control import (
-    SERVICE_VARIABLE,
-    ask_status,
-    install_system_unit,
-    install_user_unit,
-    left_behind,
-    start_detached,
-    stop_agent,
-)
-from rla_agent.store.lock import describe_holder
 from rla_agent.store.state import NewerFormatError
+from rla_agent.units import SERVICE_VARIABLE, install_system_unit, install_user_unit
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
@@ -340,8 +333,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Check everything that the agent depends on; each finding says how to fix it."""
-    from rla_agent.service.doctor import examine, report  # noqa: PLC0415 - only here
-    from rla_agent.service.doctor_places import Surroundings  # noqa: PLC0415
+    from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:
@@ -354,9 +346,7 @@ def doctor(
     else:
         findings = examine(surroundings)
     if as_json:
-        typer.echo(
-            json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
-        )
+        typer.echo(json.dumps({"format": 1, "findings": [asdict(one) for one in findings]}, indent=2))
     else:
         typer.echo(report(findings, columns(sys.stdout)))
     if any(finding.level != "note" for finding in findings):
@@ -381,7 +371,7 @@ def drain(
     config: ConfigOption = None,
 ) -> None:
     """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
-    from rla_agent.service.drain import drain_spool  # noqa: PLC0415 - loads the sinks
+    from rla_agent.drain import drain_spool  # noqa: PLC0415 - loads the sinks
 
     settings = settings_of(config)
     with _failures(code=EXIT_PLACE):
@@ -460,7 +450,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
 ) -> None:
     """Delete rows that wait for a data root which will not come back. Lists them first."""
-    from rla_agent.service.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
+    from rla_agent.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
 
     places = find_places()
     try:

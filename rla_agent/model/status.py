@@ -262,6 +262,23 @@ def problem(text: str) -> dict[str, str]:
     return {"what": text, "fix": fix}
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        name: stable identifier.
+        level: fault, warning or note.
+        what: what is wrong.
+        fix: what to do.
+    """
+
+    name: str
+    level: str
+    what: str
+    fix: str
+
+
 class OneLine(logging.Formatter):
     """A message is one line, whatever a client called its things; tracebacks stay below it."""
 

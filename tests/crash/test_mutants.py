@@ -53,10 +53,10 @@ MUTANTS = (
     Mutant(
         "no CRC check", "rla_agent/model/ingest.py", "crc32(payload, seed) == crc:", "crc32(payload, seed) is not None:", "tests/crash/test_corruption.py",
     ),
-    Mutant("no lock", "rla_agent/store/lock.py", "            lock_record(self._descriptors[0])\n", "            assert lock_record\n", "tests/crash/test_freeze_and_stop.py"),
-    Mutant("no lock of the spool's folder", "rla_agent/store/lock.py", "try_lock(descriptor, timeout_s=LOSER_S)", "try_lock(descriptor, shared=True, timeout_s=LOSER_S)", "tests/crash/test_one_owner.py"),
+    Mutant("no lock", "rla_agent/control.py", "            lock_record(self._descriptors[0])\n", "            assert lock_record\n", "tests/crash/test_freeze_and_stop.py"),
+    Mutant("no lock of the spool's folder", "rla_agent/control.py", "try_lock(descriptor, timeout_s=LOSER_S)", "try_lock(descriptor, shared=True, timeout_s=LOSER_S)", "tests/crash/test_one_owner.py"),
     Mutant("removed on the word of one access", "rla_agent/pipeline/lifecycle.py", "removed = not item_is_there(opening) and (same_root(opening) or _deleted(stream, files))", "removed = True", "tests/agent/pipeline/test_mounts.py"),
-    Mutant("no inode check of the lock", "rla_agent/store/lock.py", "            if _identity(found) != identity:", "            if not identity:", "tests/crash/test_one_owner.py"),
+    Mutant("no inode check of the lock", "rla_agent/control.py", "            if _identity(found) != identity:", "            if not identity:", "tests/crash/test_one_owner.py"),
     Mutant("blobs not counted", "rla_client/contract/segments.py", "                    size, when = stream_size(entry.path)", "                    size, when = 0, 0.0", "tests/client/stream/test_quota.py"),
     Mutant("stale size on recovery", "rla_agent/outputs/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/contract/files.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),

@@ -22,8 +22,8 @@ import pytest
 from crash.make_golden import messages
 from support.waiting import DEADLINE_S
 
+from rla_agent.control import ask_status, stop_agent
 from rla_agent.model.ingest import Position
-from rla_agent.service.control import ask_status, stop_agent
 from rla_agent.store.state import AgentDatabase, Changes, FiringRow
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.paths import Places
