@@ -164,4 +164,4 @@ class Alerting:
         with self._lock:
             self._stopped = True
         if self._dispatcher is not None:
-            self._dispatcher.stop(max(0.0, timeout_s))
+            self._dispatcher.stop(timeout_s)

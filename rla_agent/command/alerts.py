@@ -12,8 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from rla_agent.alerts.channels import Route, SendError, send
-from rla_agent.alerts.rules import RuleSet
-from rla_agent.alerts.store import of_test
+from rla_agent.alerts.rules import RuleSet, of_test
 from rla_agent.control import ask_status
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.config.alerts import AlertRule, Alerts, Channel

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.alerts.store import STEPS as ALERT_STEPS
-from rla_agent.alerts.store import AlertStore
+from rla_agent.alerts.dispatcher import STEPS as ALERT_STEPS
+from rla_agent.alerts.dispatcher import AlertStore
 from rla_agent.model.ingest import Position
 from rla_agent.replicate.ledger import Key, Ledger, ledger_path
 from rla_agent.replicate.report import replication_status
