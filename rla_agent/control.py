@@ -1,4 +1,4 @@
-"""The agent as a process: its lock, who holds it, and asking, starting and stopping it.
+"""The agent as a process: its lock, who holds it, asking, starting and stopping it, what it sets for itself.
 
 One agent per spool. An agent locks two things for life, before it binds its sockets. `agent.lock` names it
 for others, and clients ask that lock whether there is an agent. The spool's folder itself is what must have
@@ -19,19 +19,27 @@ container, or after a reboot.
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
+import logging.handlers
 import os
+import resource
 import select
 import shlex
 import signal
 import subprocess
+import sys
 import time
+from collections import deque
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import settings
-from rla_agent.units import manager_reachable, systemctl
+from rla_agent.systemd import manager_reachable, systemctl
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
     OWNER_VARIABLE,
@@ -65,6 +73,9 @@ STOP_TIMEOUT_S = 25.0
 EXIT_TIMEOUT_S = 2.0  # from letting go of the lock to the end of the process
 POLL_S = 0.02
 LOG_TAIL_BYTES = 4000
+LOG_POLL_S = 0.25
+LOG_BYTES = 4 << 20
+GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
 
 
 class AgentLock:
@@ -441,3 +452,105 @@ def _await_end(places: Places, holder: dict[str, Any], process: HolderProcess | 
     if process is not None:
         process.await_end(EXIT_TIMEOUT_S)
     return True
+
+
+# -- its log ------------------------------------------------------------------------------------
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last `count` lines, those before the last rotation included."""
+    found: deque[str] = deque(maxlen=count)
+    for file in (path.with_name(path.name + ".1"), path):
+        if file.exists():
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                found.extend(line.rstrip("\n") for line in lines)
+    return list(found)
+
+
+def follow_log(path: Path) -> Iterator[str]:
+    """Lines written from this call on, for ever; a file that is rotated away is read to its end first."""
+    descriptor = _open(path)
+    if descriptor >= 0:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    return _follow(path, descriptor)
+
+
+def _follow(path: Path, descriptor: int) -> Iterator[str]:
+    rest = b""
+    try:
+        while True:
+            data = os.read(descriptor, 1 << 16) if descriptor >= 0 else b""
+            if data:
+                *lines, rest = (rest + data).split(b"\n")
+                yield from (line.decode("utf-8", "replace") for line in lines)
+            elif _replaced(path, descriptor):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                descriptor = _open(path)
+            else:
+                time.sleep(LOG_POLL_S)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _replaced(path: Path, descriptor: int) -> bool:
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if descriptor < 0:
+        return True
+    held = os.fstat(descriptor)
+    return (now.st_dev, now.st_ino) != (held.st_dev, held.st_ino)
+
+
+# -- the agent's own process --------------------------------------------------------------------
+
+
+def set_up_logging(places: Places, *, to_console: bool) -> None:
+    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
+    form = OneLine(LOG_FORMAT)
+    handlers: list[logging.Handler] = [
+        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
+    ]
+    if to_console:
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        handler.setFormatter(form)
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+
+
+def spare_collections() -> None:
+    """Let the garbage collector look at what comes from here on, and seldom.
+
+    Records are plain data that die by reference count; there are hardly any cycles to find.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
+
+
+def raise_limits() -> None:
+    """Use all that this user may have: the limits of a training job are not meant for its agent."""
+    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, hard = resource.getrlimit(which)
+        if soft != hard:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(which, (hard, hard))
+
+
+def end_process(code: int) -> NoReturn:
+    """End at once: at a usual exit Python waits for the threads of pools, while they write on."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -27,7 +27,7 @@ from rla_agent.control import ask_status, describe_holder, left_behind, read_hol
 from rla_agent.model.status import WITHOUT_LIMITS, Finding
 from rla_agent.pipeline.spool import read_opening
 from rla_agent.replicate.report import attention, replication_status
-from rla_agent.units import unit_findings
+from rla_agent.systemd import unit_findings
 from rla_client.config.alerts import Channel
 from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, CONFIG_NAME, Config, load_config
 from rla_client.contract import __version__

@@ -35,7 +35,7 @@ class Alerting:
     Args:
         places: of the agent.
         config: the agent's own configuration, whose rules hold for all runs.
-        live: openings of the streams whose writers live.
+        live: gives (stream name, opening) of each stream whose writer lives.
         since: Unix seconds of the agent's start.
         reader: of configurations.
     """
@@ -44,7 +44,7 @@ class Alerting:
         self,
         places: Places,
         config: Path | None,
-        live: Callable[[], list[Opening]],
+        live: Callable[[], list[tuple[str, Opening]]],
         since: float,
         reader: ConfigReader,
     ) -> None:

@@ -109,12 +109,12 @@ class Dispatcher(threading.Thread):
     Args:
         places: of the agent.
         rule_set: the rules and channels.
-        live: openings of the streams whose writers live.
+        live: gives (stream name, opening) of each stream whose writer lives.
         since: Unix seconds; runs that changed before are not looked at where there is no alerts.db yet.
     """
 
     def __init__(
-        self, places: Places, rule_set: RuleSet, live: Callable[[], list[Opening]], since: float
+        self, places: Places, rule_set: RuleSet, live: Callable[[], list[tuple[str, Opening]]], since: float
     ) -> None:
         super().__init__(name="alerts", daemon=True)
         self.waiting = 0  # deliveries
@@ -255,7 +255,7 @@ class Dispatcher(threading.Thread):
             store.keep_levels(f"{rule.name}:", set(self._stopped))
 
     def _disk_rules(self, store: AlertStore, rules: list[Rule], now: float) -> None:
-        live = self._live()
+        live = [opening for _, opening in self._live()]
         state = str(self._places.state)
         folders = {opening.root: opening.root_device for opening in live}
         free = self._disks.look({state: self._state_device, **folders}, time.monotonic())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from rla_agent.command.retain import transfer_app
+from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
 from rla_agent.model.status import Finding
 from rla_agent.replicate import ledger, report, settings
 from rla_agent.replicate.backend.bucket import BucketSession
@@ -58,13 +58,10 @@ _FALLBACKS: Final = {
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
 
-ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
-RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]
 TableOption = Annotated[str, typer.Option(help="glob for task tables")]
 IndexOption = Annotated[str, typer.Option(help="glob for YYYY/MM/DD/name")]
 SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD or YYYY/MM/DD/HH-MM-SS-ffffff")]
 UntilOption = Annotated[str, typer.Option(help="up to this date")]
-KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind; may be given several times")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -18,7 +18,7 @@ from support.oracle import Trainer, check_folder
 from support.waiting import DEADLINE_S
 
 from rla_agent.control import ask_status
-from rla_agent.sockets import BEATS_PER_TIMEOUT
+from rla_agent.systemd import BEATS_PER_TIMEOUT
 from rla_client.contract.errors import RlaError
 from rla_client.contract.paths import STATE_VARIABLE, Places
 

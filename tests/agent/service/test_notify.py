@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sockets import Notifier
-from rla_agent.units import (
+from rla_agent.systemd import (
+    Notifier,
     config_in,
     drop_in,
     install_system_unit,

@@ -1,4 +1,9 @@
-"""The agent's systemd units: their texts, installing them, and what `rla-agent doctor` finds about them.
+"""The agent and systemd: what the agent tells its service manager, its unit files, what doctor finds of them.
+
+Over the notify socket systemd is told READY, STATUS, WATCHDOG and STOPPING. The watchdog is fed by the
+ingest loop itself, after each full turn: a loop that hangs is killed and started again, and nothing is lost
+by that. Volume threads are left out on purpose: a frozen disk delays its own streams and is no reason to
+end the agent. Without NOTIFY_SOCKET every call does nothing.
 
 The texts in `systemd/` are complete; what depends on the machine is put in here: the interpreter, the
 environment that decides where the state lies, and for the system unit, a template with a drop-in for one
@@ -11,9 +16,11 @@ import os
 import pwd
 import re
 import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.model.status import Finding
@@ -29,6 +36,68 @@ DROP_IN_NAME = "10-rla-agent.conf"
 ROOT_MARK = "# data root: "
 EXEC_START = "ExecStart=/usr/bin/env rla-agent start"
 HIDDEN_BY_PRIVATE_TMP = ("/tmp/", "/var/tmp/")
+STATUS_INTERVAL_S = 5.0
+BEATS_PER_TIMEOUT = 4  # the watchdog's time holds so many beats
+
+
+class Notifier:
+    """One process's line to its service manager."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Read and remove the variables, so that no child takes itself for the service."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        timeout_us = environment.pop("WATCHDOG_USEC", "")
+        owner = environment.pop("WATCHDOG_PID", "")
+        self.kind = environment.pop(SERVICE_VARIABLE, "")
+        ours = owner in {"", str(os.getpid())}
+        self.beat_s = int(timeout_us) / 1e6 / BEATS_PER_TIMEOUT if timeout_us.isdigit() and ours else 0.0
+        self._next_beat = 0.0
+        self._next_status = 0.0
+        self._socket: socket.socket | None = None
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)
+
+    def ready(self) -> None:
+        """The sockets are bound and the spool was looked at."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """No new work is taken."""
+        self._send("STOPPING=1\nSTATUS=writing what is left")
+
+    def beat(self, now: float) -> None:
+        """The ingest loop made a full turn; `now` is monotonic."""
+        if self.beat_s and now >= self._next_beat:
+            self._next_beat = now + self.beat_s
+            self._send("WATCHDOG=1")
+
+    def status_due(self, now: float) -> bool:
+        """Whether it is time for a new line of text."""
+        if self._socket is None or now < self._next_status:
+            return False
+        self._next_status = now + STATUS_INTERVAL_S
+        return True
+
+    def status(self, text: str) -> None:
+        """One line that `systemctl status` shows."""
+        self._send(f"STATUS={text.splitlines()[0] if text else ''}")
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, text: str) -> None:
+        if self._socket is None:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError):  # a full queue or a manager that restarts: the next one arrives
+            self._socket.sendto(text.encode(), address)
+
+
+# -- units --------------------------------------------------------------------------------------
 
 
 def systemctl(unit: Unit, verb: str) -> subprocess.CompletedProcess[str]:
