@@ -37,7 +37,8 @@ import zmq
 
 from rla_agent import control
 from rla_agent.alerts import Alerting
-from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
+from rla_agent.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Flush
 from rla_agent.pipeline.lifecycle import MEMORY_SWEEP_INTERVAL_S, Adopt, sweep_memory
@@ -46,8 +47,7 @@ from rla_agent.pipeline.spool import SpoolWatch, Unreadable, sweep_half_made
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.store.state import AgentDatabase, NewerFormatError, database_files, open_or_replace
+from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.systemd import Notifier
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
 from rla_client.contract.errors import (

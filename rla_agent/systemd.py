@@ -23,7 +23,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.model.status import Finding
+from rla_agent.status import Finding
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME, Unit, unit_file
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic

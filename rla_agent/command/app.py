@@ -30,8 +30,8 @@ from rla_agent.control import (
     start_detached,
     stop_agent,
 )
-from rla_agent.model.status import absent_status
-from rla_agent.store.state import NewerFormatError
+from rla_agent.database import NewerFormatError
+from rla_agent.status import absent_status
 from rla_agent.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
 from rla_client.config.alerts import AlertRule, Alerts
 from rla_client.config.schema import AgentConfig, load_config
@@ -450,7 +450,7 @@ def send_test(
     """Send a test message through each channel, from this shell, and report the result."""
     from rla_agent.alerts.channels import Route, SendError, send  # noqa: PLC0415 - smtplib
     from rla_agent.alerts.rules import RuleSet, of_test  # noqa: PLC0415
-    from rla_agent.store.config_reader import ConfigReader  # noqa: PLC0415
+    from rla_agent.config_reader import ConfigReader  # noqa: PLC0415
 
     found = _alerts_of(config)
     names = [known.name for known in found.channels]

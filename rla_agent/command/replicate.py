@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
-from rla_agent.model.status import Finding
 from rla_agent.replicate import ledger, report, settings
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.connect import Login, open_transport, resolve_login
@@ -35,6 +34,7 @@ from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.pull import verify as verifying
 from rla_agent.replicate.pull.transfer import push as push_items
 from rla_agent.replicate.worker.notify import Announcer
+from rla_agent.status import Finding
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES

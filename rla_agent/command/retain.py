@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from rla_agent.database import connect_readonly
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import PRUNED, STEPS, ledger_path
@@ -34,7 +35,6 @@ from rla_agent.replicate.retain import master_trash
 from rla_agent.replicate.retain.prune import Done, Plan, Pruner, rules_of
 from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
 from rla_agent.replicate.worker.source import Scanner, Scope
-from rla_agent.store.state import connect_readonly
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import PRUNABLE, pruned_files
 from rla_client.contract.errors import ArgumentError, RlaError

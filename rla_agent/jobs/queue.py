@@ -27,12 +27,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rla_agent.database import AgentDatabase, Changes, JobRow
 from rla_agent.jobs.checkpoint import SHORTAGES, release, retain, run_checkpoint, run_snapshot
 from rla_agent.jobs.checkpoint import Outcome as Checkpointed
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.outputs.data_roots import closing_fd, root_is_away, why_parked
-from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import held_folder, is_there, open_folder, write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND, SNAPSHOT_KIND, CheckpointJob, SnapshotJob

@@ -18,7 +18,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
-from rla_agent.model.ingest import Record, Row
+from rla_agent.ingest import Record, Row
 from rla_agent.outputs.encoders import (
     CHUNK_BYTES,
     Content,

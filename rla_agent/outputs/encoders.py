@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from rla_agent.model.ingest import Record, Row, Text
+from rla_agent.ingest import Record, Row, Text
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.textformat import format_table
 

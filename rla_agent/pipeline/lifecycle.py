@@ -28,10 +28,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_agent.database import AgentDatabase, Changes
 from rla_agent.jobs.checkpoint import sweep_arenas
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.queue import JobContext
-from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import (
     closing_fd,
     item_is_there,
@@ -45,7 +45,7 @@ from rla_agent.pipeline.recovery import recover, sweep_leftovers
 from rla_agent.pipeline.spool import read_opening, remove_stream
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
-from rla_agent.store.state import AgentDatabase, Changes
+from rla_agent.states import OutputState, StreamEvent, StreamState
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import FORK_COPY_PREFIX, open_folder, open_root
 from rla_client.contract.opening import Opening

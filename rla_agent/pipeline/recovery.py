@@ -41,8 +41,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from rla_agent.model.ingest import Close, Position
-from rla_agent.model.states import StreamEvent
+from rla_agent.database import AgentDatabase, OutputRow, making_sense
+from rla_agent.ingest import Close, Position
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, fsync_up, item_is_there, sweep_temp_files
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
@@ -51,7 +51,7 @@ from rla_agent.pipeline.runs import step_aside
 from rla_agent.pipeline.spool import MOST_SEGMENT_BYTES
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.widening import take_name
-from rla_agent.store.state import AgentDatabase, OutputRow, making_sense
+from rla_agent.states import StreamEvent
 from rla_client.contract.files import (
     READ_FLAGS,
     TEMP_PREFIX,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.model.ingest import Batch, Content, Job, OpeningFrame, decode, parse
+from rla_agent.ingest import Batch, Content, Job, OpeningFrame, decode, parse
 from rla_client.contract.errors import RemoteProtocolError, RlaError, SpoolError, UnknownVersionError
 from rla_client.contract.files import TEMP_PREFIX, fsync_folder
 from rla_client.contract.jobs import CHECKPOINT_KIND

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.jobs.queue import MARKS_FIELD
-from rla_agent.model.ingest import (
+from rla_agent.database import JobRow, OutputRow
+from rla_agent.ingest import (
     Batch,
     Close,
     ItemFile,
@@ -31,11 +31,11 @@ from rla_agent.model.ingest import (
     Row,
     RowWatch,
 )
-from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
+from rla_agent.jobs.queue import MARKS_FIELD
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.pipeline.spool import SegmentReader, clipped, cut_at_checkpoints, read_opening
-from rla_agent.store.state import JobRow, OutputRow
+from rla_agent.states import WAITING, StreamEvent, StreamState, after
 from rla_client.contract.files import write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening

@@ -19,13 +19,13 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
+from rla_agent.database import AgentDatabase, Changes
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, temp_name
 from rla_agent.outputs.encoders import read_chunks
 from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.state import AgentDatabase, Changes
+from rla_agent.states import OutputEvent, OutputState, StreamEvent
 from rla_client.contract.files import NEW_FLAGS, held_folder, open_folder
 
 REST_FACTOR = 20.0

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rla_agent.database import NewerFormatError, connect_readonly
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import MissingError, Session, SmallFile
 from rla_agent.replicate.ledger import STEPS, ledger_path
-from rla_agent.store.state import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from rla_agent.model.ingest import Row, parse
+from rla_agent.ingest import Row, parse
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, row_keys, to_csv, widened
 from rla_agent.outputs.encoders import JsonEncoder, TextEncoder
 from rla_agent.outputs.tensorboard import EventEncoder

@@ -51,7 +51,7 @@ MUTANTS = (
         "tests/agent/pipeline/test_stream.py",
     ),
     Mutant(
-        "no CRC check", "rla_agent/model/ingest.py", "crc32(payload, seed) == crc:", "crc32(payload, seed) is not None:", "tests/crash/test_corruption.py",
+        "no CRC check", "rla_agent/ingest.py", "crc32(payload, seed) == crc:", "crc32(payload, seed) is not None:", "tests/crash/test_corruption.py",
     ),
     Mutant("no lock", "rla_agent/control.py", "            lock_record(self._descriptors[0])\n", "            assert lock_record\n", "tests/crash/test_freeze_and_stop.py"),
     Mutant("no lock of the spool's folder", "rla_agent/control.py", "try_lock(descriptor, timeout_s=LOSER_S)", "try_lock(descriptor, shared=True, timeout_s=LOSER_S)", "tests/crash/test_one_owner.py"),

@@ -22,7 +22,7 @@ from support.loop_disk import LoopDisk, needs_loop_disk
 
 from rla_agent.command.console import WAITING_BYTES, ConsoleKeeper, _Waiting
 from rla_agent.command.run import Ending, Launch, ended_record
-from rla_agent.model.states import RunRecord, RunState
+from rla_agent.states import RunRecord, RunState
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.paths import Places
 

@@ -10,9 +10,9 @@ import pytest
 from support.lone import LoneStream, Side
 
 import rla_agent.pipeline.widening as widening_module
-from rla_agent.model.states import OutputState
 from rla_agent.outputs.data_roots import sweep_temp_files, temp_name
 from rla_agent.pipeline.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
+from rla_agent.states import OutputState
 from rla_client.contract.files import OLD_TEMP_S
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rla_agent.doctor import Surroundings
-from rla_agent.model.status import Finding
+from rla_agent.status import Finding
 from rla_agent.systemd import install_user_unit
 from rla_client.contract.paths import Places
 

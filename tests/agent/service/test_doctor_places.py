@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR
 
+from rla_agent.database import AgentDatabase
 from rla_agent.doctor import report
-from rla_agent.model.status import Finding
-from rla_agent.store.state import AgentDatabase
+from rla_agent.status import Finding
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.paths import Places, machine_key, network_file_system
 

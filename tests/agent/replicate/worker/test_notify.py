@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import example, given, strategies
 
+from rla_agent.database import AgentDatabase
 from rla_agent.replicate.worker.notify import Announcer, Committed, Hint, Listener, parse
 from rla_agent.replicate.worker.plan import Owned
-from rla_agent.store.state import AgentDatabase
 
 
 def state_folder(tmp_path: Path) -> Path:
