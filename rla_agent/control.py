@@ -364,11 +364,7 @@ def start_detached(places: Places, config: Path | None) -> bool:
 
 
 def _start_unit(unit: Unit, places: Places) -> bool:
-    """Start through systemd; False when the user's service manager cannot be reached.
-
-    Raises:
-        RlaError: systemd refused, or the unit did not come up.
-    """
+    """Start through systemd; False when the user's service manager cannot be reached."""
     done = systemctl(unit, "start")
     if done.returncode == 0 and _await_serving(places):
         return True
@@ -424,11 +420,7 @@ def stop_agent(places: Places) -> bool:
 
 
 def _ask_to_end(places: Places) -> None:
-    """Have an agent end that cannot be signalled from here: its number means another process, or none.
-
-    Raises:
-        RlaError: it does not answer, or is of a release that does not know the question.
-    """
+    """Have an agent end that cannot be signalled from here: its number means another process, or none."""
     if not agent_alive(places):
         return
     with suppress(RlaError):

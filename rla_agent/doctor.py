@@ -105,7 +105,7 @@ class Surroundings:
     unit: Unit | None = None
 
     @classmethod
-    def here(cls, config_path: Path | None, system: Path = Path("/")) -> Surroundings:
+    def here(cls, config_path: Path | None) -> Surroundings:
         """This process's surroundings; the configuration of this folder unless one is named."""
         places = find_places()
         if config_path is None and Path(CONFIG_NAME).exists():
@@ -130,7 +130,6 @@ class Surroundings:
             config_faults=tuple(faults),
             environment=dict(os.environ),
             user=user,
-            system=system,
             now=time.time(),
             alive=alive,
             holder=read_holder(places) if alive else {},

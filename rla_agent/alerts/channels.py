@@ -298,10 +298,7 @@ def _command_environment(
 ) -> dict[str, str]:
     """All that a command sees of the environment: no secret that the agent was given for something else.
 
-    Args:
-        of_agent: the agent's own; what the user wants a command to have is called RLA_ALERT_….
-        channel: name of the channel.
-        alerts: what is told.
+    What the user wants a command to have is called RLA_ALERT_….
     """
     events = sorted({str(alert["event"]) for alert in alerts})
     handed_on = {

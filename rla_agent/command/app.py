@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -224,23 +224,19 @@ def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     """The agent's status, or one of the same shape that says why there is none."""
     from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
 
-    found, error = _answer_or_absent(places)
+    error = None
+    try:
+        found = ask_status(places)
+    except RlaError as no_answer:
+        error, waiting = no_answer, 0
+        with suppress(OSError):
+            waiting = spool_bytes(places.spool)
+        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
+        found = absent_status(places, str(error), state=state, spool_bytes=waiting)
     replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
     found["replication"] = replication
     found["problems"] += attention(replication) + left_behind(places)
     return found, error
-
-
-def _answer_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
-    try:
-        return ask_status(places), None
-    except RlaError as error:
-        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
-        try:
-            waiting = spool_bytes(places.spool)
-        except OSError:
-            waiting = 0
-        return absent_status(places, str(error), state=state, spool_bytes=waiting), error
 
 
 @app.command(epilog=examples("rla-agent logs", "rla-agent logs --follow"))

@@ -34,9 +34,9 @@ STYLES = {
 }
 
 
-def show_status(status: dict[str, Any], console: Console | None = None) -> None:
+def show_status(status: dict[str, Any]) -> None:
     """Print a status."""
-    (console or Console(highlight=False)).print(render_status(status), soft_wrap=False)
+    Console(highlight=False).print(render_status(status))
 
 
 def watch_status(ask: Callable[[], dict[str, Any]]) -> None:

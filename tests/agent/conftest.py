@@ -32,8 +32,8 @@ def look(places: Places, system: Path) -> Callable[..., dict[str, Finding]]:
     del places
 
     def findings(**changes: Any) -> dict[str, Finding]:
-        around = Surroundings.here(None, system)
-        return {finding.name: finding for finding in examine(replace(around, **changes))}
+        around = replace(Surroundings.here(None), system=system, **changes)
+        return {finding.name: finding for finding in examine(around)}
 
     return findings
 
