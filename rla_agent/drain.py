@@ -51,7 +51,13 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, is_of_this_machine, make_private, other_states
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names, writer_alive
+from rla_client.contract.segments import (
+    segment_numbers,
+    segment_path,
+    stream_names,
+    stream_size,
+    writer_alive,
+)
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
@@ -449,9 +455,7 @@ def waiting_streams(spool: Path) -> list[Waiting]:
         with suppress(RlaError, OSError):
             opening, _ = read_opening(folder)
             if writer_alive(folder) is False and not same_root(opening):
-                files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-                written = max((one.st_mtime for one in files), default=0.0)
-                found.append(Waiting(folder, opening, sum(one.st_size for one in files), written))
+                found.append(Waiting(folder, opening, *stream_size(folder)))
     return found
 
 

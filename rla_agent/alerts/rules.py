@@ -128,12 +128,6 @@ class RuleSet:
         return taken
 
     @property
-    def configs(self) -> list[str]:
-        """Paths of the configurations."""
-        with self._lock:
-            return list(self._rule_files)
-
-    @property
     def any_rules(self) -> bool:
         """Whether some configuration has a rule."""
         return any(rule_file.alerts.rules for _, rule_file in self._all_rule_files())
@@ -146,7 +140,7 @@ class RuleSet:
 
     def all_rules(self) -> Iterator[Rule]:
         """Every rule of every configuration."""
-        for config in self.configs:
+        for config, _ in self._all_rule_files():
             yield from self._rules_in(config)
 
     def _rules_in(self, config: str) -> Iterator[Rule]:

@@ -205,9 +205,9 @@ def status(
         show_fleet(places.state, config, as_json=as_json)
         return
     if watch:
-        from rla_agent.command.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
+        from rla_agent.command.status_view import watch_status  # noqa: PLC0415 - rich is slow to import
 
-        (watch_json if as_json else watch_status)(lambda: _status_or_absent(places)[0])
+        watch_status(lambda: _status_or_absent(places)[0], as_json=as_json)
         return
     found, error = _status_or_absent(places)
     if as_json:
