@@ -51,12 +51,7 @@ class EarlierFormatError(RlaError):
 
 
 def _check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
-    """The version of a file.
-
-    Raises:
-        NewerFormatError: it is later than `ours`.
-        sqlite3.Error: it cannot be read.
-    """
+    """The version of a file; a NewerFormatError where it is later than `ours`."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
     if found > ours:
         raise NewerFormatError(
@@ -428,10 +423,7 @@ class AgentDatabase:
 
 @contextmanager
 def making_sense(what: str) -> Iterator[None]:
-    """For reading what a disk holds: where that is not what an agent writes, the fault is not ours.
-
-    Args:
-        what: is read, for the message.
+    """For reading `what` a disk holds: where that is not what an agent writes, the fault is not ours.
 
     Raises:
         RemoteProtocolError: it makes no sense.

@@ -51,13 +51,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, is_of_this_machine, make_private, other_states
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import (
-    segment_numbers,
-    segment_path,
-    stream_names,
-    stream_size,
-    writer_alive,
-)
+from rla_client.contract.segments import end_of, stream_names, stream_size, writer_alive
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
@@ -244,7 +238,7 @@ def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig)
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
-            targets = {name: _spool_end(spool / name) or Position(0, 0) for name in names}
+            targets = {name: _spool_end(spool / name) for name in names}
             volume = _Drain(places, settings, roots, targets)
             _drain_volume(volume, spool, names, result)
     finally:
@@ -403,18 +397,17 @@ def wait_durable(places: Places, names: Iterable[str], deadline: float | None) -
 
 def _flush_request(folder: Path) -> bytes | None:
     """Ask for everything up to the present end of a stream; None when it is gone."""
-    end = _spool_end(folder)
-    if end is None:
+    number, offset = _spool_end(folder)
+    if not number:
         return None
-    return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": end.number, "o": end.offset, "m": True})
+    return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": number, "o": offset, "m": True})
 
 
-def _spool_end(folder: Path) -> Position | None:
-    """Where a stream ends now; None when it is gone."""
-    with suppress(OSError, IndexError):
-        number = segment_numbers(folder)[-1]
-        return Position(number, segment_path(folder, number).stat().st_size)
-    return None
+def _spool_end(folder: Path) -> Position:
+    """Where a stream ends now; zeros when it is gone."""
+    with suppress(OSError):
+        return Position(*end_of(folder))
+    return Position(0, 0)
 
 
 def _answers(dealer: Dealer) -> Iterator[tuple[str, bool]]:

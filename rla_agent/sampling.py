@@ -266,11 +266,7 @@ def _disk_used(root: str) -> float | None:
 
 
 def write_sample(tracked: _Tracked, values: dict[str, Any]) -> None:
-    """Append one sample to the run's files.
-
-    Raises:
-        OSError: the item is gone, or cannot be written.
-    """
+    """Append one sample to the run's files; an OSError where the item is gone, or cannot be written."""
     opening = tracked.opening
     line = ",".join("" if values.get(c) is None else repr(values[c]) for c in COLUMNS) + "\n"
     head = ",".join(COLUMNS) + "\n"

@@ -198,13 +198,7 @@ def install_user_unit(destination: Path | None, config: Path | None = None) -> l
 
 
 def drop_in(state: str, roots: Sequence[str], config: str = "") -> str:
-    """What the template needs for one user.
-
-    Args:
-        state: folder of the agent's state.
-        roots: data roots.
-        config: rla_config.yaml whose AGENT section the service uses.
-    """
+    """What the template needs for one user: where state and data lie, and the configuration."""
     writable = [state, *roots]
     lines = [
         "# Written by: rla-agent install-service --system",

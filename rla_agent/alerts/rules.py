@@ -90,7 +90,6 @@ class RuleSet:
         self._rule_files: dict[str, RuleFile] = {}
         self._lock = threading.Lock()
         self._next_look = 0.0
-        self._unread: set[str] = set()
         self.version = 0  # grows when a file changes
         if self._own is not None:
             self.rule_file(self._own)
@@ -118,12 +117,8 @@ class RuleSet:
     def take_late(self) -> bool:
         """Take up what could not be read in time and was read since; whether there was any. Never waits."""
         taken = False
-        for config in list(self._unread):
-            with self._lock:
-                rule_file = self._rule_files.get(config)
-            if rule_file is None:
-                self._unread.discard(config)
-            else:
+        for config, rule_file in self._all_rule_files():
+            if rule_file.unread:
                 taken |= self._take_new(config, rule_file)
         return taken
 
@@ -196,7 +191,6 @@ class RuleSet:
             rule_file = self._rule_files[config] = _rule_file(config, found, former)
             while len(self._rule_files) > MAX_CONFIGS:
                 del self._rule_files[next(path for path in self._rule_files if path != self._own)]
-            (self._unread.add if rule_file.unread else self._unread.discard)(config)
             if former is not None and former.alerts != rule_file.alerts:
                 self.version += 1
         return rule_file
@@ -427,13 +421,7 @@ class Alert:
 
 
 def of_run(rule: str, plain: Mapping[str, Any], host: str) -> Alert:
-    """A run came into a state.
-
-    Args:
-        rule: id.
-        plain: the run's record as agent.db has it.
-        host: of this agent.
-    """
+    """A run came into a state; `plain` is its record as agent.db has it."""
     state, at = str(plain["state"]), float(plain["closed"] or plain["updated"])
     lines = [f"reason: {plain['reason']}"] if plain.get("reason") else []
     key = f"{rule}:{plain['run_id']}:{state}:{plain['closed'] or plain['last_row'] or plain['opened']}"
@@ -451,12 +439,7 @@ def of_metric(
 ) -> Alert:
     """A metric rule fired, or the script asked to tell something.
 
-    Args:
-        known: the rule.
-        stream: in which.
-        firing: `number`, `offset` and the fields of `Firing`.
-        plain: record of the run.
-        host: of this agent.
+    `firing` has `number`, `offset` and the fields of `Firing`; `plain` is the run's record.
     """
     rule = known.rule
     metrics = {str(name): value for name, value in firing["metrics"].items()}
