@@ -22,7 +22,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import logging.handlers
 import os
 import resource
 import select
@@ -509,10 +508,10 @@ def _replaced(path: Path, descriptor: int) -> bool:
 
 def set_up_logging(places: Places, *, to_console: bool) -> None:
     """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
+    from logging.handlers import RotatingFileHandler  # noqa: PLC0415 - commands need none of it
+
     form = OneLine(LOG_FORMAT)
-    handlers: list[logging.Handler] = [
-        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
-    ]
+    handlers: list[logging.Handler] = [RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)]
     if to_console:
         handlers.append(logging.StreamHandler())
     for handler in handlers:

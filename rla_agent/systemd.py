@@ -16,18 +16,21 @@ import os
 import pwd
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rla_agent.status import Finding
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME, Unit, unit_file
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.paths import network_file_system, user_home
+
+if TYPE_CHECKING:
+    import socket
 
 SERVICE_VARIABLE = "RLA_AGENT_SERVICE"  # set by the unit files: user or system
 SYSTEMCTL_TIMEOUT_S = 60.0  # TimeoutStartSec of the unit: it may first drain an autostarted agent
@@ -45,6 +48,8 @@ class Notifier:
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         """Read and remove the variables, so that no child takes itself for the service."""
+        import socket  # noqa: PLC0415 - commands need none
+
         self._address = environment.pop("NOTIFY_SOCKET", "")
         timeout_us = environment.pop("WATCHDOG_USEC", "")
         owner = environment.pop("WATCHDOG_PID", "")

@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -33,7 +32,6 @@ from rla_agent.control import (
 from rla_agent.database import NewerFormatError
 from rla_agent.status import absent_status
 from rla_agent.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
-from rla_client.config.alerts import AlertRule, Alerts
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
@@ -48,6 +46,9 @@ from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import spool_bytes
 from rla_client.contract.textformat import escape_unprintable
 from rla_client.contract.user_messages import columns, examples, run_app, tell_error
+
+if TYPE_CHECKING:
+    from rla_client.config.alerts import AlertRule, Alerts
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 
@@ -444,6 +445,8 @@ def send_test(
     channel: Annotated[list[str] | None, typer.Option("--channel", help="only this one; repeatable")] = None,
 ) -> None:
     """Send a test message through each channel, from this shell, and report the result."""
+    import socket  # noqa: PLC0415 - only here
+
     from rla_agent.alerts.channels import Route, SendError, send  # noqa: PLC0415 - smtplib
     from rla_agent.alerts.rules import RuleSet, of_test  # noqa: PLC0415
     from rla_agent.config_reader import ConfigReader  # noqa: PLC0415
