@@ -95,7 +95,7 @@ def test_more_configurations_than_are_kept(
     for path in paths:
         path.write_text(TEXT)
         rule_set.rule_file(str(path))
-    assert rule_set.configs == [str(config), str(paths[-1])]
+    assert list(rule_set._rule_files) == [str(config), str(paths[-1])]
     rule_set.look(100.0)
     assert [str(config), str(paths[-1])] in looks
     assert rule_set.any_rules
