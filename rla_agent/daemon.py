@@ -11,20 +11,16 @@ at a time. A second signal ends the process at once; nothing is lost by that. An
 want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
 seen the lock and started none.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/store/lock.py).
-
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py).
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import logging
-import logging.handlers
 import os
-import resource
 import signal
 import sqlite3
 import sys
@@ -33,13 +29,18 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
+import zmq
+
+from rla_agent import control
 from rla_agent.alerts import Alerting
-from rla_agent.model.status import ENDED_SHOWN, LOG_FORMAT, Facts, OneLine, RateMeter, build_status
+from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
+from rla_agent.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
 from rla_agent.outputs.data_roots import Disk, disk_of
-from rla_agent.pipeline.commit import NOTHING, Answer, Flush
+from rla_agent.pipeline.commit import NOTHING, Flush
 from rla_agent.pipeline.lifecycle import (
     MEMORY_SWEEP_INTERVAL_S,
     Adopt,
@@ -52,19 +53,28 @@ from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.sockets import Notifier, Wire
-from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.store.lock import AgentLock, take_lock
-from rla_agent.store.state import AgentDatabase, NewerFormatError, database_files, open_or_replace
+from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.systemd import Notifier
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
-from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
+from rla_client.contract.errors import (
+    AgentRunningError,
+    ConfigError,
+    PlaceError,
+    RemoteProtocolError,
+    UnknownVersionError,
+)
 from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.protocol import MessageKind
+from rla_client.contract.paths import NOWHERE, Places, find_places, make_private
+from rla_client.contract.protocol import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    MessageKind,
+    decode_message,
+    encode_message,
+    message_version,
+)
 from rla_client.contract.segments import process_lives, spool_bytes, stream_names
 
-LOG_BYTES = 4 << 20
-GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 OWNERLESS_S = 1.0  # without work, after the end of the `rla-agent run` whose agent it is
@@ -75,8 +85,14 @@ REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it continues with the
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
 EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/reference/status.md
+BACKLOG = 4096  # clients that may connect at the same moment
+RECEIVE_QUEUE = 64  # of one client; beyond, its messages are refused and its file is read
+ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
+MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
+ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
 
 _log = logging.getLogger("rla_agent")
+Message: TypeAlias = tuple[bytes, int, dict[str, Any], bytes, bool]  # peer, kind, header, body, is_command
 
 
 class Daemon:
@@ -88,7 +104,7 @@ class Daemon:
         in_force: InForce,
         database: AgentDatabase,
         notifier: Notifier,
-        lock: AgentLock,
+        lock: control.AgentLock,
         *,
         idle_exit: bool = False,
         config: Path | None = None,
@@ -110,9 +126,8 @@ class Daemon:
         self._wire = Wire(places)
         self._configs = ConfigReader()
         self._replication = Replication(places, self._configs)
-        self._alerting = Alerting(
-            places, None if idle_exit else config, self._live_openings, self.started, self._configs
-        )
+        own = None if idle_exit else config
+        self._alerting = Alerting(places, own, self._live_streams, self.started, self._configs)
         self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[Disk, Volume] = {}
         self._route: dict[str, Volume] = {}
@@ -182,7 +197,7 @@ class Daemon:
         """End the process, with nothing more written, where what it serves is another agent's by now."""
         if why := self._lock.lost():
             _log.error("%s: the agent ends; the next one continues with what the spool holds", why)
-            end_process(EXIT_FAILED)
+            control.end_process(EXIT_FAILED)
 
     def _adopt(self, name: str) -> Volume | None:
         self._end_unless_ours()
@@ -220,9 +235,6 @@ class Daemon:
             if not stream.writer_gone and not stream.removed and not stream.parked
         ]
 
-    def _live_openings(self) -> list[Opening]:
-        return [opening for _, opening in self._live_streams()]
-
     def _on_done(self, name: str) -> None:
         self._route.pop(name, None)
 
@@ -242,18 +254,15 @@ class Daemon:
             if volume is not None:
                 volume.put(Data(name, number, offset, body))
         elif kind == MessageKind.FLUSH:
-            answer = self._answerer(peer, name)
+            answer = partial(self._answer, peer, name)
             if volume is None:
                 answer(name not in self._unreadable, NOTHING)  # unknown: taken in long ago
             else:
                 volume.put(Flush(peer, name, number, offset, bool(header.get("m")), answer))
 
-    def _answerer(self, peer: bytes, stream: str) -> Answer:
-        def answer(done: bool, failed: tuple[int, int]) -> None:
-            told = {"s": stream, "done": done, "since": self.started, "media": failed[0], "others": failed[1]}
-            self._wire.answer_later(peer, told)
-
-        return answer
+    def _answer(self, peer: bytes, stream: str, done: bool, failed: tuple[int, int]) -> None:
+        told = {"s": stream, "done": done, "since": self.started, "media": failed[0], "others": failed[1]}
+        self._wire.answer_later(peer, told)
 
     def _command(self, peer: bytes, kind: int, header: dict[str, Any]) -> None:
         if kind == MessageKind.STATUS and isinstance(header.get("item"), str):
@@ -358,7 +367,136 @@ class Daemon:
         return any(volume.is_alive() for volume in self._volumes.values())
 
 
-def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) -> int:
+class Wire:
+    """Both sockets and their poller."""
+
+    def __init__(self, places: Places) -> None:
+        """Bind, unless the sockets lie NOWHERE. The caller holds the agent's lock: nobody else serves there.
+
+        Raises:
+            zmq.ZMQError: a path cannot be bound.
+        """
+        self.garbage = 0
+        self.newer = 0
+        self._closed = False
+        self._bound: list[tuple[zmq.Socket[bytes], Path]] = []
+        self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
+            self._context.set(ZERO_COPY_RECV, 0)
+        self._data = self._router(places.data_socket)
+        self._control = self._router(places.control_socket)
+        self._answers: deque[tuple[zmq.Socket[bytes], bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller = zmq.Poller()
+        for what in (self._data, self._control, self._wake_read):
+            self._poller.register(what, zmq.POLLIN)
+
+    def _router(self, path: Path) -> zmq.Socket[bytes]:
+        router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.LINGER, 0)
+        router.setsockopt(zmq.BACKLOG, BACKLOG)
+        router.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE)
+        router.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if path.parent != NOWHERE:
+            path.unlink(missing_ok=True)
+            self._bind(router, path)
+            self._bound.append((router, path))
+        return router
+
+    def bind_again(self) -> None:
+        """Bind anew where the file of a socket is gone: a cleaner took it, or a logout its folder.
+
+        Those who are connected stay so. The former binding is kept: to end it would delete the new file.
+        """
+        for router, path in self._bound:
+            if os.path.lexists(path):
+                continue
+            with suppress(zmq.ZMQError, OSError, PlaceError):
+                make_private(path.parent)
+                self._bind(router, path)
+                _log.warning("the socket %s was deleted, and is there again", path)
+
+    @staticmethod
+    def _bind(router: zmq.Socket[bytes], path: Path) -> None:
+        router.bind(f"ipc://{path}")
+        path.chmod(0o600)
+
+    def receive(self, timeout_s: float, most: int) -> list[Message]:
+        """Wait, then take what is there: each valid message, at most `most`."""
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        messages: list[Message] = []
+        if self._wake_read in ready:
+            with suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+            self._send_answers()
+        if self._control in ready:
+            self._take(self._control, messages, 100)
+        if self._data in ready:
+            self._take(self._data, messages, most)
+        return messages
+
+    def _take(self, router: zmq.Socket[bytes], messages: list[Message], most: int) -> None:
+        for _ in range(most):
+            try:
+                parts = router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(parts) != 2:  # noqa: PLR2004 - peer and message
+                self.garbage += 1
+                continue
+            try:
+                kind, header, body = decode_message(parts[1])
+            except UnknownVersionError:
+                self.newer += 1
+            except RemoteProtocolError:
+                self.garbage += 1
+            else:
+                if (version := message_version(parts[1])) != PROTOCOL_VERSION:
+                    if len(self._older) >= MAX_OLDER_PEERS:
+                        self._older.clear()
+                    self._older[parts[0]] = version
+                messages.append((parts[0], kind, header, body, router is self._control))
+
+    def reply(self, peer: bytes, header: dict[str, Any]) -> None:
+        """Answer a command."""
+        with suppress(zmq.ZMQError):
+            message = encode_message(MessageKind.REPLY, header, version=self._older.get(peer))
+            self._control.send_multipart([peer, message], zmq.NOBLOCK)
+
+    def answer_later(self, peer: bytes, header: dict[str, Any], *, command: bool = False) -> None:
+        """Answer a flush, or a command; from any thread."""
+        kind = MessageKind.REPLY if command else MessageKind.FLUSHED
+        message = encode_message(kind, header, version=self._older.get(peer))
+        self._answers.append((self._control if command else self._data, peer, message))
+        self.wake()
+
+    def wake(self) -> None:
+        """Make `receive` return; from any thread and from signal handlers."""
+        if self._closed:
+            return
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"x")
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            router, peer, message = self._answers.popleft()
+            with suppress(zmq.ZMQError):
+                router.send_multipart([peer, message], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what waits and close."""
+        self._send_answers()
+        self._closed = True
+        self._data.close(linger=200)
+        self._control.close(linger=200)
+        self._context.term()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     """Run an agent for the places of this environment until it is told to stop.
 
     Where threads still write in the end, the lock stays taken: the caller ends the process then.
@@ -372,11 +510,11 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     try:
         places.create()
         places, elsewhere = places.serving()
-        set_up_logging(places, to_console=to_console)
+        control.set_up_logging(places, to_console=to_console)
         if elsewhere:
             _log.warning("%s; the sockets are in %s", elsewhere, places.runtime)
-        settings = settings_in_force(config_path, autostarted=idle_exit)
-        lock = take_lock(places, notifier.kind)
+        settings = settings_in_force(config, autostarted=idle_exit)
+        lock = control.take_lock(places, notifier.kind)
     except ConfigError as error:
         _log.error("%s", error)
         return EXIT_CONFIG
@@ -386,11 +524,11 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     except (PlaceError, OSError) as error:
         sys.stderr.write(f"cannot use the state folder {places.state}: {error}\n")
         return EXIT_PLACE
-    raise_limits()
-    spare_collections()
+    control.raise_limits()
+    control.spare_collections()
     while True:
         code, idled, writing = serve_once(
-            places, settings, notifier, lock, idle_exit=idle_exit, config=config_path
+            places, settings, notifier, lock, idle_exit=idle_exit, config=config
         )
         if writing:
             return code
@@ -398,7 +536,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         if not idled or not stream_names(places.spool):
             return code
         try:
-            lock = AgentLock(places)
+            lock = control.AgentLock(places)
         except AgentRunningError:
             return code
 
@@ -407,10 +545,10 @@ def serve_once(
     places: Places,
     settings: InForce,
     notifier: Notifier,
-    lock: AgentLock,
+    lock: control.AgentLock,
     *,
     idle_exit: bool,
-    config: Path | None = None,
+    config: Path | None,
 ) -> tuple[int, bool, bool]:
     """Serve until the end; the caller holds the lock.
 
@@ -460,48 +598,7 @@ def main() -> NoReturn:
         code = run_agent(arguments.config, idle_exit=arguments.idle_exit, to_console=not arguments.background)
     except Exception:  # noqa: BLE001 - the top of the main thread
         _log.exception("the agent failed; it replays on the next start")
-    end_process(code)
-
-
-def set_up_logging(places: Places, *, to_console: bool) -> None:
-    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
-    form = OneLine(LOG_FORMAT)
-    handlers: list[logging.Handler] = [
-        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
-    ]
-    if to_console:
-        handlers.append(logging.StreamHandler())
-    for handler in handlers:
-        handler.setFormatter(form)
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
-
-
-def spare_collections() -> None:
-    """Let the garbage collector look at what comes from here on, and seldom.
-
-    Records are plain data that die by reference count; there are hardly any cycles to find.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 10, 10)
-
-
-def raise_limits() -> None:
-    """Use all that this user may have: the limits of a training job are not meant for its agent."""
-    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        soft, hard = resource.getrlimit(which)
-        if soft != hard:
-            with suppress(ValueError, OSError):
-                resource.setrlimit(which, (hard, hard))
-
-
-def end_process(code: int) -> NoReturn:
-    """End at once: at a usual exit Python waits for the threads of pools, while they write on."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    control.end_process(code)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-from rla_agent.model.ingest import Record, Row
+from rla_agent.ingest import Record, Row
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
 from rla_client.contract.files import open_folder, open_within
@@ -77,7 +77,6 @@ class Sampler(threading.Thread):
         self._end = threading.Event()
         self._tracked: dict[str, _Tracked] = {}
         self._due: dict[str, float] = {}  # monotonic
-        self._gpu = Gpu()
         self._lanes = Lanes("sampler-write")
 
     def run(self) -> None:
@@ -125,7 +124,7 @@ class Sampler(threading.Thread):
         network = None
         with suppress(OSError):  # a hardened service may not look
             network = psutil.net_io_counters()
-        gpu = self._gpu.read()
+        gpu = read_gpus(open_nvml())
         found: dict[Disk, list[tuple[_Tracked, dict[str, Any]]]] = {}
         for name, opening in live.items():
             tracked = self._tracked.get(name)
@@ -267,11 +266,7 @@ def _disk_used(root: str) -> float | None:
 
 
 def write_sample(tracked: _Tracked, values: dict[str, Any]) -> None:
-    """Append one sample to the run's files.
-
-    Raises:
-        OSError: the item is gone, or cannot be written.
-    """
+    """Append one sample to the run's files; an OSError where the item is gone, or cannot be written."""
     opening = tracked.opening
     line = ",".join("" if values.get(c) is None else repr(values[c]) for c in COLUMNS) + "\n"
     head = ",".join(COLUMNS) + "\n"
@@ -299,15 +294,10 @@ def _whole_lines(content: bytes) -> int:
 def _append(
     folder: int, name: str, head: bytes, data: bytes, whole: Callable[[bytes], int] | None = _whole_lines
 ) -> None:
-    """Append after the last whole record; a torn one is overwritten.
+    """Append whole records after the last whole one; a torn one is overwritten. `head` begins an empty file.
 
-    Args:
-        folder: descriptor.
-        name: of the file.
-        head: begins an empty file.
-        data: whole records.
-        whole: bytes of whole records in a content; None: nothing is torn. Lines show it by their last
-            byte, so the file is read for them only then.
+    `whole` gives the bytes of whole records in a content; None: nothing is torn. Lines show it by their last
+    byte, so the file is read for them only then.
     """
     descriptor = open_within(name, _APPEND, folder)
     try:
@@ -326,24 +316,11 @@ def _append(
         os.close(descriptor)
 
 
-class Gpu:
-    """GPU readings through nvidia-ml-py; empty ones without it or without a GPU."""
-
-    def __init__(self) -> None:
-        self._library: Any = None
-        self._looked = False
-
-    def read(self) -> GpuReading:
-        """Use and memory now."""
-        if not self._looked:
-            self._looked = True
-            if any(os.path.exists(path) for path in _DRIVER_PATHS):
-                self._library = open_nvml()
-        return GpuReading() if self._library is None else read_gpus(self._library)
-
-
+@cache
 def open_nvml() -> ModuleType | None:
-    """nvidia-ml-py, ready for use; None where it is not installed or finds no driver."""
+    """nvidia-ml-py, ready for use; None without a GPU, or where it is not installed or finds no driver."""
+    if not any(os.path.exists(path) for path in _DRIVER_PATHS):
+        return None
     try:
         import pynvml  # noqa: PLC0415 - only where there is a GPU
     except ImportError:
@@ -358,8 +335,10 @@ def open_nvml() -> ModuleType | None:
     return ready
 
 
-def read_gpus(nvml: ModuleType) -> GpuReading:
+def read_gpus(nvml: ModuleType | None) -> GpuReading:
     """Use and memory of each GPU; what one does not tell (MIG, an old one) is left out."""
+    if nvml is None:
+        return GpuReading()
     gpus: list[tuple[float | None, dict[int, int]]] = []
     with suppress(nvml.NVMLError):
         for index in range(nvml.nvmlDeviceGetCount()):

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet, Watch
+from rla_agent.config_reader import ConfigReader
+from rla_agent.database import Changes, FiringRow
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.config_reader import ConfigReader
-from rla_agent.store.state import Changes, FiringRow
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
@@ -35,7 +35,7 @@ class Alerting:
     Args:
         places: of the agent.
         config: the agent's own configuration, whose rules hold for all runs.
-        live: openings of the streams whose writers live.
+        live: gives (stream name, opening) of each stream whose writer lives.
         since: Unix seconds of the agent's start.
         reader: of configurations.
     """
@@ -44,7 +44,7 @@ class Alerting:
         self,
         places: Places,
         config: Path | None,
-        live: Callable[[], list[Opening]],
+        live: Callable[[], list[tuple[str, Opening]]],
         since: float,
         reader: ConfigReader,
     ) -> None:
@@ -164,4 +164,4 @@ class Alerting:
         with self._lock:
             self._stopped = True
         if self._dispatcher is not None:
-            self._dispatcher.stop(max(0.0, timeout_s))
+            self._dispatcher.stop(timeout_s)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -297,10 +298,7 @@ def _command_environment(
 ) -> dict[str, str]:
     """All that a command sees of the environment: no secret that the agent was given for something else.
 
-    Args:
-        of_agent: the agent's own; what the user wants a command to have is called RLA_ALERT_….
-        channel: name of the channel.
-        alerts: what is told.
+    What the user wants a command to have is called RLA_ALERT_….
     """
     events = sorted({str(alert["event"]) for alert in alerts})
     handed_on = {
@@ -419,7 +417,9 @@ def mail(alerts: Sequence[Plain], sender: str, to: Sequence[str], host: str) -> 
 def body(kind: str, alerts: Sequence[Plain]) -> bytes:
     """JSON for a webhook of this kind, or for a command."""
     if kind == "slack":
-        shaped: Plain = {"text": _escaped(f"*{subject(alerts)}*\n{text(alerts)}")[:MAX_SLACK_CHARS]}
+        shaped: Plain = {
+            "text": escape(f"*{subject(alerts)}*\n{text(alerts)}", quote=False)[:MAX_SLACK_CHARS]
+        }
     elif kind == "discord":
         content = f"**{subject(alerts)}**\n{text(alerts)}"
         if len(content) > MAX_DISCORD_CHARS:
@@ -442,8 +442,3 @@ def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     return [_finite(entry) for entry in value] if isinstance(value, list) else value
-
-
-def _escaped(words: str) -> str:
-    """Slack's control characters as entities."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

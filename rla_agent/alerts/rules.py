@@ -1,4 +1,4 @@
-"""The rules of alerts: which configurations have some, and when those about a run's rows fire.
+"""The rules of alerts: which configurations have some, when those about a run's rows fire, what they tell.
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are
 read when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has
@@ -11,6 +11,8 @@ rule fires when its condition has held in a column for `rows` rows in a row, and
 which it did not hold there. Each column counts by itself, and rows without it change nothing. The state is
 stored with the stream's position, in the same transaction as the firings, so that after a kill the replayed
 rows give the same firings again and none twice.
+
+An `Alert` is what a rule tells, as plain data with its words.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_agent.model.ingest import Batch, Mark, Record, Row
-from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
+from rla_agent.config_reader import WAIT_S, Changed, ConfigReader, Reading
+from rla_agent.ingest import Batch, Mark, Record, Row
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
+from rla_client.contract.layout import RunIndex
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import ALERT_MARK
+from rla_client.contract.textformat import printable
 
 LOOK_AGAIN_S = 5.0
 MAX_CONFIGS = 1000  # the least lately named is forgotten
@@ -36,6 +41,8 @@ MAX_NAMED = 5  # columns that one firing names
 MAX_COUNTED = 256  # columns of a rule that are beyond at the same time, the latest: stored at each commit
 MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
 MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
+MAX_TITLE_CHARS = 200
+MAX_TEXT_CHARS = 2000
 _GLOB = frozenset("*?[")
 
 
@@ -83,7 +90,6 @@ class RuleSet:
         self._rule_files: dict[str, RuleFile] = {}
         self._lock = threading.Lock()
         self._next_look = 0.0
-        self._unread: set[str] = set()
         self.version = 0  # grows when a file changes
         if self._own is not None:
             self.rule_file(self._own)
@@ -111,20 +117,10 @@ class RuleSet:
     def take_late(self) -> bool:
         """Take up what could not be read in time and was read since; whether there was any. Never waits."""
         taken = False
-        for config in list(self._unread):
-            with self._lock:
-                rule_file = self._rule_files.get(config)
-            if rule_file is None:
-                self._unread.discard(config)
-            else:
+        for config, rule_file in self._all_rule_files():
+            if rule_file.unread:
                 taken |= self._take_new(config, rule_file)
         return taken
-
-    @property
-    def configs(self) -> list[str]:
-        """Paths of the configurations."""
-        with self._lock:
-            return list(self._rule_files)
 
     @property
     def any_rules(self) -> bool:
@@ -139,7 +135,7 @@ class RuleSet:
 
     def all_rules(self) -> Iterator[Rule]:
         """Every rule of every configuration."""
-        for config in self.configs:
+        for config, _ in self._all_rule_files():
             yield from self._rules_in(config)
 
     def _rules_in(self, config: str) -> Iterator[Rule]:
@@ -195,7 +191,6 @@ class RuleSet:
             rule_file = self._rule_files[config] = _rule_file(config, found, former)
             while len(self._rule_files) > MAX_CONFIGS:
                 del self._rule_files[next(path for path in self._rule_files if path != self._own)]
-            (self._unread.add if rule_file.unread else self._unread.discard)(config)
             if former is not None and former.alerts != rule_file.alerts:
                 self.version += 1
         return rule_file
@@ -373,3 +368,140 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
         key: value if isinstance(value, int) or abs(value) < float("inf") else repr(float(value))
         for key, value in values.items()
     }
+
+
+# -- alerts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that a rule tells of.
+
+    Attributes:
+        key: names the event; the same event never has two alerts.
+        when: event, one of `rla_client.config.alerts.EVENTS`, or test.
+        title: one line.
+        text: the details, a few lines.
+        at: Unix seconds of the event.
+        host: of this agent.
+        rule: id of the rule.
+        run: id of the run, empty for events of the machine.
+        details: plain data for programs.
+    """
+
+    key: str
+    when: str
+    title: str
+    text: str
+    at: float
+    host: str
+    rule: str
+    run: str
+    details: dict[str, Any]
+
+    def to_plain(self, held: int = 0) -> dict[str, Any]:
+        """Content of the webhook's and the command's JSON.
+
+        Args:
+            held: alerts like this one that were not sent since the last one, to stay within interval_s.
+        """
+        text = self.text
+        if held:
+            text += f"\n{held} more like this one came since the last message."
+        return {
+            "id": hashlib.sha256(self.key.encode("utf-8", "surrogateescape")).hexdigest()[:32],
+            "event": self.when,
+            "title": printable(self.title)[:MAX_TITLE_CHARS],
+            "text": "\n".join(printable(line) for line in text.split("\n"))[:MAX_TEXT_CHARS],
+            "time": self.at,
+            "host": self.host,
+            "held_back": held,
+            **self.details,
+        }
+
+
+def of_run(rule: str, plain: Mapping[str, Any], host: str) -> Alert:
+    """A run came into a state; `plain` is its record as agent.db has it."""
+    state, at = str(plain["state"]), float(plain["closed"] or plain["updated"])
+    lines = [f"reason: {plain['reason']}"] if plain.get("reason") else []
+    key = f"{rule}:{plain['run_id']}:{state}:{plain['closed'] or plain['last_row'] or plain['opened']}"
+    text = "\n".join([*lines, *_run_lines(plain)])
+    title = f"{state}: {_run_name(plain)}"
+    return Alert(key, state, title, text, at, host, rule, plain["run_id"], {"run": _run_fields(plain)})
+
+
+def of_metric(
+    known: Rule,
+    stream: str,
+    firing: Mapping[str, Any],
+    plain: Mapping[str, Any],
+    host: str,
+) -> Alert:
+    """A metric rule fired, or the script asked to tell something.
+
+    `firing` has `number`, `offset` and the fields of `Firing`; `plain` is the run's record.
+    """
+    rule = known.rule
+    metrics = {str(name): value for name, value in firing["metrics"].items()}
+    named = ", ".join(f"{name} = {value}" for name, value in metrics.items())
+    event = rule.when[0]
+    what = f"NaN in {', '.join(metrics)}" if event == "nan" else f"{named}, {event} {rule.value:g}"
+    if event == MESSAGE:
+        what = firing["title"]
+    rows = f" for {rule.rows} rows" if rule.rows > 1 else ""
+    where = "once" if rule.once else f"{stream}:{firing['number']}:{firing['offset']}"
+    details = {
+        "run": _run_fields(plain),
+        "metrics": metrics,
+        "time_step": firing["time_step"],
+        "threshold": rule.value if event in {"above", "below"} else None,
+    }
+    said = [firing["text"]] if event == MESSAGE and firing["text"] else []
+    text = "\n".join([f"{what}{rows}, at time-step {firing['time_step']:g}", *said, *_run_lines(plain)])
+    return Alert(
+        f"{known.name}:{plain['run_id']}:{where}", event, f"{what}: {_run_name(plain)}", text,
+        float(firing["timestamp"]), host, known.name, plain["run_id"], details,
+    )  # fmt: skip
+
+
+def of_machine(rule: str, event: str, subject: str, text: str, now: float, host: str) -> Alert:
+    """A disk is low, or replication has stopped; `subject` names which."""
+    words = {"disk_low": "disk low", "replication_parked": "replication parked"}.get(event, event)
+    key = f"{rule}:{event}:{subject}:{now:.0f}"
+    return Alert(key, event, f"{words} on {host}: {subject}", text, now, host, rule, "", {"subject": subject})
+
+
+def of_test(now: float, host: str) -> Alert:
+    """What `rla-agent alerts test` sends."""
+    text = "If you can read this, alerts reach you by this channel."
+    return Alert(f"test:{now}", "test", f"test message of rla-agent on {host}", text, now, host, "", "", {})
+
+
+def _run_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What programs get of a run."""
+    names = (
+        "run_id", "table", "index", "root", "log_folder", "host", "user", "pid", "state", "reason",
+        "exit_code", "signal", "opened", "last_row", "closed", "time_step", "rows",
+    )  # fmt: skip
+    return {name: plain.get(name) for name in names}
+
+
+def _run_name(plain: Mapping[str, Any]) -> str:
+    """Table, time and what is tracked, for a title."""
+    if not plain["table"]:
+        return str(plain["root"])
+    index = RunIndex.parse(str(plain["index"]))
+    if index is None:
+        return f"{plain['table']}/{plain['index']}"
+    return f"{plain['table']} {index.record_date[:19]} {index.info}"
+
+
+def _run_lines(plain: Mapping[str, Any]) -> list[str]:
+    step = plain.get("time_step")
+    lines = [f"run: {_run_name(plain)}", f"user {plain['user']}, process {plain['pid']} on {plain['host']}"]
+    if step is not None:
+        lines.append(f"last time-step {step:g}, {plain['rows']} rows")
+    if plain.get("last_row"):
+        when = datetime.fromtimestamp(plain["last_row"]).astimezone().isoformat(" ", "seconds")
+        lines.append(f"last row {when}")
+    return [*lines, f"folder: {plain['log_folder']}"]

@@ -12,26 +12,26 @@ import json
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from rla_agent.model.status import absent_status
-from rla_agent.service.control import (
-    SERVICE_VARIABLE,
+from rla_agent.control import (
     ask_status,
-    install_system_unit,
-    install_user_unit,
+    describe_holder,
+    follow_log,
+    last_lines,
     left_behind,
     start_detached,
     stop_agent,
 )
-from rla_agent.store.lock import describe_holder
-from rla_agent.store.state import NewerFormatError
+from rla_agent.database import NewerFormatError
+from rla_agent.status import absent_status
+from rla_agent.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
@@ -46,8 +46,10 @@ from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import spool_bytes
 from rla_client.contract.textformat import columns, escape_unprintable, examples, run_app, tell_error
 
+if TYPE_CHECKING:
+    from rla_client.config.alerts import AlertRule, Alerts
+
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
-LOG_POLL_S = 0.25
 
 app = typer.Typer(
     name="rla-agent",
@@ -203,9 +205,9 @@ def status(
         show_fleet(places.state, config, as_json=as_json)
         return
     if watch:
-        from rla_agent.command.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
+        from rla_agent.command.status_view import watch_status  # noqa: PLC0415 - rich is slow to import
 
-        (watch_json if as_json else watch_status)(lambda: _status_or_absent(places)[0])
+        watch_status(lambda: _status_or_absent(places)[0], as_json=as_json)
         return
     found, error = _status_or_absent(places)
     if as_json:
@@ -222,23 +224,19 @@ def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     """The agent's status, or one of the same shape that says why there is none."""
     from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
 
-    found, error = _answer_or_absent(places)
+    error = None
+    try:
+        found = ask_status(places)
+    except RlaError as no_answer:
+        error, waiting = no_answer, 0
+        with suppress(OSError):
+            waiting = spool_bytes(places.spool)
+        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
+        found = absent_status(places, str(error), state=state, spool_bytes=waiting)
     replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
     found["replication"] = replication
     found["problems"] += attention(replication) + left_behind(places)
     return found, error
-
-
-def _answer_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
-    try:
-        return ask_status(places), None
-    except RlaError as error:
-        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
-        try:
-            waiting = spool_bytes(places.spool)
-        except OSError:
-            waiting = 0
-        return absent_status(places, str(error), state=state, spool_bytes=waiting), error
 
 
 @app.command(epilog=examples("rla-agent logs", "rla-agent logs --follow"))
@@ -260,61 +258,6 @@ def logs(
         raise typer.Exit(0) from None
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror or error}", EXIT_PLACE)
-
-
-def last_lines(path: Path, count: int) -> list[str]:
-    """The last `count` lines, those before the last rotation included."""
-    found: deque[str] = deque(maxlen=count)
-    for file in (path.with_name(path.name + ".1"), path):
-        if file.exists():
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                found.extend(line.rstrip("\n") for line in lines)
-    return list(found)
-
-
-def follow_log(path: Path) -> Iterator[str]:
-    """Lines written from this call on, for ever; a file that is rotated away is read to its end first."""
-    descriptor = _open(path)
-    if descriptor >= 0:
-        os.lseek(descriptor, 0, os.SEEK_END)
-    return _follow(path, descriptor)
-
-
-def _follow(path: Path, descriptor: int) -> Iterator[str]:
-    rest = b""
-    try:
-        while True:
-            data = os.read(descriptor, 1 << 16) if descriptor >= 0 else b""
-            if data:
-                *lines, rest = (rest + data).split(b"\n")
-                yield from (line.decode("utf-8", "replace") for line in lines)
-            elif _replaced(path, descriptor):
-                if descriptor >= 0:
-                    os.close(descriptor)
-                descriptor = _open(path)
-            else:
-                time.sleep(LOG_POLL_S)
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return -1
-
-
-def _replaced(path: Path, descriptor: int) -> bool:
-    try:
-        now = os.stat(path)
-    except FileNotFoundError:
-        return False
-    if descriptor < 0:
-        return True
-    held = os.fstat(descriptor)
-    return (now.st_dev, now.st_ino) != (held.st_dev, held.st_ino)
 
 
 @app.command(
@@ -339,8 +282,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Check everything that the agent depends on; each finding says how to fix it."""
-    from rla_agent.service.doctor import examine, report  # noqa: PLC0415 - only here
-    from rla_agent.service.doctor_places import Surroundings  # noqa: PLC0415
+    from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:
@@ -353,9 +295,7 @@ def doctor(
     else:
         findings = examine(surroundings)
     if as_json:
-        typer.echo(
-            json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
-        )
+        typer.echo(json.dumps({"format": 1, "findings": [asdict(one) for one in findings]}, indent=2))
     else:
         typer.echo(report(findings, columns(sys.stdout)))
     if any(finding.level != "note" for finding in findings):
@@ -380,7 +320,7 @@ def drain(
     config: ConfigOption = None,
 ) -> None:
     """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
-    from rla_agent.service.drain import drain_spool  # noqa: PLC0415 - loads the sinks
+    from rla_agent.drain import drain_spool  # noqa: PLC0415 - loads the sinks
 
     settings = settings_of(config)
     with _failures(code=EXIT_PLACE):
@@ -459,7 +399,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
 ) -> None:
     """Delete rows that wait for a data root which will not come back. Lists them first."""
-    from rla_agent.service.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
+    from rla_agent.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
 
     places = find_places()
     try:
@@ -480,9 +420,111 @@ def forget(
     typer.echo(f"{len(some)} streams given up")
 
 
+# -- alerts -------------------------------------------------------------------------------------
+
+alerts_app = typer.Typer(
+    help="Messages when a run fails, stalls, …: see docs/how-to/alerts.md.", no_args_is_help=True
+)
+AlertsOption = Annotated[
+    Path, typer.Option("--config", help="the rla_config.yaml with the section AGENT.alerts")
+]
+
+
+def _alerts_of(config: Path) -> Alerts:
+    """The section of a file; ends with all its faults, or when it has none."""
+    found = settings_of(config).alerts
+    if found is None or not found.channels:
+        fail(f"{config} names no channel in AGENT.alerts", EXIT_CONFIG)
+    return found
+
+
+@alerts_app.command("test", epilog=examples("rla-agent alerts test", "rla-agent alerts test --channel mail"))
+def send_test(
+    config: AlertsOption = Path("rla_config.yaml"),
+    channel: Annotated[list[str] | None, typer.Option("--channel", help="only this one; repeatable")] = None,
+) -> None:
+    """Send a test message through each channel, from this shell, and report the result."""
+    import socket  # noqa: PLC0415 - only here
+
+    from rla_agent.alerts.channels import Route, SendError, send  # noqa: PLC0415 - smtplib
+    from rla_agent.alerts.rules import RuleSet, of_test  # noqa: PLC0415
+    from rla_agent.config_reader import ConfigReader  # noqa: PLC0415
+
+    found = _alerts_of(config)
+    names = [known.name for known in found.channels]
+    unknown = [name for name in channel or () if name not in names]
+    if unknown:
+        fail(f"no channel is called {unknown[0]!r}; there are: {', '.join(names)}", EXIT_CONFIG)
+    rule_set, path = RuleSet(None, ConfigReader()), os.path.abspath(config)
+    host, failed = socket.gethostname() or "localhost", False
+    for known in found.channels:
+        if channel and known.name not in channel:
+            continue
+        _, refused = rule_set.channel(path, known.name)
+        told = "sent"
+        try:
+            send(Route(known, Path(path).parent, refused), [of_test(time.time(), host).to_plain()], host)
+        except SendError as error:
+            told, failed = str(error), True
+        typer.echo(f"{known.name} ({known.kind}): {told}")
+    if any(known.password_env or known.url_env for known in found.channels):
+        typer.echo("note: variables were taken from this shell; the agent needs them too (rla-agent doctor)")
+    raise typer.Exit(EXIT_FAILED if failed else 0)
+
+
+@alerts_app.command(
+    "show", epilog=examples("rla-agent alerts show", "rla-agent alerts show --config rla_config.yaml")
+)
+def show(
+    *,
+    config: AlertsOption = Path("rla_config.yaml"),
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show the rules of a configuration, and which messages were sent or are waiting."""
+    try:
+        told: dict[str, Any] | None = ask_status(find_places()).get("alerts")
+    except AgentNotRunningError:
+        told = None
+    except RlaError as error:
+        fail(error, EXIT_STATE)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for rule in _alerts_of(config).rules:
+        typer.echo(f"{_in_words(rule)} → {', '.join(rule.send)}")
+    if told is None:
+        typer.echo("no agent is running: what is to be sent waits for the next one")
+        return
+    for entry in told["channels"]:
+        why = f"; {entry['error']}" if entry["error"] else ""
+        typer.echo(f"channel {entry['channel']}: {entry['sent']} sent, {entry['waiting']} wait{why}")
+    for event in told["recent"]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
+        typer.echo(f"{when}  {event['title']}")
+
+
+def _in_words(rule: AlertRule) -> str:
+    """A rule for people."""
+    event = rule.when[0]
+    tables = "" if rule.table == "*" else f" in {rule.table}"
+    rows = f" for {rule.rows} rows" if rule.rows > 1 else ""
+    once = ", once" if rule.once else ""
+    if event == "nan":
+        return f"NaN in {rule.metric}{rows}{tables}{once}"
+    if event in {"above", "below"}:
+        return f"{rule.metric} {event} {rule.value:g}{rows}{tables}{once}"
+    if event == "disk_low":
+        return f"less than {rule.free_bytes >> 20} MiB free"
+    if event == "replication_parked":
+        return "replication has stopped"
+    return f"run {' or '.join(rule.when)}{tables}"
+
+
+# -- the app ------------------------------------------------------------------------------------
+
+
 def make_app() -> typer.Typer:
     """The app with all its commands; those of replication and alerts take longest to import."""
-    from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
     from rla_agent.command.replicate import replicate_app, trust_command  # noqa: PLC0415 - paramiko
     from rla_agent.command.retain import prune, transfer_app  # noqa: PLC0415 - paramiko
 

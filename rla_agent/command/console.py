@@ -192,11 +192,9 @@ class LogWriter:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Start the process that writes; before any thread is started here.
+        """Start the process that writes, before any thread is started here.
 
-        Args:
-            folder: of the files that have no place yet.
-            max_bytes: that console.txt keeps; 0 for no such file.
+        `folder` is for files that have no place yet; `max_bytes` is what console.txt keeps, 0 for none.
         """
         self._lock = threading.Lock()
         source, self._pipe = os.pipe()

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from rla_agent.command.retain import transfer_app
-from rla_agent.replicate import ledger, report, settings, transfer
-from rla_agent.replicate import verify as verifying
+from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
+from rla_agent.replicate import ledger, report, settings
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.connect import (
     Login,
@@ -37,9 +36,10 @@ from rla_agent.replicate.backend.connect import (
 )
 from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
 from rla_agent.replicate.backend.target import Session, TargetError
+from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
-from rla_agent.service.doctor_places import Finding
+from rla_agent.status import Finding
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
@@ -62,13 +62,10 @@ _FALLBACKS: Final = {
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
 
-ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
-RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]
 TableOption = Annotated[str, typer.Option(help="glob for task tables")]
 IndexOption = Annotated[str, typer.Option(help="glob for YYYY/MM/DD/name")]
 SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD or YYYY/MM/DD/HH-MM-SS-ffffff")]
 UntilOption = Annotated[str, typer.Option(help="up to this date")]
-KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind; may be given several times")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

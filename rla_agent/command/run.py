@@ -32,12 +32,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_agent.command.console import READ_BYTES, LogWriter
-from rla_agent.model.run_states import RunRecord
+from rla_agent.control import ask_status, read_holder, start_detached, stop_agent
+from rla_agent.database import AgentDatabase, Changes
+from rla_agent.drain import wait_durable
 from rla_agent.pipeline.stream import read_opening
-from rla_agent.service.control import ask_status, start_detached, stop_agent
-from rla_agent.service.drain import wait_durable
-from rla_agent.store.lock import read_holder
-from rla_agent.store.state import AgentDatabase, Changes
+from rla_agent.states import RunRecord
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.errors import RlaError
@@ -161,10 +160,9 @@ class AgentKeeper:
             sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
 
     def look(self, *, at_once: bool = False) -> None:
-        """Start another where the agent has gone; does not wait for it, and honours `rla-agent stop`.
+        """Start another where the agent has gone, `at_once` also shortly after the last start.
 
-        Args:
-            at_once: also shortly after the last start: the command has ended.
+        It is not waited for, and `rla-agent stop` is honoured.
         """
         now = time.monotonic()
         if (now < self._next_start and not at_once) or agent_alive(self._places):
@@ -356,11 +354,7 @@ def _await_agent(places: Places, deadline: float) -> None:
 def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float) -> None:
     """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
 
-    Args:
-        places: of the agent.
-        launch: the command.
-        keeper: writes the files; it also gets to know the log folders.
-        wait_s: that it waits for the agent's last run.json of each run.
+    `keeper` writes the files, and waits `wait_s` for the agent's last run.json of each run.
     """
     if not places.database.exists():
         return

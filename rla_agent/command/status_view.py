@@ -34,38 +34,32 @@ STYLES = {
 }
 
 
-def show_status(status: dict[str, Any], console: Console | None = None) -> None:
+def show_status(status: dict[str, Any]) -> None:
     """Print a status."""
-    (console or Console(highlight=False)).print(render_status(status), soft_wrap=False)
+    Console(highlight=False).print(render_status(status))
 
 
-def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
-    """Show what `ask` gives, anew each second until Ctrl-C; without a terminal, one below the other."""
+def watch_status(ask: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
+    """Show what `ask` gives, anew each second until Ctrl-C or the reader is gone.
+
+    Without a terminal one stands below the other; as JSON, each is one line.
+    """
     console = Console(highlight=False)
-    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    live = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
     with live or nullcontext():
         try:
             while True:
-                shown = render_status(ask())
-                if live is None:
-                    console.print(shown)
-                    console.file.flush()
+                status = ask()
+                if live is not None:
+                    live.update(render_status(status), refresh=True)
+                elif as_json:
+                    sys.stdout.write(json.dumps(status) + "\n")
                 else:
-                    live.update(shown, refresh=True)
+                    console.print(render_status(status))
+                sys.stdout.flush()
                 time.sleep(WATCH_INTERVAL_S)
         except (KeyboardInterrupt, BrokenPipeError):
             return
-
-
-def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
-    """Print what `ask` gives as one line of JSON, anew each second until Ctrl-C or the reader is gone."""
-    try:
-        while True:
-            sys.stdout.write(json.dumps(ask()) + "\n")
-            sys.stdout.flush()
-            time.sleep(WATCH_INTERVAL_S)
-    except (KeyboardInterrupt, BrokenPipeError):
-        return
 
 
 def render_status(status: dict[str, Any]) -> RenderableType:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
-from rla_agent.service.doctor import examine
-from rla_agent.service.doctor_places import Finding, Surroundings
+from rla_agent.doctor import Surroundings, examine
+from rla_agent.status import Finding
 from rla_client.contract.paths import Places
 
 
@@ -32,8 +32,8 @@ def look(places: Places, system: Path) -> Callable[..., dict[str, Finding]]:
     del places
 
     def findings(**changes: Any) -> dict[str, Finding]:
-        around = Surroundings.here(None, system)
-        return {finding.name: finding for finding in examine(replace(around, **changes))}
+        around = replace(Surroundings.here(None), system=system, **changes)
+        return {finding.name: finding for finding in examine(around)}
 
     return findings
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from rla_agent.outputs.tensorboard import whole_records
-from rla_agent.sampling import COLUMNS, Gpu, GpuReading, Sampler, open_nvml, read_gpus
+from rla_agent.sampling import COLUMNS, GpuReading, Sampler, open_nvml, read_gpus
 from rla_client.contract.opening import Opening
 
 
@@ -105,8 +105,8 @@ def test_without_a_gpu_or_its_library_nothing_is_read(caplog: pytest.LogCaptureF
     """Also with nvidia-ml-py installed where no driver is."""
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has a GPU")
-    assert Gpu().read().of([os.getpid()]) == {}
     assert open_nvml() is None
+    assert read_gpus(open_nvml()).of([os.getpid()]) == {}
     assert not [record for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
 
 

@@ -10,7 +10,7 @@ import pytest
 import zmq
 from support.waiting import wait_until
 
-from rla_agent.sockets import RECEIVE_QUEUE, Wire
+from rla_agent.daemon import RECEIVE_QUEUE, Wire
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import MessageKind, encode_message
 

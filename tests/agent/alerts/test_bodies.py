@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts import channels
-from rla_agent.alerts.rules import Rule
-from rla_agent.alerts.store import of_machine, of_metric, of_run, of_test
+from rla_agent.alerts.rules import Rule, of_machine, of_metric, of_run, of_test
 from rla_client.config.alerts import AlertRule
 
 RUN = {

@@ -19,7 +19,7 @@ from support.ports import free_port
 from support.waiting import lives
 
 from rla_agent.alerts.channels import Route, SendError, send
-from rla_agent.alerts.store import of_test
+from rla_agent.alerts.rules import of_test
 from rla_client.config.alerts import Channel
 
 ALERTS = [of_test(1763717401.5, "box").to_plain()]

@@ -10,7 +10,7 @@ import pytest
 
 from rla_agent.alerts import rules as book_module
 from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet
-from rla_agent.store.config_reader import WAIT_S, ConfigReader
+from rla_agent.config_reader import WAIT_S, ConfigReader
 
 TEXT = """AGENT:
   alerts:
@@ -95,7 +95,7 @@ def test_more_configurations_than_are_kept(
     for path in paths:
         path.write_text(TEXT)
         rule_set.rule_file(str(path))
-    assert rule_set.configs == [str(config), str(paths[-1])]
+    assert list(rule_set._rule_files) == [str(config), str(paths[-1])]
     rule_set.look(100.0)
     assert [str(config), str(paths[-1])] in looks
     assert rule_set.any_rules

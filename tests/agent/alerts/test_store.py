@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.alerts import store as module
-from rla_agent.alerts.store import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, Alert, AlertStore
-from rla_agent.store.state import open_or_replace
+from rla_agent.alerts import dispatcher as module
+from rla_agent.alerts.dispatcher import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, AlertStore
+from rla_agent.alerts.rules import Alert
+from rla_agent.database import open_or_replace
 
 
 def alert(key: str, when: str = "nan", run: str = "run") -> Alert:
@@ -63,8 +64,7 @@ def test_deliveries(store: AlertStore) -> None:
     store.add(alert("a"), "c", ["x"], 0, 10.0)
     store.add(alert("b"), "c", ["x"], 0, 10.0)
     first, second = (d.number for d in store.due(10.0, 1e9))
-    store.failed([first], "no", 30.0)
-    store.postpone("c", "x", 30.0)
+    store.failed("c", "x", [first], "no", 30.0)
     assert (due(store, 29.0), store.waiting()) == ([], 2)
     ((entry),) = store.summary()
     assert (entry["error"], entry["waiting"], entry["next_try"]) == ("no", 2, 30.0)

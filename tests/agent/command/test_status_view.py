@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 from support.hung_folder import hung, needs_hung_folder
 
-from rla_agent.command.status_view import show_status
-from rla_agent.model.run_states import RunRecord, RunState
-from rla_agent.model.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
+from rla_agent.command.status_view import render_status
+from rla_agent.control import ask_status
 from rla_agent.replicate.report import size_text
-from rla_agent.service.control import ask_status
+from rla_agent.states import RunRecord, RunState
+from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
@@ -158,12 +158,14 @@ def test_the_table_fits_and_is_not_fooled_by_markup() -> None:
     live = record("a", rows=3, index="2026/11/21/x_&note=[red]evil[/red]", reason="[bold]")
     status = build_status(facts(), [volume(live, faults={"x": "[/] broken"})])
     text = io.StringIO()
-    show_status(status, Console(file=text, width=100))
+    Console(file=text, width=100).print(render_status(status))
     assert "[red]" in text.getvalue()
     assert "[/] broken" in text.getvalue()
     assert max(len(line) for line in text.getvalue().splitlines()) <= 100
     text = io.StringIO()
-    show_status(absent_status(PLACES, "no agent", state="not running", spool_bytes=0), Console(file=text))
+    Console(file=text).print(
+        render_status(absent_status(PLACES, "no agent", state="not running", spool_bytes=0))
+    )
     assert "not running" in text.getvalue()
 
 
@@ -182,7 +184,7 @@ def test_80_columns_tell_runs_apart_and_say_why_they_ended() -> None:
     ]
     for live in ([], [record("3", index="2026/11/21/09-30-01-000001_10.0.0.5_&seed=3&lr=0.001")]):
         text = io.StringIO()
-        show_status(build_status(facts(), [volume(*ended, *live)]), Console(file=text, width=80))
+        Console(file=text, width=80).print(render_status(build_status(facts(), [volume(*ended, *live)])))
         shown = text.getvalue()
         assert max(len(line) for line in shown.splitlines()) <= 80
         assert all(f"09-30-01 t seed={name}" in shown for name in "12")
@@ -197,7 +199,7 @@ def test_problems_break_at_spaces_and_slashes_only() -> None:
     path = "/home/somebody/projects/reinforcement/cartpole/database-of-the-group/log/table/2026"
     live = volume(faults={"x": f"[Errno 13] Permission denied: '{path}'"})
     text = io.StringIO()
-    show_status(build_status(facts(), [live]), Console(file=text, width=44))
+    Console(file=text, width=44).print(render_status(build_status(facts(), [live])))
     shown = text.getvalue()
     assert max(len(line) for line in shown.splitlines()) <= 44
     for word in ("reinforcement", "database-of-the-group", "Permission", "write"):
@@ -250,7 +252,7 @@ def test_no_line_of_the_head_breaks_inside_a_word() -> None:
     place = "/var/lib/research-group/reinforcement-learning/machines/the-one-with-two-cards/state"
     status = build_status(facts(places=Places(Path(place), Path("/runtime"))), [])
     text = io.StringIO()
-    show_status(status, Console(file=text, width=60))
+    Console(file=text, width=60).print(render_status(status))
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= 60
     for word in ("research-group", "reinforcement-learning", "the-one-with-two-cards"):

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from rla_agent.model.run_states import TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
+from rla_agent.states import RUN_TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
 
 ENDED = {RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(RunState, RunEvent)))
 def test_each_pair_has_a_successor(state: RunState, event: RunEvent) -> None:
-    after = TRANSITIONS[state, event]
+    after = RUN_TRANSITIONS[state, event]
     if state in ENDED and event not in {RunEvent.REOPENED, RunEvent.ITEM_GONE}:
         assert after is state
 

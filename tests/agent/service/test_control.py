@@ -16,10 +16,8 @@ import psutil
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.service import control
-from rla_agent.service.control import ask_status, start_detached, stop_agent
-from rla_agent.store import lock
-from rla_agent.store.lock import read_holder
+from rla_agent import control
+from rla_agent.control import ask_status, read_holder, start_detached, stop_agent
 from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, start_agent
 from rla_client.contract.errors import AgentNotRunningError, AgentRunningError, RlaError
 from rla_client.contract.paths import Places
@@ -238,9 +236,9 @@ def test_stop_says_where_to_stop_an_agent_that_cannot_be_told(
     agent.send_signal(signal.SIGSTOP)
     with pytest.raises(RlaError, match=f"pid {bystander.pid} on .*run there: rla-agent stop"):
         stop_agent(agent.places)
-    monkeypatch.setattr(lock, "TAKE_OVER_S", 0.3)
+    monkeypatch.setattr(control, "TAKE_OVER_S", 0.3)
     with pytest.raises(AgentRunningError):
-        lock.take_lock(agent.places, "user")
+        control.take_lock(agent.places, "user")
     assert bystander.poll() is None
     agent.send_signal(signal.SIGCONT)
 

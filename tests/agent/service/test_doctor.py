@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.control import install_user_unit
-from rla_agent.service.doctor_places import Finding, Surroundings
+from rla_agent.doctor import Surroundings
+from rla_agent.status import Finding
+from rla_agent.systemd import install_user_unit
 from rla_client.contract.paths import Places
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "doctor.md"
@@ -352,8 +353,7 @@ def test_every_finding_is_documented_and_tested() -> None:
     import re
 
     sources = [
-        Path(__file__).resolve().parents[3] / "rla_agent" / "service" / f"{part}.py"
-        for part in ("doctor_places", "doctor")
+        Path(__file__).resolve().parents[3] / "rla_agent" / f"{part}.py" for part in ("doctor", "systemd")
     ]
     text = "".join(path.read_text() for path in sources)
     names = set(re.findall(r'Finding\(\s*f?"([a-z{}-]+)"', text))

@@ -19,10 +19,9 @@ import zmq
 from support.evil_figures import EVIL
 from support.waiting import wait_until
 
+from rla_agent.control import AgentLock, left_behind
+from rla_agent.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
 from rla_agent.pipeline.stream import read_opening
-from rla_agent.service.control import left_behind
-from rla_agent.service.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
-from rla_agent.store.lock import AgentLock
 from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places, machine_key

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.control import (
+from rla_agent.systemd import (
+    Notifier,
     config_in,
     drop_in,
     install_system_unit,
@@ -24,7 +25,6 @@ from rla_agent.service.control import (
     quote,
     user_unit,
 )
-from rla_agent.sockets import Notifier
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places
 

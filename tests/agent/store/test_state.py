@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunRecord
-from rla_agent.store import state
-from rla_agent.store.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
+from rla_agent import database as database_module
+from rla_agent.database import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
+from rla_agent.ingest import Position
+from rla_agent.states import RunRecord
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 
@@ -48,7 +48,7 @@ def test_a_failed_commit_stores_nothing_and_the_next_one_works(tmp_path: Path) -
 
 def test_firings_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alerts have ended, or a metric flaps: the positions go on, and agent.db does not grow."""
-    monkeypatch.setattr(state, "MAX_FIRINGS", 5)
+    monkeypatch.setattr(database_module, "MAX_FIRINGS", 5)
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
         for number in range(3):
             fired = [FiringRow("s", "run", number, offset, "rule", {}) for offset in range(3)]

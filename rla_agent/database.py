@@ -25,17 +25,18 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunRecord
+from rla_agent.ingest import Position
+from rla_agent.states import RunRecord
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.parsing import INT64, whole
 
 BUSY_TIMEOUT_S = 60.0
+BESIDE_TIMEOUT_S = 2.0  # for those who only look
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
 
-_log = logging.getLogger("rla_agent.store.state")
+_log = logging.getLogger("rla_agent.database")
 
 Store = TypeVar("Store")
 Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them
@@ -50,12 +51,7 @@ class EarlierFormatError(RlaError):
 
 
 def _check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
-    """The version of a file.
-
-    Raises:
-        NewerFormatError: it is later than `ours`.
-        sqlite3.Error: it cannot be read.
-    """
+    """The version of a file; a NewerFormatError where it is later than `ours`."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
     if found > ours:
         raise NewerFormatError(
@@ -75,7 +71,7 @@ def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -
     return _checked(sqlite3.connect(path, timeout=wait_s, isolation_level=None), path, steps)
 
 
-def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> sqlite3.Connection:
+def connect_readonly(path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
     """A connection that changes nothing, for those who look into the file beside its owner.
 
     Raises:
@@ -83,7 +79,7 @@ def connect_readonly(path: Path, steps: Sequence[Step], wait_s: float = 2.0) -> 
         sqlite3.Error: it cannot be opened or is not a database.
     """
     address = f"file:{quote(str(path))}?mode=ro"
-    return _checked(sqlite3.connect(address, uri=True, timeout=wait_s), path, steps)
+    return _checked(sqlite3.connect(address, uri=True, timeout=BESIDE_TIMEOUT_S), path, steps)
 
 
 def _checked(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
@@ -368,7 +364,10 @@ class AgentDatabase:
             (stream,),
         )
         return [
-            JobRow(stream, Position(n, o), str(kind), _blob(fields), whole(tries))
+            # one whose fields make no sense gets some that nobody can read: the job is dropped
+            JobRow(
+                stream, Position(n, o), str(kind), fields if isinstance(fields, bytes) else b"", whole(tries)
+            )
             for n, o, kind, fields, tries in rows
         ]
 
@@ -424,10 +423,7 @@ class AgentDatabase:
 
 @contextmanager
 def making_sense(what: str) -> Iterator[None]:
-    """For reading what a disk holds: where that is not what an agent writes, the fault is not ours.
-
-    Args:
-        what: is read, for the message.
+    """For reading `what` a disk holds: where that is not what an agent writes, the fault is not ours.
 
     Raises:
         RemoteProtocolError: it makes no sense.
@@ -457,8 +453,3 @@ def _run_plain(data: str | bytes) -> dict[str, Any]:
     except RemoteProtocolError as error:
         _log.warning("%s; it is passed over", error)
         return {}
-
-
-def _blob(fields: object) -> bytes:
-    """The fields of a job; nothing that can be read where the row makes no sense: the job is dropped."""
-    return fields if isinstance(fields, bytes) else b""

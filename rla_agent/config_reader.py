@@ -283,11 +283,7 @@ def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
 
 
 def _read(config: str, former: Reading | None) -> Reading:
-    """Look at a file, and read it if it is not as it was.
-
-    Raises:
-        OSError: of the kind that passes.
-    """
+    """Look at a file, and read it if it is not as it was; errors that pass are raised."""
     try:
         status = os.stat(config)
         changed = (status.st_ctime_ns, status.st_ino, status.st_size)

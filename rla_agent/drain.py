@@ -27,14 +27,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rla_agent.model.ingest import Position
-from rla_agent.model.run_states import RunEvent, RunRecord
+from rla_agent.control import AgentLock, describe_holder, read_holder
+from rla_agent.database import AgentDatabase, Changes, open_or_replace
+from rla_agent.ingest import Position
 from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.lifecycle import Adopt, remove_stream
-from rla_agent.pipeline.stream import Stream, read_opening
+from rla_agent.pipeline.stream import read_opening
 from rla_agent.pipeline.volume import Stop, Volume
-from rla_agent.store.lock import AgentLock, describe_holder, read_holder
-from rla_agent.store.state import AgentDatabase, Changes, open_or_replace
+from rla_agent.states import RunEvent, RunRecord
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import Dealer, agent_alive
 from rla_client.contract.checkpoints import MARKED_KINDS, mark_foreign
@@ -51,7 +51,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, check_entries, is_of_this_machine, make_private, other_states
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names, writer_alive
+from rla_client.contract.segments import end_of, stream_names, stream_size, writer_alive
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
@@ -140,7 +140,9 @@ def drain_spool(
         places, folder = own, own.spool
     else:
         places, folder = _spool_places(spool)
-    ours = _same_folder(folder, own.spool)
+    ours = False
+    with suppress(OSError):
+        ours = os.path.samefile(folder, own.spool)
     if ours:
         places, folder = own, own.spool  # also where a bind mount leads to it
     if agent_alive(places):
@@ -154,13 +156,6 @@ def drain_spool(
     if not ours and not _is_of_former_name(folder, own):
         roots = RootMap(roots.roots, check=False)
     return _told(folder, _take_in(places, folder, roots, settings))
-
-
-def _same_folder(one: Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
 
 
 def _is_of_former_name(spool: Path, own: Places) -> bool:
@@ -210,14 +205,7 @@ def _told(folder: Path, result: Drained) -> tuple[list[str], int]:
 
 
 def _spool_places(folder: Path) -> tuple[Places, Path]:
-    """The state folder that goes with a spool, and the spool itself.
-
-    Args:
-        folder: a spool, or a state folder with one.
-
-    Raises:
-        RlaError: there is none.
-    """
+    """The places that go with a spool, and the spool itself; `folder` is one, or a state folder with one."""
     folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
     spool = folder / "spool" if (folder / "spool").is_dir() else folder
     if not spool.is_dir() or not _may_be_a_spool(spool):
@@ -239,15 +227,7 @@ def _may_be_a_spool(folder: Path) -> bool:
 def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
     """Take in all streams of a spool; returns when nothing more can be done.
 
-    Args:
-        places: whose lock and agent.db are used; the lock is held meanwhile.
-        spool: folder of the streams.
-        roots: where data roots lie; `check=False` for a spool of another machine.
-        settings: the AGENT section.
-
-    Raises:
-        AgentRunningError: an agent serves this spool.
-        RlaError: the folders cannot be used, or taking in failed.
+    The lock and agent.db of `places` are used; the lock is held meanwhile.
     """
     make_private(places.state)
     check_entries(places.state)  # agent.db says where data go
@@ -258,7 +238,7 @@ def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig)
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
-            targets = {name: _spool_end(spool / name) or Position(0, 0) for name in names}
+            targets = {name: _spool_end(spool / name) for name in names}
             volume = _Drain(places, settings, roots, targets)
             _drain_volume(volume, spool, names, result)
     finally:
@@ -337,13 +317,11 @@ class _Drain(Volume):
             errors += self._jobs.wait_for(stream.name)
             if stream.parked:
                 found[stream.name] = stream.parked
-            elif stream.writer_gone or self._durable(stream) < self._ends[stream.name]:
+                continue
+            durable = min([stream.durable, *(output.durable for output in list(stream.outputs))])
+            if stream.writer_gone or durable < self._ends[stream.name]:
                 found[stream.name] = "; ".join(errors) or "not done yet"
         return found
-
-    @staticmethod
-    def _durable(stream: Stream) -> Position:
-        return min([stream.durable, *(output.durable for output in list(stream.outputs))])
 
     def progress(self) -> tuple[object, ...]:
         """Changes whenever something was taken in, or a figure was drawn."""
@@ -382,21 +360,18 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
 # -- beside a serving agent ---------------------------------------------------------------------
 
 
-def wait_durable(
-    places: Places, names: Iterable[str], deadline: float | None, *, media: bool = True
-) -> set[str]:
-    """Wait until the serving agent has made durable what these streams hold now.
+def wait_durable(places: Places, names: Iterable[str], deadline: float | None) -> set[str]:
+    """Wait until the serving agent has made durable what these streams hold now, figures and videos too.
 
     Args:
         places: of the agent.
         names: streams in its spool.
         deadline: of the monotonic clock, None for none.
-        media: also wait for figures and videos.
 
     Returns:
         Streams for which that did not come about: no time left, no agent any more, or refused.
     """
-    requests = {name: _flush_request(places.spool / name, media=media) for name in names}
+    requests = {name: _flush_request(places.spool / name) for name in names}
     open_ones = {name: request for name, request in requests.items() if request is not None}
     refused: set[str] = set()
 
@@ -420,20 +395,19 @@ def wait_durable(
     return refused | open_ones.keys()
 
 
-def _flush_request(folder: Path, *, media: bool) -> bytes | None:
+def _flush_request(folder: Path) -> bytes | None:
     """Ask for everything up to the present end of a stream; None when it is gone."""
-    end = _spool_end(folder)
-    if end is None:
+    number, offset = _spool_end(folder)
+    if not number:
         return None
-    return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": end.number, "o": end.offset, "m": media})
+    return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": number, "o": offset, "m": True})
 
 
-def _spool_end(folder: Path) -> Position | None:
-    """Where a stream ends now; None when it is gone."""
-    with suppress(OSError, IndexError):
-        number = segment_numbers(folder)[-1]
-        return Position(number, segment_path(folder, number).stat().st_size)
-    return None
+def _spool_end(folder: Path) -> Position:
+    """Where a stream ends now; zeros when it is gone."""
+    with suppress(OSError):
+        return Position(*end_of(folder))
+    return Position(0, 0)
 
 
 def _answers(dealer: Dealer) -> Iterator[tuple[str, bool]]:
@@ -474,9 +448,7 @@ def waiting_streams(spool: Path) -> list[Waiting]:
         with suppress(RlaError, OSError):
             opening, _ = read_opening(folder)
             if writer_alive(folder) is False and not same_root(opening):
-                files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-                written = max((one.st_mtime for one in files), default=0.0)
-                found.append(Waiting(folder, opening, sum(one.st_size for one in files), written))
+                found.append(Waiting(folder, opening, *stream_size(folder)))
     return found
 
 

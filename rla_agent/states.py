@@ -1,4 +1,63 @@
-"""States of a run. Pure: events in, a new record out; a table says what follows what.
+"""How a run stands, a stream towards its item, and an output towards its file. Pure: events in, states out.
+
+One table for streams and outputs, and one for runs, says what follows what.
+
+A stream's rows go from the spool into the files of an item. Whether they can is one of six states:
+
+* TAKING_IN: as far as anybody knows the item is there.
+* ITEM_MISSED: some access did not find the item. That alone says little: a data root that is moved,
+  unmounted, or on a server that restarts looks the same for a moment. The next look decides.
+* ROOT_AWAY: the data root is not there, or another one bears its name. Rows wait in the spool, and the
+  outputs are brought in line with their files anew once it is back.
+* ITEM_REMOVED: somebody removed the item, or gave the stream up. It has no outputs any more; what is
+  left of it is read to the end, so that the spool gets rid of it, and dropped.
+* PARKED: this release cannot read on (a frame of a later one, an item that makes no sense). Rows wait
+  for another agent, or for `rla-agent forget`.
+* BROKEN: a fault of the agent, met with this stream. What is in memory counts for nothing; the agent's
+  next start tries again.
+
+::
+
+                     missed               removed
+      TAKING_IN ---------------> ITEM_MISSED -------> ITEM_REMOVED
+       |  |  ^                      |                      ^
+       |  |  | root found           | root away            | given up (from every state)
+       |  |  |                      v                      |
+       |  |  +------------------ ROOT_AWAY ----------------+
+       |  +----- root away ---------^
+       +-------- refused --------> PARKED          fault: from every state to BROKEN
+
+In ROOT_AWAY, PARKED and BROKEN nothing is taken in, and the stream says why (`parked`). An access may
+miss the item there too, or in ITEM_REMOVED (a rewrite that was under way): that says nothing new.
+
+Beside this a stream's writer lives or is gone, and a gone one said a last word or did not. Both are
+independent of the item: a stream ends when its writer is gone and all that it wrote was taken in or dropped.
+
+Each of its outputs takes records in one state only, READY, and there only while nothing failed a moment ago
+(`error`, tried again after a rest) and no other file took its name since the last commit (`moved`: the commit
+first notes where the output continues in it). The others:
+
+* NEW: the file has yet to be opened, cut to what is durable, or made.
+* WIDENING: the next record has a column that the table lacks; it waits for a rewrite.
+* REWRITING: a thread writes the wider table into a temp file.
+* RENAMING: agent.db says that the temp file is the content from now on; it has yet to get its name.
+* SUSPECT: a sync failed, or closing the file did. What was written since the last commit may be gone though
+  it can still be read, so the durable part is copied into a new file.
+
+::
+
+                begun            too narrow            rewrite
+      NEW -------------> READY -------------> WIDENING --------> REWRITING
+       ^                  |  ^                    ^  rewrite failed  |
+       |  started over    |  |  renamed           +------------------+
+       +------------------+  +-------- RENAMING <------- rewritten --+
+       |
+       | restored         suspected (a sync failed)
+      SUSPECT <---------- NEW, READY, WIDENING
+
+`dirty` is not a state: the file holds bytes that no sync has covered, whatever comes next.
+
+A run, as `status` and run.json show it, bears every event in every state:
 
 running      rows come, or may come
 stalled      the writer lives and no row came for `stall_s`
@@ -13,7 +72,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
@@ -24,6 +83,122 @@ _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
 # earlier releases lack these
 _SINCE_LATER: dict[str, Any] = {"reopened": None, "ran_before_s": 0.0, "config": None, "launch": ""}
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
+
+
+class StreamState(Enum):
+    """Of a stream; see above."""
+
+    TAKING_IN = "taking in"
+    ITEM_MISSED = "item missed"
+    ITEM_REMOVED = "item removed"
+    ROOT_AWAY = "root away"
+    PARKED = "parked"
+    BROKEN = "broken"
+
+
+class StreamEvent(Enum):
+    """What happens to a stream; `ROOT_AWAY`, `REFUSED` and `FAULT` come with a reason."""
+
+    MISSED = "an access did not find the item"
+    REMOVED = "the item is gone, and its data root is there"
+    ROOT_AWAY = "the data root is not there, or another one"
+    ROOT_FOUND = "the data root is back"
+    REFUSED = "this release cannot read on"
+    FAULT = "an exception that is ours"
+    GIVEN_UP = "the stream is gone from the spool for good"
+
+
+class OutputState(Enum):
+    """Of an output; see above."""
+
+    NEW = "new"
+    READY = "ready"
+    WIDENING = "widening"
+    REWRITING = "rewriting"
+    RENAMING = "renaming"
+    SUSPECT = "suspect"
+
+
+class OutputEvent(Enum):
+    """What happens to an output."""
+
+    BEGUN = "its file is open and holds what it should"
+    STARTED_OVER = "its file was removed or emptied, or another one took its name"
+    TOO_NARROW = "a record needs columns that the table lacks"
+    REWRITE = "a rewrite has begun"
+    REWRITE_FAILED = "it failed, or could not be stored"
+    REWRITTEN = "it is stored in agent.db"
+    RENAMED = "the temp file has its name"
+    SUSPECTED = "a sync or a close failed"
+    RESTORED = "its state is that of a commit again"
+
+
+class ForbiddenEventError(Exception):
+    """An event in a state in which it cannot happen: a fault of the agent."""
+
+
+S, E = StreamState, StreamEvent
+OS, OE = OutputState, OutputEvent
+State = TypeVar("State", StreamState, OutputState)
+WAITING = frozenset({S.ROOT_AWAY, S.PARKED, S.BROKEN})
+"""States of a stream in which nothing is taken in."""
+TRANSITIONS: dict[tuple[Enum, Enum], Any] = {  # to a state of the same kind
+    (S.TAKING_IN, E.MISSED): S.ITEM_MISSED,
+    (S.TAKING_IN, E.ROOT_AWAY): S.ROOT_AWAY,
+    (S.TAKING_IN, E.REFUSED): S.PARKED,
+    (S.ITEM_MISSED, E.MISSED): S.ITEM_MISSED,
+    (S.ITEM_MISSED, E.REMOVED): S.ITEM_REMOVED,
+    (S.ITEM_MISSED, E.ROOT_AWAY): S.ROOT_AWAY,
+    (S.ITEM_MISSED, E.REFUSED): S.PARKED,
+    (S.ITEM_REMOVED, E.MISSED): S.ITEM_REMOVED,
+    (S.ITEM_REMOVED, E.REFUSED): S.PARKED,
+    (S.ROOT_AWAY, E.MISSED): S.ROOT_AWAY,
+    (S.ROOT_AWAY, E.ROOT_AWAY): S.ROOT_AWAY,
+    (S.ROOT_AWAY, E.ROOT_FOUND): S.TAKING_IN,
+    (S.PARKED, E.MISSED): S.PARKED,
+    (S.PARKED, E.REFUSED): S.PARKED,
+    (S.BROKEN, E.MISSED): S.BROKEN,
+    (S.BROKEN, E.REFUSED): S.BROKEN,
+    **{(state, E.FAULT): S.BROKEN for state in S},
+    **{(state, E.GIVEN_UP): S.ITEM_REMOVED for state in S},
+    (OS.NEW, OE.BEGUN): OS.READY,
+    (OS.NEW, OE.STARTED_OVER): OS.NEW,
+    (OS.NEW, OE.SUSPECTED): OS.SUSPECT,
+    (OS.NEW, OE.RESTORED): OS.NEW,
+    (OS.READY, OE.STARTED_OVER): OS.NEW,
+    (OS.READY, OE.TOO_NARROW): OS.WIDENING,
+    (OS.READY, OE.SUSPECTED): OS.SUSPECT,
+    (OS.WIDENING, OE.STARTED_OVER): OS.NEW,
+    (OS.WIDENING, OE.REWRITE): OS.REWRITING,
+    (OS.WIDENING, OE.SUSPECTED): OS.SUSPECT,
+    (OS.REWRITING, OE.REWRITE_FAILED): OS.WIDENING,
+    (OS.REWRITING, OE.REWRITTEN): OS.RENAMING,
+    (OS.RENAMING, OE.RENAMED): OS.READY,
+    (OS.RENAMING, OE.SUSPECTED): OS.RENAMING,  # of the file that is about to be replaced
+    (OS.SUSPECT, OE.BEGUN): OS.SUSPECT,
+    (OS.SUSPECT, OE.STARTED_OVER): OS.NEW,
+    (OS.SUSPECT, OE.SUSPECTED): OS.SUSPECT,
+    (OS.SUSPECT, OE.RESTORED): OS.NEW,
+}
+
+
+def after(state: State, event: StreamEvent | OutputEvent) -> State:
+    """The next state.
+
+    Raises:
+        ForbiddenEventError: the event cannot happen in this state.
+    """
+    try:
+        following: State = TRANSITIONS[state, event]
+    except KeyError:
+        whose = "stream" if isinstance(state, StreamState) else "output"
+        raise ForbiddenEventError(
+            f"{event.name} in state {state.name}: {event.value}, though the {whose} is {state.value!r}"
+        ) from None
+    return following
+
+
+# -- runs ---------------------------------------------------------------------------------------
 
 
 class RunState(str, Enum):
@@ -59,7 +234,7 @@ _CLOSED = {  # by the program: what its closing frame says
 }
 _ENDED = (*_CLOSED.values(), RunState.KILLED, RunState.REMOVED)
 
-TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
+RUN_TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     **{(state, RunEvent.ROW): RunState.RUNNING for state in _LIVE},
     **{(state, RunEvent.ROW): state for state in _ENDED},  # a late row changes no end
     **{(state, RunEvent.SILENT): RunState.STALLED for state in _LIVE},
@@ -122,7 +297,7 @@ class RunRecord:
 
     def rows_seen(self, count: int, step: float, timestamp: float) -> RunRecord:
         """Rows came; the last one had this time-step and timestamp."""
-        state = TRANSITIONS[self.state, RunEvent.ROW]
+        state = RUN_TRANSITIONS[self.state, RunEvent.ROW]
         return replace(
             self, state=state, rows=self.rows + count, time_step=step, last_row=timestamp,
             reason="" if state is RunState.RUNNING else self.reason,
@@ -130,7 +305,7 @@ class RunRecord:
 
     def after(self, event: RunEvent, now: float, reason: str = "") -> RunRecord:
         """The record after an event; the same object when nothing changes."""
-        state = TRANSITIONS[self.state, event]
+        state = RUN_TRANSITIONS[self.state, event]
         if state is self.state:
             return self
         ended = state in _ENDED

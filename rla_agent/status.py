@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_agent.model.run_states import RunRecord
+from rla_agent.states import RunRecord
 from rla_client.config.schema import machine_config_path
 from rla_client.contract import __version__
 from rla_client.contract.paths import Places
@@ -260,6 +260,23 @@ def problem(text: str) -> dict[str, str]:
     low = text.lower()
     fix = next((fix for needles, fix in FIXES if any(needle in low for needle in needles)), OTHERWISE)
     return {"what": text, "fix": fix}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        name: stable identifier.
+        level: fault, warning or note.
+        what: what is wrong.
+        fix: what to do.
+    """
+
+    name: str
+    level: str
+    what: str
+    fix: str
 
 
 class OneLine(logging.Formatter):

@@ -1,1 +1,0 @@
-"""Decisions without input or output: what records, openings, runs and streams mean."""

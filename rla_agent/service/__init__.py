@@ -1,1 +1,0 @@
-"""The agent as a process: start and stop, systemd, draining, health."""

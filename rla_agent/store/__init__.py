@@ -1,1 +1,0 @@
-"""What the agent keeps for itself: its database, its lock, configurations as last read."""
