@@ -4,12 +4,11 @@ The main thread is the ingest thread: it receives messages, finds new streams in
 both to one `Volume` thread per file system, and answers commands, `status` by a thread of its own. It never
 touches a data root.
 
-Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds,
-commits and ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What
-still writes then is ended with the process, and the lock goes with it: two agents must not do one job
-at a time. A second signal ends the process at once; nothing is lost by that. An agent that ends for
-want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
-seen the lock and started none.
+Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds, commits and
+ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What still writes then ends
+with the process, and so does the lock. A second signal ends the process at once; nothing is lost by that.
+After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held did not
+start an agent.
 
 An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py).
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
@@ -219,7 +218,7 @@ class Daemon:
                 self.places,
                 self.settings,
                 self._on_failure,
-                self._on_done,
+                lambda name: self._route.pop(name, None),
                 replication=self._replication,
                 registry=RunRegistry(self._alerting),
             )
@@ -234,9 +233,6 @@ class Daemon:
             for stream in list(volume.streams.values())
             if not stream.writer_gone and not stream.removed and not stream.parked
         ]
-
-    def _on_done(self, name: str) -> None:
-        self._route.pop(name, None)
 
     def _on_failure(self) -> None:
         self._failed = True
@@ -296,7 +292,6 @@ class Daemon:
             self._notifier.status(f"{runs} runs, {len(self._route)} streams")
 
     def _rows(self) -> dict[str, int]:
-        """Rows of each run that is taken in now."""
         return {run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())}
 
     def _facts(self) -> Facts:

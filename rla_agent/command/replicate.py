@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
-from rla_agent.replicate import ledger, report, settings
+from rla_agent.replicate import ledger, report, settings, transfer
+from rla_agent.replicate import verify as verifying
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.connect import (
     Login,
@@ -36,7 +37,6 @@ from rla_agent.replicate.backend.connect import (
 )
 from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
 from rla_agent.replicate.backend.target import Session, TargetError
-from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
 from rla_agent.status import Finding

@@ -31,8 +31,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.database import OutputRow
-from rla_agent.ingest import Position
-from rla_agent.model.ingest import Batch
+from rla_agent.ingest import Batch, Position
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, open_below
 from rla_agent.outputs.encoders import (
     Content,

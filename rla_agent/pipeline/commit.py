@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rla_agent.database import AgentDatabase, Changes
-from rla_agent.model.ingest import ItemFile
+from rla_agent.ingest import ItemFile
 from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, root_is_away, same_root, temp_name
 from rla_agent.outputs.encoders import CsvEncoder, new_columns, read_chunks, widened
 from rla_agent.outputs.output import OpenFiles, Output

@@ -19,12 +19,24 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.database import JobRow, OutputRow
-from rla_agent.ingest import Close, Mark, OpeningFrame, Position, Row, RowWatch, decode
-from rla_agent.model.ingest import Batch, Content, ItemFile, Job, Record, parse
-from rla_agent.model.states import WAITING
+from rla_agent.ingest import (
+    Batch,
+    Close,
+    Content,
+    ItemFile,
+    Job,
+    Mark,
+    OpeningFrame,
+    Position,
+    Record,
+    Row,
+    RowWatch,
+    decode,
+    parse,
+)
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
-from rla_agent.states import StreamEvent, StreamState, after
+from rla_agent.states import WAITING, StreamEvent, StreamState, after
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND

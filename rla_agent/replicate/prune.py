@@ -19,21 +19,18 @@ than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
 5. The file is unlinked, and the folder fsynced. `take_away` sees to it that it is that file, and not a
    new one that took its name after the last look.
 
-Killed anywhere before 5, the file is here and the next rescan puts the row back; killed after it, note
-and row tell of it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a
-deletion by the user: replication leaves the master's copy alone (`database`), also with
-`replicate_retention: mirror`.
+Killed before 5, the file is here and the next rescan puts the row back; killed after it, note and row tell of
+it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a deletion by the user, also
+with `replicate_retention: mirror`.
 
-*Step 5.* Between the last look at a file and unlink(2) a training process may put a new checkpoint in its
-place, and no call deletes a name only if it still means a certain file. So the file is moved aside first,
-to a temp name in its folder, looked at there, where nobody puts anything in its place, and then deleted, or
-else given its name back, unless something later has that by now. Readers in between find the note. A
-SIGKILL in between leaves the file aside; `settle` does the rest on the next pass: the file that the note is
-about goes, any other gets its name back.
+*Step 5.* A training process may put a new checkpoint in the file's place just before unlink(2), and no call
+deletes a name only if it still means a certain file. So the file is moved to a temp name in its folder, looked
+at there, and then deleted, or given its name back unless something later has that. Readers in between find the
+note. After a SIGKILL in between, `settle` does the rest on the next pass: the file that the note is about goes,
+any other gets its name back.
 
-`AGENT.retention` prunes by itself (`Retention`), off by default: in a thread of the replicator's process,
-with a connection to the master and to the ledger of its own, so that the worker's thread never waits for
-it. It ends with the process; wherever that is, no file is without a copy.
+`AGENT.retention` prunes by itself (`Retention`), off by default: in a thread with connections of its own, so the
+worker never waits.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ from rla_client.contract.parsing import parse_json
 from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
 from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
 from rla_client.database.query import resumed_with, traceback_end
-from rla_client.database.records import ALIASES, FIELDS, Record, RowView, chain_of, clock, numeric
+from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
 from rla_client.database.tools import change_note, write_view
-from rla_client.database.tree import item_bytes, run_items
+from rla_client.database.tree import chain_of, item_bytes, run_items
 from rla_client.database.where import Where, full_names, spell
 from rla_client.web.curves import answer, asked_names, extremes, is_texts
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable

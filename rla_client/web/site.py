@@ -47,8 +47,8 @@ from starlette.responses import StreamingResponse
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.catalogue import CurveCache, csv_signature
-from rla_client.database.csv_table import TablePart, read_part, recorded_nan
-from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.csv_table import PROGRESS_FILE, TablePart, read_part, recorded_nan
+from rla_client.database.records import Record, clock
 from rla_client.database.runs import Database, Reader, Run, read_tables
 
 if TYPE_CHECKING:

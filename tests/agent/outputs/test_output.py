@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rla_agent.model.ingest import Batch, Record
 
-from rla_agent.ingest import Position, Row
+from rla_agent.ingest import Batch, Position, Record, Row
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.encoders import CsvEncoder, TextEncoder
 from rla_agent.outputs.output import OpenFiles, Output
