@@ -1,17 +1,17 @@
 """The agent process: wires the parts, serves until told to stop, shuts down in order.
 
-The main thread is the ingest thread: it receives messages, finds new streams in the spool, routes
-both to one `Volume` thread per file system, and answers commands, `status` by a thread of its own. It never
-touches a data root.
+The main thread is the ingest thread: it receives messages, finds new streams in the spool, routes both to one
+`Volume` thread per file system, and answers commands, `status` by a thread of its own. It never touches a
+data root.
 
 Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds, commits and
-ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What still writes then ends
-with the process, and so does the lock. A second signal ends the process at once; nothing is lost by that.
-After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held did not
-start an agent.
+ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What still writes then
+ends with the process, and so does the lock. A second signal ends the process at once; nothing is lost by
+that. After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held
+did not start an agent.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py).
-An agent that systemd starts takes over from one that a client started: it lets that one drain.
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py). An
+agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Volume(threading.Thread):
         places: Places,
         settings: AgentConfig,
         on_failure: Callable[[], None],
-        on_done: Callable[[str], None],
+        on_done: Callable[[str], object],
         adjust: Callable[[Opening], Opening] | None = None,
         replication: ItemObserver | None = None,
         registry: RunRegistry | None = None,

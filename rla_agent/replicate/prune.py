@@ -20,17 +20,16 @@ than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
    new one that took its name after the last look.
 
 Killed before 5, the file is here and the next rescan puts the row back; killed after it, note and row tell of
-it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a deletion by the user, also
-with `replicate_retention: mirror`.
+it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a deletion by the user,
+also with `replicate_retention: mirror`.
 
 *Step 5.* A training process may put a new checkpoint in the file's place just before unlink(2), and no call
-deletes a name only if it still means a certain file. So the file is moved to a temp name in its folder, looked
-at there, and then deleted, or given its name back unless something later has that. Readers in between find the
-note. After a SIGKILL in between, `settle` does the rest on the next pass: the file that the note is about goes,
-any other gets its name back.
+deletes a name only if it still means a certain file. So the file is moved to a temp name in its folder,
+looked at there, and then deleted, or given its name back unless something later has that. Readers in between
+find the note. After a SIGKILL in between, `settle` does the rest on the next pass: the file that the note is
+about goes, any other gets its name back.
 
-`AGENT.retention` prunes by itself (`Retention`), off by default: in a thread with connections of its own, so the
-worker never waits.
+`AGENT.retention` prunes by itself (`Retention`), off by default, in a thread with connections of its own.
 """
 
 from __future__ import annotations
