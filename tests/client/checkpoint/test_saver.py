@@ -105,7 +105,7 @@ def test_a_file_that_is_half_written_is_removed(
         raise error
 
     assert outbox.blobs_folder is not None
-    monkeypatch.setattr(checkpoint_module, "write_storage", fail)
+    monkeypatch.setattr(checkpoint_module, "_write_storage", fail)
     error: BaseException = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         saver.save(content(1), time_step=1)
