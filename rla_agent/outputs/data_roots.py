@@ -14,11 +14,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from rla_client.contract.files import TEMP_PREFIX, open_folder, walk
+from rla_client.contract.files import TEMP_PREFIX, closing_fd, open_folder, walk
 from rla_client.contract.opening import Opening
 
 Disk: TypeAlias = tuple[int, bytes]
@@ -28,15 +27,6 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 class ItemGoneError(Exception):
     """The folder of an item is not there any more."""
-
-
-@contextmanager
-def closing_fd(descriptor: int) -> Iterator[int]:
-    """A descriptor that was just opened; closed on leaving."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:

@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.database import OutputRow
 from rla_agent.ingest import Batch, Position
-from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, open_below
+from rla_agent.outputs.data_roots import ItemGoneError, open_below
 from rla_agent.outputs.encoders import (
     Content,
     CsvEncoder,
@@ -46,7 +46,7 @@ from rla_agent.outputs.encoders import (
 )
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.states import OutputEvent, OutputState, after
-from rla_client.contract.files import atomic_file, is_there, open_folder, open_within
+from rla_client.contract.files import atomic_file, closing_fd, is_there, open_folder, open_within
 from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import TextTarget

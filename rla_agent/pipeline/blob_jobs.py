@@ -46,7 +46,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.outputs.data_roots import closing_fd
 from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome, SourceError, free_slot, opened_slot
 from rla_client.contract import protocol
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
@@ -58,6 +57,7 @@ from rla_client.contract.files import (
     UNNAMED_TEMP,
     atomic_file,
     claim_name,
+    closing_fd,
     file_mode,
     give_mode,
     is_there,

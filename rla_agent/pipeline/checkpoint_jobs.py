@@ -33,13 +33,13 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from rla_agent.outputs.data_roots import closing_fd
 from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip, list_saved, read_stamp, remove_superseded
 from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import (
     NEW_FLAGS,
     READ_FLAGS,
     TEMP_PREFIX,
+    closing_fd,
     file_mode,
     fsync_folder,
     give_mode,

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from rla_agent.database import AgentDatabase, Changes
 from rla_agent.ingest import ItemFile
-from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, root_is_away, same_root, temp_name
+from rla_agent.outputs.data_roots import ItemGoneError, root_is_away, same_root, temp_name
 from rla_agent.outputs.encoders import CsvEncoder, new_columns, read_chunks, widened
 from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.jobs import JobQueue
@@ -47,6 +47,7 @@ from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import (
     NEW_FLAGS,
     READ_FLAGS,
+    closing_fd,
     file_mode,
     fsync_file,
     fsync_folder,
@@ -98,7 +99,7 @@ class Committer:
         for stream, outputs in stored.items():
             if not stream.new_files:
                 changes.outputs.append((stream.name, stream.control_row()))
-            changes.outputs.extend((stream.name, output.row()) for output in outputs)
+            changes.outputs += [(stream.name, output.row()) for output in outputs]
         try:
             self._database.commit(changes)
         except sqlite3.OperationalError as error:

@@ -34,7 +34,6 @@ from pathlib import Path
 
 from rla_agent.database import AgentDatabase, Changes
 from rla_agent.outputs.data_roots import (
-    closing_fd,
     item_is_there,
     root_is_away,
     same_root,
@@ -49,7 +48,14 @@ from rla_agent.pipeline.recovery import recover, sweep_leftovers
 from rla_agent.pipeline.stream import MOST_SEGMENT_BYTES, Stream, read_opening, valid_frames
 from rla_agent.states import OutputState, StreamEvent, StreamState
 from rla_client.contract.errors import RlaError, UnknownVersionError
-from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, fsync_folder, open_folder, open_root
+from rla_client.contract.files import (
+    FORK_COPY_PREFIX,
+    TEMP_PREFIX,
+    closing_fd,
+    fsync_folder,
+    open_folder,
+    open_root,
+)
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_MAGIC

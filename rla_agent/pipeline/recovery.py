@@ -45,7 +45,7 @@ from typing import Any
 
 from rla_agent.database import AgentDatabase, OutputRow, making_sense
 from rla_agent.ingest import Close, Position
-from rla_agent.outputs.data_roots import ItemGoneError, closing_fd, item_is_there
+from rla_agent.outputs.data_roots import ItemGoneError, item_is_there
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
@@ -58,6 +58,7 @@ from rla_client.contract.files import (
     TEMP_PREFIX,
     UNNAMED_TEMP,
     atomic_file,
+    closing_fd,
     file_mode,
     fsync_file,
     fsync_folder,

@@ -33,12 +33,13 @@ from typing import Any, Protocol
 
 from rla_agent.database import AgentDatabase, Changes
 from rla_agent.ingest import Position
-from rla_agent.outputs.data_roots import closing_fd, same_root
+from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.stream import Stream
 from rla_agent.states import RunEvent, RunRecord, RunState, closed_as
 from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import (
     FOLDER_FLAGS,
+    closing_fd,
     file_mode,
     is_there,
     open_folder,

@@ -55,7 +55,6 @@ from rla_agent.replicate.verify import damaged
 from rla_agent.replicate.worker.source import (
     MAX_RUN_JSON_BYTES,
     SILENT_S,
-    closing_descriptor,
     fingerprint_of,
     heard_s_ago,
 )
@@ -63,7 +62,15 @@ from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import FETCHED_MARK, PrunedFile, drop_note, read_note
 from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import FOLDER_FLAGS, claim_name, discard, give_mode, held_folder, write_atomic
+from rla_client.contract.files import (
+    FOLDER_FLAGS,
+    claim_name,
+    closing_fd,
+    discard,
+    give_mode,
+    held_folder,
+    write_atomic,
+)
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -148,7 +155,7 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
     """Put the file of a note back into `folder`; see `fetch_back`."""
     path = os.fsencode(note.path)
     with (
-        closing_descriptor(os.open(folder, FOLDER_FLAGS)) as place,
+        closing_fd(os.open(folder, FOLDER_FLAGS)) as place,
         _partial(place, note) as (partial, descriptor),
     ):
         if os.path.exists(os.path.join(folder, note.name)):
@@ -182,7 +189,7 @@ def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
     """Name and descriptor of the temp file, locked."""
     name = PARTIAL_PREFIX + hashlib.sha256(f"{note.name} {note.sha256}".encode()).hexdigest()[:24]
     while True:
-        with closing_descriptor(os.open(name, _PARTIAL, 0o600, dir_fd=place)) as descriptor:
+        with closing_fd(os.open(name, _PARTIAL, 0o600, dir_fd=place)) as descriptor:
             wait_for_lock(descriptor)
             named = None
             with suppress(FileNotFoundError):

@@ -65,7 +65,6 @@ from rla_agent.replicate.worker.source import (
     Folder,
     Scanner,
     Scope,
-    closing_descriptor,
     fingerprint,
     fingerprint_of,
     local_state,
@@ -80,7 +79,7 @@ from rla_client.contract.checkpoints import (
     write_note,
 )
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import TEMP_PREFIX, claim_name, open_root, walk_root
+from rla_client.contract.files import TEMP_PREFIX, claim_name, closing_fd, open_root, walk_root
 from rla_client.contract.layout import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -420,7 +419,7 @@ class Pruner:
     def _folder(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """Descriptor of the folder of a file, reached without following links, and the file's name."""
         *parts, name = path.split(b"/")
-        with closing_descriptor(walk_root(self._descriptor, parts)) as folder:
+        with closing_fd(walk_root(self._descriptor, parts)) as folder:
             yield folder, name
 
 

@@ -63,7 +63,6 @@ from rla_agent.replicate.worker.source import (
     Folder,
     Scanner,
     Scope,
-    closing_descriptor,
 )
 from rla_client.contract.checkpoints import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
@@ -71,6 +70,7 @@ from rla_client.contract.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     READ_FLAGS,
+    closing_fd,
     folder_mode,
     fsync_folder,
     give_mode,
@@ -268,7 +268,7 @@ def fetch(
     """
     text = os.fsdecode(path)
     parts = check_relative(text, what="the master's name")
-    with closing_descriptor(make_below(session, root, parts[:-1])) as folder:
+    with closing_fd(make_below(session, root, parts[:-1])) as folder:
         found = size_and_time(folder, parts[-1])
         if not ours and found is not None:
             _tighten(folder, parts[-1], state)
@@ -284,7 +284,7 @@ def fetch(
         _mark_fetched(root, text)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with closing_descriptor(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
+        with closing_fd(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
             give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
             if growing:
                 os.ftruncate(descriptor, 0)
@@ -357,7 +357,7 @@ def _tighten(folder: int, name: str, state: RemoteStat) -> None:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
         return
-    with closing_descriptor(os.open(name, READ_FLAGS, dir_fd=folder)) as descriptor:
+    with closing_fd(os.open(name, READ_FLAGS, dir_fd=folder)) as descriptor:
         give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
 
 
@@ -465,7 +465,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return False
-    with closing_descriptor(descriptor):
+    with closing_fd(descriptor):
         found = os.fstat(descriptor)
         at = found.st_size
         if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
@@ -491,7 +491,7 @@ def _is_beginning(session: Session, descriptor: int, path: bytes, size: int, *, 
 def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
     """Send the selected items of the data root; what the master has (size, time) stays."""
     tally = Tally()
-    with closing_descriptor(open_root(root)) as descriptor:
+    with closing_fd(open_root(root)) as descriptor:
         sender = Sender(
             session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
         )

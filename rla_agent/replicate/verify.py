@@ -31,14 +31,13 @@ from rla_agent.replicate.worker.plan import Local, copy_mode
 from rla_agent.replicate.worker.source import (
     Fingerprint,
     Source,
-    closing_descriptor,
     fingerprint,
     fingerprint_of,
     folder_copy_mode,
     local_state,
 )
 from rla_client.contract.errors import BrokenFileError, RlaError
-from rla_client.contract.files import held_folder, open_plain, open_root, read_small, write_atomic
+from rla_client.contract.files import closing_fd, held_folder, open_plain, open_root, read_small, write_atomic
 from rla_client.contract.layout import ARCHIVE_TESTER, LOG
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ def _compare(
 def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
     """Whether the file that was sent is still here, and its content is not what went."""
     try:
-        with closing_descriptor(open_root(root)) as held:
+        with closing_fd(open_root(root)) as held:
             source = Source(held, path)
     except OSError:
         return False  # not here, or it cannot be read: the replicator tells of that

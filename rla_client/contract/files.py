@@ -267,6 +267,15 @@ def _fsync(path: str | os.PathLike[str], flags: int) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """A descriptor that was just opened; closed on leaving."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 # -- folders below a data root -----------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Owned, Record, copy_mode
 from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
-from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, read_small, walk, walk_root
+from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, closing_fd, read_small, walk, walk_root
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.textformat import printable
@@ -85,15 +85,6 @@ def local_state(found: os.stat_result) -> Local:
     return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode)
 
 
-@contextmanager
-def closing_descriptor(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def open_beneath(root: int, path: bytes) -> int:
     """Open a regular file for reading below the folder descriptor `root`.
 
@@ -105,7 +96,7 @@ def open_beneath(root: int, path: bytes) -> int:
         folder = walk_root(root, [kind] if below else [])  # the kind may lie on another disk
     except UnsafeNameError as error:
         raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path)) from error
-    with closing_descriptor(folder):
+    with closing_fd(folder):
         descriptor = _open_strictly(folder, below or kind)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -122,7 +113,7 @@ def _open_strictly(root: int, path: bytes) -> int:
     if number not in {errno.ENOSYS, errno.EPERM}:
         raise OSError(number, os.strerror(number), os.fsdecode(path))
     *folders, name = path.split(b"/")
-    with closing_descriptor(walk(root, folders)) as folder:
+    with closing_fd(walk(root, folders)) as folder:
         return os.open(name, READ_FLAGS, dir_fd=folder)
 
 
