@@ -26,7 +26,8 @@ from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.run import trackers
 from rla_client.run.archive import register_custom_type
 from rla_client.run.begin import begin, end_run, fork, reopen, resume
-from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
+from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.item import Item
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
 from rla_client.run.trackers import tell_large_memory_variables

@@ -483,8 +483,8 @@ def archived_manager(item: Item) -> ExpManager:
         OSError: it cannot be opened.
     """
     from rla_client.manager import ExpManager
-    from rla_client.run.data import Item as Place
     from rla_client.run.find import read_run
+    from rla_client.run.item import Item as Place
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)
     if content is None or index is None:

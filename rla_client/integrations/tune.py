@@ -39,8 +39,9 @@ from rla_client.run.begin import (
     end_run,
     take_back,
 )
-from rla_client.run.data import CHECKPOINT_NAME, Item, RunData
+from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.find import StillWritingError, find_here
+from rla_client.run.item import Item
 from rla_client.run.recording import WARN, Row
 from rla_client.run.resume import prepare
 from rla_client.run.run import get_current, warn

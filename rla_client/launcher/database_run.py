@@ -43,7 +43,8 @@ from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.relaunch import Relaunch, relaunch_of
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.data import CHECKPOINT_NAME, Item
+from rla_client.run.data import CHECKPOINT_NAME
+from rla_client.run.item import Item
 from rla_client.run.recording import Row
 from rla_client.run.run import Run
 from rla_client.run.setup import named_run, names_code

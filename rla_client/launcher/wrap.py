@@ -74,8 +74,8 @@ from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.relaunch import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.manager import exp_manager
+from rla_client.run.item import DisabledRun
 from rla_client.run.run import disabled, ending, rank
-from rla_client.run.start import DisabledRun
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"

@@ -62,7 +62,7 @@ from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
-    from rla_client.run.data import Item
+    from rla_client.run.item import Item
 
 PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
 CHANGE_KINDS = (LOG, HYPARAMETER)

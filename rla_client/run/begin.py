@@ -46,12 +46,11 @@ from rla_client.run.archive import (
     unpack_arrays,
     write_parameters,
 )
-from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, Item, RunData, create_item
+from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, RunData
+from rla_client.run.item import DisabledRun, Item, SeenCheckpoint, create_item
 from rla_client.run.recording import WARN, Logger
 from rla_client.run.run import backup, get_current, set_current, warn
 from rla_client.run.start import (
-    DisabledRun,
-    SeenCheckpoint,
     await_resumed,
     bind_recorders,
     capture_code,

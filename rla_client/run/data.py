@@ -1,8 +1,5 @@
 """The open run and what belongs to it: its item, custom data, checkpoints, the archive.
 
-An `Item` is one run's places in the database. Its folders are made exclusively: two runs that start in the
-same microsecond get indices one microsecond apart.
-
 Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
 `<name>_<time-step>.pt` and the related variables with the time-step as custom data; the archive is
 written anew each time. The step waits for one copy of the tensors; the agent writes the file.
@@ -10,14 +7,10 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +25,6 @@ from rla_client.contract.layout import (
     LOG,
     OTHER_RESULTS,
     TMP_DATA,
-    RunIndex,
-    item_path,
-    shorten_info,
 )
 from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.archive import (
@@ -56,93 +46,13 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.run.item import DisabledRun, Item
     from rla_client.run.setup import RunSetup
-    from rla_client.run.start import DisabledRun
 
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
-SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
 CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Where one run's data lie. Folders end with a slash, as RLA's do."""
-
-    root: str
-    table: str
-    index: RunIndex
-    opened: datetime
-
-    def relative(self, kind: str) -> str:
-        """Path of the item of a kind below the data root."""
-        return item_path(kind, self.table, self.index.path)
-
-    def folder(self, kind: str) -> str:
-        """Absolute folder of a kind, with a closing slash."""
-        return os.path.join(self.root, self.relative(kind)) + "/"
-
-    @property
-    def archive_file(self) -> str:
-        """The plain-data archive of the run's manager."""
-        return os.path.join(self.root, self.relative(ARCHIVE_TESTER)) + ".json"
-
-
-def create_item(root: str, table: str, info: str, address: str) -> Item:
-    """Make the folders of a new item.
-
-    Raises:
-        ArgumentError: the data root cannot be written.
-    """
-    opened = datetime.now()  # noqa: DTZ005 - indices are local time, as RLA's
-    while True:
-        index = RunIndex.make(opened, address, info)
-        item = Item(os.path.abspath(root), table, index, opened)
-        try:
-            for kind in (*FOLDER_KINDS, ARCHIVE_TESTER):
-                _check_links(item.root, item.relative(kind))
-            log = Path(item.folder(LOG))
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.mkdir()
-            for kind in FOLDER_KINDS:
-                Path(item.folder(kind)).mkdir(parents=True, exist_ok=True)
-            Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            if not os.path.isdir(item.folder(LOG)):
-                raise _cannot_write(root, error) from None
-            opened += timedelta(microseconds=1)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
-                raise _cannot_write(root, error) from None  # mkdir's own chain is a screen long
-            info = shorten_info(info, SHORT_INFO_BYTES)
-        else:
-            return item
-
-
-def _check_links(root: str, relative: str) -> None:
-    """Refuse a path below the data root that somebody else's link leads on, as the agent does.
-
-    Raises:
-        PermissionError: one does.
-    """
-    path = root
-    for part in relative.split("/"):
-        path = os.path.join(path, part)
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return
-        if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid()}:
-            raise PermissionError(errno.EPERM, f"{path} is a link of uid {found.st_uid}, not yours")
-
-
-def _cannot_write(root: str, error: OSError) -> ArgumentError:
-    where = f" ({error.filename})" if error.filename else ""
-    message = f"cannot make the run's folders below data_root {root}: {error.strerror or error}{where}"
-    if error.errno == errno.EACCES:
-        message += "; if several users share it: give its folders to one group, setgid, and use umask 002"
-    return ArgumentError(message)
 
 
 class RunData:

@@ -44,7 +44,7 @@ from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import LOCK_NAME, stream_names, writer_alive
 from rla_client.run.archive import load_custom_data
-from rla_client.run.data import Item
+from rla_client.run.item import Item
 from rla_client.run.run import warn
 
 NOTES = ".rla-run-ids.json"

@@ -75,7 +75,7 @@ from rla_client.contract.opening import Continuation, Earlier, ran_s
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import find_places
 from rla_client.run.archive import read_resume_state
-from rla_client.run.data import CHECKPOINT_NAME, Item
+from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.find import (
     ENDS_S,
     StillWritingError,
@@ -86,6 +86,7 @@ from rla_client.run.find import (
     read_run_file,
     streams_of,
 )
+from rla_client.run.item import Item
 from rla_client.run.run import Run, mode, warn
 from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 

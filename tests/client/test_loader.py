@@ -21,8 +21,8 @@ from rla_client.loader import (
 )
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import parameter_file, write_parameters
-from rla_client.run.data import create_item
 from rla_client.run.find import RunNotFoundError, find_item, log_file_finder
+from rla_client.run.item import create_item
 
 DATE = "2022/11/24/18-46-30-917022"
 

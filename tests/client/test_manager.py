@@ -279,7 +279,7 @@ def test_a_second_experiment_starts_afresh(tmp_path: Path, places: Places) -> No
 
 
 def test_four_runs_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    from rla_client.run.data import create_item
+    from rla_client.run.item import create_item
 
     made: list[str] = []
     threads = [

@@ -20,7 +20,7 @@ from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointEr
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import Places
-from rla_client.run.data import Item
+from rla_client.run.item import Item
 from rla_client.run.resume import ResumePoint, abandon_later
 from rla_client.stream.messenger import fetch_timeout_s
 

@@ -9,7 +9,7 @@ import pytest
 from support.forked import in_forked_child
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.run.start import DisabledRun
+from rla_client.run.item import DisabledRun
 
 
 def test_a_forked_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

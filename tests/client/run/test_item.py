@@ -12,7 +12,7 @@ import yaml
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import FOLDER_KINDS
 from rla_client.run.archive import is_plain, parameter_file, write_parameters
-from rla_client.run.data import create_item
+from rla_client.run.item import create_item
 from rla_client.run.setup import local_address
 
 

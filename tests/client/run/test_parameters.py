@@ -22,7 +22,7 @@ from rla_client.run.archive import (
     tell_changes,
     write_parameters,
 )
-from rla_client.run.data import Item, create_item
+from rla_client.run.item import Item, create_item
 
 SCRIPT = """
 import os, sys

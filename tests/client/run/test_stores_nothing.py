@@ -279,7 +279,7 @@ def test_wrong_arguments_are_wrong_here_too() -> None:
 @pytest.mark.usefixtures("opened")
 def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
-    monkeypatch.setattr("rla_client.run.start.MAX_KEPT_BYTES", 10_000)
+    monkeypatch.setattr("rla_client.run.item.MAX_KEPT_BYTES", 10_000)
     exp_manager.save_checkpoint({"a": np.arange(10)})
     exp_manager.save_checkpoint({"a": np.arange(10_000)})
     with pytest.raises(NoCheckpointError, match="not kept"):
