@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant("unbounded waiting", "rla_client/stream/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/stream/test_outbox.py"),
     Mutant("write trusted when short", "rla_client/stream/segment_writer.py", "if written == length and self.frames == before:", "if self.frames == before:", "tests/client/stream/test_segment_writer.py"),
     Mutant("stream removed piece by piece", "rla_agent/pipeline/lifecycle.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/pipeline/test_volume.py"),
-    Mutant("fetched files open to all", "rla_agent/replicate/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/pull/test_transfer.py"),
+    Mutant("fetched files open to all", "rla_agent/replicate/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/test_transfer.py"),
     Mutant("made files open to all", "rla_client/contract/files.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/contract/test_files.py"),
     Mutant("paths of anybody", "rla_client/contract/paths.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/contract/test_paths.py"),
     Mutant("links below a data root followed", "rla_client/contract/files.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/test_files.py tests/agent/pipeline/test_code.py"),

@@ -144,7 +144,7 @@ def test_it_says_why_files_stay(sent: Node) -> None:
     assert [os.path.basename(file["path"]) for file in result["planned"]] == ["checkpoint_20.pt"]
     spared = prune(sent, "--older-than", "30d").stdout
     assert "within the limits given 1" in spared
-    page = Path(__file__).parents[4] / "docs" / "how-to" / "retention.md"
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "retention.md"
     assert all(f"| {reason} |" in page.read_text() for reason in result["kept"])
 
 

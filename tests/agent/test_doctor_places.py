@@ -26,7 +26,7 @@ from rla_agent.status import Finding
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.paths import Places, machine_key, network_file_system
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINING = """
 import sys, time
 from rla_client import exp_manager, logger
