@@ -153,6 +153,7 @@ class Stream:
             self.outputs = []
         if event is StreamEvent.GIVEN_UP:
             self.new_files, self.new_jobs = [], []
+            self._unknown = ""  # else the next read would park it again
             self.writer_left()
         if self.state is StreamState.BROKEN:
             self.watch = None

@@ -173,6 +173,7 @@ def test_an_item_that_is_half_deleted_is_not_made_again(
         what=lambda: f"a commit that notices: {os.listdir(root / LOG)}, {agent.status()}",
     )
     delete(root / "log" / "table")
+    put(outbox, 6)  # by now the file may have been made anew and stored: nothing else would look again
     wait_until(lambda: states(agent) == ["removed"], what="a removed run")
     assert os.listdir(root / "log") == []
     outbox.close("finished", "")

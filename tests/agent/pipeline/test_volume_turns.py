@@ -35,6 +35,12 @@ def lone(folder: Path) -> LoneStream:
     return LoneStream(folder)
 
 
+def later_frame() -> bytes:
+    """A frame that only a later release can read."""
+    seed = (FrameKind.ROW << 24) ^ ((9 - 1 & 0xFF) << 16) ^ 1
+    return FRAME_HEADER.pack(FRAME_MAGIC, 9, FrameKind.ROW, 1, zlib.crc32(b"\x90", seed)) + b"\x90"
+
+
 @pytest.fixture
 def volume(places: Places) -> Iterator[Volume]:
     """A volume thread; not started."""
@@ -271,9 +277,7 @@ def test_the_job_of_a_parked_stream_waits_until_it_goes_on(
     volume._settings = AgentConfig(commit_interval_s=0.01)
     stream = lone(tmp_path / "one")
     stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {}])), 0)
-    seed = (FrameKind.ROW << 24) ^ ((9 - 1 & 0xFF) << 16) ^ 1
-    later = FRAME_HEADER.pack(FRAME_MAGIC, 9, FrameKind.ROW, 1, zlib.crc32(b"\x90", seed)) + b"\x90"
-    stream.writer.append(later, 0)
+    stream.writer.append(later_frame(), 0)
     looked: list[str] = []
     commit = volume.commit
 
@@ -305,6 +309,20 @@ def test_only_something_new_that_is_asked_hurries_a_commit(
     fresh.append(desk.fresh)
     assert fresh == [True, False, True]
     assert heard == []
+
+
+def test_a_stream_of_a_later_release_that_was_given_up_ends(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    """What parked it does not park it again: it would stay, and be given up, for ever."""
+    stream = lone(tmp_path / "one")
+    stream.row({"x": 1})
+    stream.writer.append(later_frame(), 0)
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: any(one.parked for one in volume.streams.values()), what="a parked stream")
+    shutil.rmtree(stream.writer.folder)
+    wait_until(lambda: not volume.streams, what="the end of the stream")
 
 
 def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
