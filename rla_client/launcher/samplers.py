@@ -52,6 +52,7 @@ from rla_client.launcher.workers import (
     WorkerFactory,
     WorkerServer,
     is_parameters,
+    physical_cores,
     roll_out,
     updated_env,
 )
@@ -77,20 +78,6 @@ MAX_ATTEMPTS = 3  # one crash may be chance; three in a row with different seeds
 EXIT_WAIT_S = 5.0
 DIED = "the actor ended"
 _log = logging.getLogger("rla_client")
-
-# Modules of earlier releases, which snapshots name, in the manner of os.path.
-for _former in ("local", "multiprocessing", "ray", "sampler"):
-    sys.modules[f"{__name__}.{_former}"] = sys.modules[__name__]
-for _former in ("factory", "workers"):
-    sys.modules[f"{__name__}.{_former}"] = workers
-
-
-def physical_cores() -> int:
-    """Cores of this machine that this process may use, hyperthreads counted once, at least 1."""
-    import psutil  # noqa: PLC0415
-
-    usable = len(os.sched_getaffinity(0))
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
 class Sampler(ABC):
@@ -551,3 +538,11 @@ def _end_actors(actors: list[Any]) -> None:
     if ray.is_initialized():
         for actor in actors:
             ray.kill(actor)
+
+
+# Modules of earlier releases, which scripts import and snapshots name, in the manner of os.path.
+for _former in ("local", "multiprocessing", "ray", "sampler", "factory", "workers"):
+    _today = workers if _former in {"factory", "workers"} else sys.modules[__name__]
+    globals()[_former] = sys.modules[f"{__name__}.{_former}"] = _today
+for _former in ("PARENT_CHECK_S", "PROCESS_SEED", "collect", "collect_rollouts", "serve"):
+    globals()[_former] = getattr(workers, _former)

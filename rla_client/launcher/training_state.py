@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.launcher.samplers import LocalSampler, Sampler, physical_cores
-from rla_client.launcher.workers import DefaultWorker, WorkerFactory, seed_or_random
+from rla_client.launcher.samplers import LocalSampler, Sampler
+from rla_client.launcher.workers import DefaultWorker, WorkerFactory, physical_cores, seed_or_random
 
 FORMAT_VERSION = 1
 

@@ -160,19 +160,30 @@ class FragmentWorker(Worker):
     """Steps several copies of the environment side by side and gives fragments of episodes.
 
     Args:
+        seed: as in Worker.
+        worker_number: as in Worker.
+        max_episode_length: as in Worker.
+        max_path_length: as in Worker.
         n_envs: how many copies.
         timesteps_per_call: steps of each copy in one rollout.
-        **worker: as in Worker.
     """
 
     def __init__(
         self,
         *,
+        seed: int,
+        worker_number: int,
+        max_episode_length: int | None = None,
+        max_path_length: int | None = None,
         n_envs: int = 8,
         timesteps_per_call: int = 1,
-        **worker: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(**worker)
+        super().__init__(
+            seed=seed,
+            worker_number=worker_number,
+            max_episode_length=max_episode_length,
+            max_path_length=max_path_length,
+        )
         if n_envs < 1 or timesteps_per_call < 1:
             raise ArgumentError("n_envs and timesteps_per_call are at least 1")
         self.n_envs = n_envs
@@ -235,12 +246,29 @@ class VecWorker(FragmentWorker):
     """Steps several copies of the environment side by side and gives whole episodes, as garage's does.
 
     Args:
+        seed: as in Worker.
+        worker_number: as in Worker.
+        max_episode_length: as in Worker.
+        max_path_length: as in Worker.
         n_envs: how many copies.
-        **worker: as in Worker.
     """
 
-    def __init__(self, *, n_envs: int = 8, **worker: Any) -> None:  # noqa: ANN401
-        super().__init__(n_envs=n_envs, timesteps_per_call=1, **worker)
+    def __init__(
+        self,
+        *,
+        seed: int,
+        worker_number: int,
+        max_episode_length: int | None = None,
+        max_path_length: int | None = None,
+        n_envs: int = 8,
+    ) -> None:
+        super().__init__(
+            seed=seed,
+            worker_number=worker_number,
+            max_episode_length=max_episode_length,
+            max_path_length=max_path_length,
+            n_envs=n_envs,
+        )
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
         """See FragmentWorker."""
@@ -316,6 +344,14 @@ class WorkerFactory:
     def quota(self, n_samples: int) -> int:
         """Steps that each worker has to give, at least, of `n_samples` in all."""
         return -(-n_samples // self.n_workers)
+
+
+def physical_cores() -> int:
+    """Cores of this machine that this process may use, hyperthreads counted once, at least 1."""
+    import psutil  # noqa: PLC0415
+
+    usable = len(os.sched_getaffinity(0))
+    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
 def seed_or_random() -> int:
@@ -435,13 +471,23 @@ def seed_spaces(env: object, seed: int) -> None:
 def roll_out(worker: Any, what: dict[str, Any]) -> EpisodeBatch:  # noqa: ANN401 - also one of the user's own
     """Roll `worker` out: `what["rollouts"]` times, else until it gave at least `what["share"]` steps."""
     if "rollouts" in what:
-        return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(what["rollouts"])])
+        return collect_rollouts(worker, what["rollouts"])
+    return collect(worker, what["share"])
+
+
+def collect(worker: Any, share: int) -> EpisodeBatch:  # noqa: ANN401
+    """Roll `worker` out until it gave at least `share` steps."""
     parts: list[EpisodeBatch] = []
     steps = 0
-    while steps < what["share"]:
+    while steps < share:
         parts.append(episodes_of(worker.rollout()))
         steps += parts[-1].n_steps
     return EpisodeBatch.concatenate(parts)
+
+
+def collect_rollouts(worker: Any, count: int) -> EpisodeBatch:  # noqa: ANN401
+    """Roll `worker` out `count` times."""
+    return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(count)])
 
 
 class WorkerServer:

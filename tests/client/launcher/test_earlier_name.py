@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pickle
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from rla_client import launcher
-from rla_client.launcher import FragmentWorker, MultiprocessingSampler, WorkerFactory
+from rla_client.launcher import FragmentWorker, MultiprocessingSampler, VecWorker, WorkerFactory
 from rla_client.launcher.training_state import SetupArgs
+from rla_client.launcher.workers import Worker
 
 
 def test_the_same_objects_under_both_names() -> None:
@@ -68,6 +70,27 @@ def test_a_snapshot_of_samplers_that_had_modules_of_their_own() -> None:
     factory = WorkerFactory(seed=3, n_workers=2, max_episode_length=5)
     assert samplers == f"LocalSampler {factory} 0 MultiprocessingSampler {factory} 4"
     assert setup == str(SetupArgs(MultiprocessingSampler, {}, 1, 2, FragmentWorker, {"n_envs": 3}, 5))
+
+
+def test_statements_of_scripts_that_name_the_modules() -> None:
+    script = (
+        "import rla_client.launcher.samplers.local; print(rla_client.launcher.samplers.local.LocalSampler); "
+        "import rla_client.launcher.samplers.factory as factory; print(factory.physical_cores); "
+        "from rla_client.launcher.samplers import multiprocessing, ray; "
+        "print(multiprocessing.EXIT_WAIT_S, ray.DIED); "
+        "from rla_client.launcher.samplers.sampler import MAX_ATTEMPTS, RemoteSampler, collect, serve"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("worker", [FragmentWorker, VecWorker])
+def test_workers_name_their_keywords(worker: type[Worker]) -> None:
+    named = inspect.signature(worker).parameters
+    assert list(named)[:5] == ["seed", "worker_number", "max_episode_length", "max_path_length", "n_envs"]
+    with pytest.raises(
+        TypeError, match=f"{worker.__name__}.__init__.. got an unexpected keyword argument 'n_env'"
+    ):
+        WorkerFactory(seed=1, worker_class=worker, worker_args={"n_env": 2})(0)
 
 
 def test_a_module_that_it_never_had() -> None:
