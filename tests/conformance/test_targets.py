@@ -12,6 +12,7 @@ import pytest
 from support.bucket_lab import KEYS, BucketPath, S3Server, opened
 from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
+from rla_agent.replicate.backend import sftp_wire
 from rla_agent.replicate.backend.connect import Login, open_sftp
 from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import (
@@ -23,6 +24,7 @@ from rla_agent.replicate.backend.target import (
     Session,
     SmallFile,
     SourceChangedError,
+    TransientError,
     Twin,
     Upload,
 )
@@ -570,3 +572,25 @@ def test_a_root_that_is_not_there_is_not_made(sshd: Sshd, tmp_path: Path) -> Non
     assert not root.parent.exists()
     open_sftp(login(sshd), str(root), make_root=True).close()
     assert root.is_dir()
+
+
+@pytest.mark.slow
+def test_a_size_that_the_server_does_not_tell_is_none(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = sftp_wire.Wire.wait
+
+    def without_size(wire: sftp_wire.Wire, number: int) -> sftp_wire.Reply:
+        reply = wait(wire, number)
+        flags = int.from_bytes(reply.body[:4], "big")
+        if reply.kind != sftp_wire.ATTRS or not flags & 1:
+            return reply
+        return sftp_wire.Reply(reply.kind, (flags - 1).to_bytes(4, "big") + reply.body[12:])
+
+    session = open_sftp(login(sshd), str(tmp_path))
+    monkeypatch.setattr(sftp_wire.Wire, "wait", without_size)
+    for data in (b"", b"content"):
+        with pytest.raises(TransientError, match=f"holds None bytes of {len(data)}"):
+            session.upload(upload(b"file", data))
+    session.close()
+    assert list(tmp_path.iterdir()) == []

@@ -435,8 +435,8 @@ class SftpSession(Session):
         self.remove(temp)
 
     def _check_size(self, job: Upload, handle: bytes) -> None:
-        size = self._handle_stat(handle, job.temp).size
-        if size != job.size:
+        size = self._ask(wire.request(wire.FSTAT, handle), "look at", job.temp).size
+        if size != job.size:  # one that is not told is none
             self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")

@@ -113,8 +113,14 @@ class Reply:
 
     @property
     def state(self) -> RemoteStat:
-        """What an ATTRS answer tells."""
+        """What an ATTRS answer tells; a size that it leaves out counts as 0."""
         return _parse_attributes(self.body, 0)[0]
+
+    @property
+    def size(self) -> int | None:
+        """The size that an ATTRS answer tells; None where it leaves it out."""
+        (flags,) = struct.unpack_from(">I", self.body)
+        return self.state.size if flags & 1 else None
 
 
 def _packed(data: bytes) -> bytes:
