@@ -94,8 +94,7 @@ class Stream:
             SpoolError: there is no readable opening frame.
             UnknownVersionError: the segment is of a later release.
         """
-        self.name = name
-        self.folder = folder
+        self.name, self.folder = name, folder
         opening, self.first_segment = read_opening(folder)
         self.opening = opening if adjust is None else adjust(opening)
         self.outputs: list[Output] = make_outputs(self.opening, name)
