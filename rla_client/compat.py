@@ -4,9 +4,11 @@
 
 `install()` puts modules named `RLA`, `RLA.easy_log.logger`, … into `sys.modules`; each gives the
 names that the original's module of that path has, from ours. Where an installed original is
-importable, ours take its place in this process only. What the original offers and ours do not
-(constants, small functions, functions that it deprecated) stands here; new scripts need none of it.
+importable, ours take its place in this process only.
 """
+
+# What the original offers and ours do not (constants, small functions, functions that it deprecated) stands
+# here, too; new scripts need none of it.
 
 from __future__ import annotations
 

@@ -47,7 +47,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         below = fullname.removeprefix(f"{__name__}.")
         if below == fullname:
             return None
-        importlib.import_module(f"{launcher.__name__}.{below}")  # also of what has become part of another
+        home = f"{launcher.__name__}.{below}"
+        try:
+            importlib.import_module(home)  # not looked for: what has become part of another has no file
+        except ModuleNotFoundError as error:
+            if error.name != home:  # it is there, and lacks something
+                raise
+            return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

@@ -5,7 +5,7 @@
 warned about by name and left out; the rest is given. Nothing in a file is imported or called.
 
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
-(`rla_client.resume.parameters`). The traceback of what ended a run is the last one of its warnings.
+(`rla_client.run.archive`). The traceback of what ended a run is the last one of its warnings.
 """
 
 from __future__ import annotations

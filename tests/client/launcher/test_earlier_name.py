@@ -94,5 +94,10 @@ def test_workers_name_their_keywords(worker: type[Worker]) -> None:
 
 
 def test_a_module_that_it_never_had() -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+    with pytest.raises(ModuleNotFoundError, match=r"rla_client\.experiment\.no_such_module"):
         __import__("rla_client.experiment.no_such_module")
+
+
+def test_a_name_that_it_never_had() -> None:
+    with pytest.raises(ImportError, match=r"cannot import name .no_such_name. from .rla_client\.experiment."):
+        exec("from rla_client.experiment import no_such_name")
