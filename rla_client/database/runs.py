@@ -301,7 +301,7 @@ class Database:
 
     def curve_reader(self) -> Reader:
         """Where its curves come from."""
-        return Reader(self.data_root, CurveCache(self.state_folder), self.links(), self.lake)
+        return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
         """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
@@ -358,6 +358,10 @@ class Database:
     def state_folder(self) -> Path:
         """Where this machine remembers what it read of it."""
         return state_folder(self.data_root)
+
+    def curve_cache(self) -> CurveCache:
+        """The column cache of this database on this machine."""
+        return CurveCache(self.state_folder)
 
     def _pairs(self, runs: Any) -> list[tuple[str, str]]:  # noqa: ANN401
         columns = getattr(runs, "columns", None)
