@@ -499,8 +499,8 @@ class ScalarRows:
 
 
 def scalar_rows(current: Logger) -> ScalarRows | None:
-    """What makes rows of values that come one by one; one for each run. None without CSV and JSON."""
-    if current.scalar_rows is None and current.sinks & {"csv", "json"}:
+    """What makes rows of values that come one by one; one for each run. None without a file of rows."""
+    if current.scalar_rows is None and current.sinks - {"stdout", "log", "tensorboard"}:
         current.scalar_rows = ScalarRows(current)
     return current.scalar_rows
 

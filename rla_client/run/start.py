@@ -262,7 +262,7 @@ def open_plain_run(
     except OSError as error:
         raise ArgumentError(f"cannot make the log folder {folder}: {error.strerror or error}") from error
     if suffix:
-        for output in ("csv", "json", "log"):
+        for output in (name for name in OUTPUT_NAMES if name in SINKS):
             stem, ending = os.path.splitext(OUTPUT_NAMES[output])
             names.setdefault(output, f"{stem}{suffix}{ending}")
     opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
