@@ -264,12 +264,15 @@ class Session(Protocol):
         """What is appended within may go with one request for several files, at its end; or each at once."""
         return nullcontext()
 
+    @abstractmethod
     def stat(self, path: bytes) -> RemoteStat | None:
         """State of `path`, links not followed; None when nothing is there."""
 
+    @abstractmethod
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """Entries of a folder, unordered, without `.` and `..`; MissingError when it is not there."""
 
+    @abstractmethod
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """Create folders and their parents below the root; those that are there already are fine.
 
@@ -278,6 +281,7 @@ class Session(Protocol):
         as the server does it.
         """
 
+    @abstractmethod
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
@@ -288,9 +292,11 @@ class Session(Protocol):
         log in as different users share a master so.
         """
 
+    @abstractmethod
     def forget_folders(self) -> None:
         """Look again, before the next use, whether folders and files are there and as they were left."""
 
+    @abstractmethod
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
 
@@ -302,9 +308,11 @@ class Session(Protocol):
             raise result
         return result
 
+    @abstractmethod
     def upload(self, job: Upload) -> RemoteStat:
         """Put one large file."""
 
+    @abstractmethod
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
         """Write `pieces` from `offset` on.
 
@@ -319,18 +327,23 @@ class Session(Protocol):
         del path, temp, offset, data, expect
         return None
 
+    @abstractmethod
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
 
+    @abstractmethod
     def truncate(self, path: bytes, size: int) -> None:
         """Cut a file to `size` bytes."""
 
+    @abstractmethod
     def rename(self, old: bytes, new: bytes) -> None:
         """Give a file, or a folder with all that is in it, another name; a file of that name is replaced."""
 
+    @abstractmethod
     def remove(self, path: bytes) -> None:
         """Delete a file; none there is fine."""
 
+    @abstractmethod
     def remove_folder(self, path: bytes) -> None:
         """Delete an empty folder; none there is fine."""
 
@@ -338,6 +351,7 @@ class Session(Protocol):
         """Free space under the root; None when the target cannot tell."""
         return None
 
+    @abstractmethod
     def close(self) -> None:
         """Drop the connection without waiting."""
 
@@ -449,8 +463,8 @@ def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: 
 class OneByOne(Session):
     """Batches, folders and foreign files, for a target that knows one file at a time.
 
-    A subclass moves content (`upload`, `append`), makes one folder (`_make_folder`) and may say how a small
-    file gets there (`_put`).
+    A subclass moves content (`upload`, `append`, `read`, …), makes one folder (`_make_folder`) and may say how
+    a small file gets there (`_put`). What it must have is abstract.
     """
 
     append_limit_bytes: Final = APPEND_BYTES
