@@ -105,7 +105,7 @@ class Record:
         table: task table name.
         index: `YYYY/MM/DD/<name>`.
         kinds: which kinds have an item of it.
-        opened: start, Unix seconds; 0 where neither run.json nor the index says it.
+        opened: start, Unix seconds; 0 where nothing says it.
         host: machine or address.
         state: as in run.json; None without that file.
         updated: when run.json was last written, Unix seconds.

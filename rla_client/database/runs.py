@@ -118,7 +118,7 @@ class Database:
         *,
         light: bool = False,
     ) -> list[Record]:
-        """Rows of the runs, oldest first, without pandas; a run that was continued is one, its newest item.
+        """Rows of the runs, oldest first, without pandas; a continued run is one, its newest item.
 
         Args:
             table: only this task table.
