@@ -463,8 +463,8 @@ def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: 
 class OneByOne(Session):
     """Batches, folders and foreign files, for a target that knows one file at a time.
 
-    A subclass moves content (`upload`, `append`, `read`, …), makes one folder (`_make_folder`) and may say how
-    a small file gets there (`_put`). What it must have is abstract.
+    A subclass moves content (`upload`, `append`, `read`), makes one folder (`_make_folder`) and may say how a
+    small file gets there (`_put`). What it must have is abstract.
     """
 
     append_limit_bytes: Final = APPEND_BYTES
