@@ -10,8 +10,8 @@ ends with the process, and so does the lock. A second signal ends the process at
 that. After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held
 did not start an agent.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/control.py). An
-agent that systemd starts takes over from one that a client started: it lets that one drain.
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (service/control.py). An agent
+that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import zmq
 
-from rla_agent import control
 from rla_agent.alerts import Alerting
-from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
+from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Flush
 from rla_agent.pipeline.lifecycle import (
@@ -52,8 +50,10 @@ from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.systemd import Notifier
+from rla_agent.service import control
+from rla_agent.service.systemd import Notifier
+from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
+from rla_agent.store.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
 from rla_client.contract.errors import (
     AgentRunningError,

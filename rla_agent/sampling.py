@@ -25,7 +25,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-from rla_agent.ingest import Record, Row
+from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
 from rla_client.contract.files import open_folder, open_within

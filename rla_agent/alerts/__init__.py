@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet, Watch
-from rla_agent.config_reader import ConfigReader
-from rla_agent.database import Changes, FiringRow
 from rla_agent.pipeline.stream import Stream
+from rla_agent.store.config_reader import ConfigReader
+from rla_agent.store.database import Changes, FiringRow
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 

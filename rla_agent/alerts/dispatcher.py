@@ -42,9 +42,16 @@ from typing import Any
 
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.rules import Alert, Rule, RuleSet, of_machine, of_metric, of_run
-from rla_agent.database import AgentDatabase, NewerFormatError, connect, migrate, open_or_replace, transaction
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.replicate.report import replication_status, stopped
+from rla_agent.store.database import (
+    AgentDatabase,
+    NewerFormatError,
+    connect,
+    migrate,
+    open_or_replace,
+    transaction,
+)
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 

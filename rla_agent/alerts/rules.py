@@ -27,8 +27,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_agent.config_reader import WAIT_S, Changed, ConfigReader, Reading
-from rla_agent.ingest import Batch, Mark, Record, Row
+from rla_agent.model.ingest import Batch, Mark, Record, Row
+from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.opening import Opening

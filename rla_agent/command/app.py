@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from rla_agent.control import (
+from rla_agent.model.status import absent_status
+from rla_agent.service.control import (
     ask_status,
     describe_holder,
     follow_log,
@@ -29,9 +30,8 @@ from rla_agent.control import (
     start_detached,
     stop_agent,
 )
-from rla_agent.database import NewerFormatError
-from rla_agent.status import absent_status
-from rla_agent.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
+from rla_agent.service.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
+from rla_agent.store.database import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
@@ -282,7 +282,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Check everything that the agent depends on; each finding says how to fix it."""
-    from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:
@@ -320,7 +320,7 @@ def drain(
     config: ConfigOption = None,
 ) -> None:
     """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
-    from rla_agent.drain import drain_spool  # noqa: PLC0415 - loads the sinks
+    from rla_agent.service.drain import drain_spool  # noqa: PLC0415 - loads the sinks
 
     settings = settings_of(config)
     with _failures(code=EXIT_PLACE):
@@ -399,7 +399,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
 ) -> None:
     """Delete rows that wait for a data root which will not come back. Lists them first."""
-    from rla_agent.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
+    from rla_agent.service.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
 
     places = find_places()
     try:
@@ -448,7 +448,7 @@ def send_test(
 
     from rla_agent.alerts.channels import Route, SendError, send  # noqa: PLC0415 - smtplib
     from rla_agent.alerts.rules import RuleSet, of_test  # noqa: PLC0415
-    from rla_agent.config_reader import ConfigReader  # noqa: PLC0415
+    from rla_agent.store.config_reader import ConfigReader  # noqa: PLC0415
 
     found = _alerts_of(config)
     names = [known.name for known in found.channels]

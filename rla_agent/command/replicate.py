@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
+from rla_agent.model.status import Finding
 from rla_agent.replicate import ledger, report, settings, transfer
 from rla_agent.replicate import verify as verifying
 from rla_agent.replicate.backend.bucket import BucketSession
@@ -39,7 +40,6 @@ from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, Sf
 from rla_agent.replicate.backend.target import Session, TargetError
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
-from rla_agent.status import Finding
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES

@@ -25,7 +25,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rla_agent.database import connect_readonly
 from rla_agent.replicate import master_trash, settings
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.fetch_back import fetch_back
@@ -33,6 +32,7 @@ from rla_agent.replicate.ledger import PRUNED, STEPS, ledger_path
 from rla_agent.replicate.prune import MAX_AT_ONCE, Done, Plan, Pruner, Rules, rules_of
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.worker.source import Scanner, Scope
+from rla_agent.store.database import connect_readonly
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoints import PRUNABLE, pruned_files
 from rla_client.contract.errors import ArgumentError, RlaError

@@ -32,11 +32,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_agent.command.console import READ_BYTES, LogWriter
-from rla_agent.control import ask_status, read_holder, start_detached, stop_agent
-from rla_agent.database import AgentDatabase, Changes
-from rla_agent.drain import wait_durable
+from rla_agent.model.states import RunRecord
 from rla_agent.pipeline.stream import read_opening
-from rla_agent.states import RunRecord
+from rla_agent.service.control import ask_status, read_holder, start_detached, stop_agent
+from rla_agent.service.drain import wait_durable
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.errors import RlaError

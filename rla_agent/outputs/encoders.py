@@ -27,7 +27,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from rla_agent.ingest import Record, Row, Text
+from rla_agent.model.ingest import Record, Row, Text
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import cells_of
 from rla_client.contract.textformat import NUMBERS, format_table

@@ -30,8 +30,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from rla_agent.database import OutputRow
-from rla_agent.ingest import Batch, Position
+from rla_agent.model.ingest import Batch, Position
+from rla_agent.model.states import OutputEvent, OutputState, after
 from rla_agent.outputs.data_roots import ItemGoneError, open_below
 from rla_agent.outputs.encoders import (
     Content,
@@ -45,7 +45,7 @@ from rla_agent.outputs.encoders import (
     size_by_header,
 )
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.states import OutputEvent, OutputState, after
+from rla_agent.store.database import OutputRow
 from rla_client.contract.files import atomic_file, closing_fd, is_there, open_folder, open_within
 from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.opening import Opening

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import crc32c
 
-from rla_agent.ingest import Event, Mark, Record, Row
+from rla_agent.model.ingest import Event, Mark, Record, Row
 from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import INT64

@@ -33,15 +33,15 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rla_agent.database import AgentDatabase, Changes
-from rla_agent.ingest import ItemFile
+from rla_agent.model.ingest import ItemFile
+from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError, root_is_away, same_root, temp_name
 from rla_agent.outputs.encoders import CsvEncoder, new_columns, read_chunks, widened
 from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.jobs import JobQueue
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputEvent, OutputState, StreamEvent
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import (

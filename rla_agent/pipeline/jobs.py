@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rla_agent.database import AgentDatabase, Changes, JobRow
 from rla_agent.outputs.data_roots import root_is_away, why_parked
 from rla_agent.outputs.output import MARKS_FIELD
 from rla_agent.pipeline.blob_jobs import RENDER_JOBS, parse_code, parse_figure, run_code, run_figure
@@ -41,6 +40,7 @@ from rla_agent.pipeline.checkpoint_jobs import (
     run_checkpoint,
     run_snapshot,
 )
+from rla_agent.store.database import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import closing_fd, held_folder, is_there, open_folder, write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND, SNAPSHOT_KIND, CheckpointJob, SnapshotJob

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_agent.database import AgentDatabase, Changes
+from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import (
     item_is_there,
     root_is_away,
@@ -46,7 +46,7 @@ from rla_agent.pipeline.commit import Widener
 from rla_agent.pipeline.jobs import JobContext
 from rla_agent.pipeline.recovery import recover, sweep_leftovers
 from rla_agent.pipeline.stream import MOST_SEGMENT_BYTES, Stream, read_opening, valid_frames
-from rla_agent.states import OutputState, StreamEvent, StreamState
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.contract.errors import RlaError, UnknownVersionError
 from rla_client.contract.files import (
     FORK_COPY_PREFIX,

@@ -43,15 +43,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.database import AgentDatabase, OutputRow, making_sense
-from rla_agent.ingest import Close, Position
+from rla_agent.model.ingest import Close, Position
+from rla_agent.model.states import StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError, item_is_there
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
 from rla_agent.pipeline.runs import step_aside
 from rla_agent.pipeline.stream import CONTROL, MOST_SEGMENT_BYTES, Stream
-from rla_agent.states import StreamEvent
+from rla_agent.store.database import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.files import (
     OLD_TEMP_S,
     READ_FLAGS,

@@ -31,11 +31,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rla_agent.database import AgentDatabase, Changes
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import RunEvent, RunRecord, RunState, closed_as
 from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import RunEvent, RunRecord, RunState, closed_as
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.contract.descriptors import try_lock
 from rla_client.contract.files import (
     FOLDER_FLAGS,

@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.database import JobRow, OutputRow
-from rla_agent.ingest import (
+from rla_agent.model.ingest import (
     Batch,
     Close,
     Content,
@@ -34,9 +33,10 @@ from rla_agent.ingest import (
     decode,
     parse,
 )
+from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
-from rla_agent.states import WAITING, StreamEvent, StreamState, after
+from rla_agent.store.database import JobRow, OutputRow
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND

@@ -27,8 +27,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rla_agent.database import AgentDatabase, Changes
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import OutputState, RunRecord, StreamEvent
 from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles
 from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, Widener, drop_faults, keep_new_files
@@ -51,7 +51,7 @@ from rla_agent.pipeline.lifecycle import (
 )
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputState, RunRecord, StreamEvent
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places

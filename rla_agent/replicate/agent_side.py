@@ -28,14 +28,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from rla_agent.config_reader import ConfigReader, Reading
-from rla_agent.database import NewerFormatError, connect_readonly
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import settings
 from rla_agent.replicate.fetch_back import FetchQueue
 from rla_agent.replicate.ledger import CLEAN, STEPS, database_number, folder_states, ledger_path
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
+from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_agent.store.database import NewerFormatError, connect_readonly
 from rla_client.contract.files import fsync_folder
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places

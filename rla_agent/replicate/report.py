@@ -20,10 +20,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.database import NewerFormatError, connect_readonly
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty, read_json
 from rla_agent.replicate.ledger import STEPS, ledger_path
+from rla_agent.store.database import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
-from rla_agent.doctor import Surroundings, examine
-from rla_agent.status import Finding
+from rla_agent.model.status import Finding
+from rla_agent.service.doctor import Surroundings, examine
 from rla_client.contract.paths import Places
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.spooled import bare_opening
 
-from rla_agent.ingest import Close, Event, Mark, Record, Row, Text, decode
+from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
 from rla_agent.outputs.encoders import Content, CsvEncoder, Encoder, TextEncoder, new_columns, widened
 from rla_agent.outputs.output import FORMATS, ends_of
 from rla_agent.outputs.tensorboard import EventEncoder

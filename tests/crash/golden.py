@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from rla_agent.ingest import Row, parse
+from rla_agent.model.ingest import Row, parse
 from rla_agent.outputs.encoders import (
     CsvEncoder,
     JsonEncoder,

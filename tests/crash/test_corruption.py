@@ -14,7 +14,7 @@ from crash.conftest import BareAgent
 from crash.workload import row_of
 from support.oracle import Trainer
 
-from rla_agent.ingest import parse
+from rla_agent.model.ingest import parse
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.contract.segments import segment_path, stream_names

@@ -15,7 +15,7 @@ import pytest
 from crash.conftest import Bench
 from support.oracle import Trainer, check_folder, csv_seqs
 
-from rla_agent.control import ask_status
+from rla_agent.service.control import ask_status
 
 pytestmark = [
     pytest.mark.root,

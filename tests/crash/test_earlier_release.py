@@ -27,9 +27,9 @@ import pytest
 from support.replication_lab import tree
 from support.waiting import DEADLINE_S
 
-from rla_agent.database import STEPS
-from rla_agent.ingest import OpeningFrame, parse
+from rla_agent.model.ingest import OpeningFrame, parse
 from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
+from rla_agent.store.database import STEPS
 from rla_client import database
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

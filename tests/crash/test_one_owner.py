@@ -19,9 +19,9 @@ from crash.conftest import BareAgent
 from support.oracle import Trainer, check_folder
 from support.waiting import wait_until
 
-from rla_agent.control import read_holder
 from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
-from rla_agent.database import STEPS
+from rla_agent.service.control import read_holder
+from rla_agent.store.database import STEPS
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import LOCK_NAME, stream_names
 

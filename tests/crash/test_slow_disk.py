@@ -17,8 +17,8 @@ from support.loop_disk import LoopDisk, needs_loop_disk
 from support.oracle import Trainer, check_folder
 from support.waiting import DEADLINE_S
 
-from rla_agent.control import ask_status
-from rla_agent.systemd import BEATS_PER_TIMEOUT
+from rla_agent.service.control import ask_status
+from rla_agent.service.systemd import BEATS_PER_TIMEOUT
 from rla_client.contract.errors import RlaError
 from rla_client.contract.paths import STATE_VARIABLE, Places
 

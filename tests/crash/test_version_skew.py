@@ -22,9 +22,9 @@ import pytest
 from crash.make_golden import messages
 from support.waiting import DEADLINE_S
 
-from rla_agent.control import ask_status, stop_agent
-from rla_agent.database import AgentDatabase, Changes, FiringRow
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.service.control import ask_status, stop_agent
+from rla_agent.store.database import AgentDatabase, Changes, FiringRow
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import PROTOCOL_VERSION, decode_message, encode_message

@@ -20,13 +20,13 @@ import pytest
 
 import rla_agent.pipeline.stream as reading_module
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.database import AgentDatabase, Changes
+from rla_agent.model.states import OutputState
 from rla_agent.outputs.output import OpenFiles
 from rla_agent.pipeline.commit import Committer, Widener
 from rla_agent.pipeline.lifecycle import root_is_back
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputState
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.stream.segment_writer import SegmentWriter
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_agent.ingest import Content, Event, ItemFile, Mark, OpeningFrame, Row, Text, parse
+from rla_agent.model.ingest import Content, Event, ItemFile, Mark, OpeningFrame, Row, Text, parse
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places

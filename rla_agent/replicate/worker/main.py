@@ -30,7 +30,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rla_agent.config_reader import Changed, ConfigReader, Reading
+from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import report, settings
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.prune import Kept, Retention
@@ -38,7 +38,7 @@ from rla_agent.replicate.settings import Entry, Hint, Listener
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.link import BatchOutcome, Confirmed, Link
 from rla_agent.replicate.worker.source import Committed, Scanner
-from rla_agent.status import LOG_FORMAT, OneLine
+from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
 

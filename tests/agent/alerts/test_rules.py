@@ -10,7 +10,7 @@ import pytest
 
 from rla_agent.alerts import rules as book_module
 from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet
-from rla_agent.config_reader import WAIT_S, ConfigReader
+from rla_agent.store.config_reader import WAIT_S, ConfigReader
 
 TEXT = """AGENT:
   alerts:

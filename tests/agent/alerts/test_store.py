@@ -10,7 +10,7 @@ import pytest
 from rla_agent.alerts import dispatcher as module
 from rla_agent.alerts.dispatcher import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, AlertStore
 from rla_agent.alerts.rules import Alert
-from rla_agent.database import open_or_replace
+from rla_agent.store.database import open_or_replace
 
 
 def alert(key: str, when: str = "nan", run: str = "run") -> Alert:

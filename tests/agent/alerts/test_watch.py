@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts.rules import MAX_COUNTED, MAX_NAMED, Rule, Watch
-from rla_agent.ingest import Batch, Mark, Record, Row, Text
+from rla_agent.model.ingest import Batch, Mark, Record, Row, Text
 from rla_client.config.alerts import AlertRule
 
 NAN, INF = math.nan, math.inf

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.control import follow_log, last_lines, stop_agent
+from rla_agent.service.control import follow_log, last_lines, stop_agent
 from rla_client import __version__
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.paths import Places

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.ingest import Record, Row
+from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs import encoders as content_module
 from rla_agent.outputs.encoders import (
     Content,

@@ -13,12 +13,12 @@ from support.lone import LoneStream, Side
 from support.oracle import event_records
 
 import rla_client.stream.segment_writer as spool_module
+from rla_agent.model.states import OutputState
 from rla_agent.outputs.encoders import CsvEncoder, Encoder, JsonEncoder, TextEncoder, Whole
 from rla_agent.outputs.output import Output, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputState
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.protocol import TextTarget
 from rla_client.contract.segments import base_path, segment_numbers

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.database import Changes
+from rla_agent.model.states import OutputState
 from rla_agent.outputs.output import Output
-from rla_agent.states import OutputState
+from rla_agent.store.database import Changes
 
 
 def csv_of(side: Side) -> Output:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.database import database_files
+from rla_agent.model.states import RunRecord
 from rla_agent.pipeline.runs import further_than, newer_than, read_run_file, write_run_file
-from rla_agent.states import RunRecord
+from rla_agent.store.database import database_files
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAINING = """

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.database import Changes
-from rla_agent.ingest import ItemFile
+from rla_agent.model.ingest import ItemFile
 from rla_agent.pipeline import commit
 from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.store.database import Changes
 from rla_client.contract.jobs import encode_footer
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.database import AgentDatabase, Changes, JobRow
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
 from rla_agent.pipeline.jobs import MAX_TRIES, JobContext, JobKind, JobQueue, RetryLaterError
+from rla_agent.store.database import AgentDatabase, Changes, JobRow
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import pack
 

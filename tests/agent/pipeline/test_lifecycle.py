@@ -15,13 +15,13 @@ import pytest
 from support.lone import LoneStream, Side
 
 import rla_agent.pipeline.lifecycle as module
-from rla_agent.database import AgentDatabase, Changes, JobRow
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
 from rla_agent.outputs.encoders import CsvEncoder
 from rla_agent.pipeline import recovery
 from rla_agent.pipeline.commit import Flush
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.volume import Stop, Volume, stop_volumes
+from rla_agent.store.database import AgentDatabase, Changes, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

@@ -19,14 +19,14 @@ import pytest
 from support.lone import LoneStream, Side
 from support.oracle import event_records
 
-from rla_agent.database import Changes, JobRow
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import root_is_away, same_root
 from rla_agent.pipeline.jobs import KINDS, JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.pipeline.lifecycle import job_context, look_for_item
 from rla_agent.pipeline.runs import follow, new_run_record
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputState, StreamEvent, StreamState
+from rla_agent.store.database import Changes, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.errors import RlaError
 from rla_client.contract.jobs import CHECKPOINT_KIND, BlobSource, CheckpointJob, Retention, Stamp

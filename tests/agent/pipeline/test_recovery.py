@@ -9,8 +9,8 @@ import pytest
 from support.lone import LoneStream, Side
 
 import rla_client.stream.segment_writer as spool_module
+from rla_agent.model.states import OutputEvent, StreamState
 from rla_agent.pipeline.stream import Stream
-from rla_agent.states import OutputEvent, StreamState
 from rla_client.contract.segments import base_path, segment_numbers, segment_path
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.lone import LoneStream, Side
 
+from rla_agent.model.states import RunState
 from rla_agent.pipeline.runs import follow, new_run_record
-from rla_agent.states import RunState
 from rla_client.contract.opening import Continuation, Earlier
 
 

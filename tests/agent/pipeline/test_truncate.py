@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.ingest import Record, Row
+from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs import encoders
 from rla_agent.outputs.encoders import CsvEncoder, JsonEncoder
 from rla_agent.outputs.output import Output

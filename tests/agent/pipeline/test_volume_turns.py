@@ -14,14 +14,14 @@ import pytest
 from support.lone import LoneStream
 
 import rla_agent.pipeline.volume as module
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import StreamEvent
 from rla_agent.pipeline import lifecycle
 from rla_agent.pipeline.commit import Flush, FlushWaiters
 from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
-from rla_agent.states import StreamEvent
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack

@@ -8,9 +8,9 @@ from typing import Any
 
 from support.hung_folder import hung, needs_hung_folder
 
-from rla_agent.config_reader import ConfigReader
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.replicate.settings import register
+from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.paths import Places
 
 

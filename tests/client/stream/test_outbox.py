@@ -17,7 +17,7 @@ from support.spooled import rows as spooled_rows
 
 import rla_client.stream.outbox as outbox_module
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.ingest import Close, Mark, Row, parse
+from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack

@@ -9,10 +9,10 @@ import pytest
 from support.replication_lab import Node, Sshd, same_trees
 from support.waiting import wait_until
 
+from rla_agent.model.status import Finding
 from rla_agent.replicate.report import attention, headline, replication_status, shown_target
 from rla_agent.replicate.worker.main import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health
-from rla_agent.status import Finding
 
 DOWN = Health(tries=1, reason="Connection refused", fix="is the master up?")
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from support.waiting import wait_until
 
-from rla_agent import control
-from rla_agent.control import ask_status, read_holder, start_detached, stop_agent
+from rla_agent.service import control
+from rla_agent.service.control import ask_status, read_holder, start_detached, stop_agent
 from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, start_agent
 from rla_client.contract.errors import AgentNotRunningError, AgentRunningError, RlaError
 from rla_client.contract.paths import Places

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.systemd import (
+from rla_agent.service.systemd import (
     Notifier,
     config_in,
     drop_in,

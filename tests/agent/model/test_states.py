@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_agent.states import (
+from rla_agent.model.states import (
     TRANSITIONS,
     WAITING,
     ForbiddenEventError,

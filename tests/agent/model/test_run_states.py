@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rla_agent.states import RUN_TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
+from rla_agent.model.states import RUN_TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
 
 ENDED = {RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
 

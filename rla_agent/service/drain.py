@@ -27,14 +27,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rla_agent.control import AgentLock, describe_holder, read_holder
-from rla_agent.database import AgentDatabase, Changes, open_or_replace
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import RunEvent, RunRecord
 from rla_agent.outputs.data_roots import same_root
 from rla_agent.pipeline.lifecycle import Adopt, remove_stream
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.pipeline.volume import Stop, Volume
-from rla_agent.states import RunEvent, RunRecord
+from rla_agent.service.control import AgentLock, describe_holder, read_holder
+from rla_agent.store.database import AgentDatabase, Changes, open_or_replace
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import Dealer, agent_alive
 from rla_client.contract.checkpoints import MARKED_KINDS, mark_foreign

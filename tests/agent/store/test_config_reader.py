@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.hung_folder import HungFolder, hung, needs_hung_folder
 
-from rla_agent import config_reader
-from rla_agent.config_reader import ConfigReader, agent_settings, settings_in_force
+from rla_agent.store import config_reader
+from rla_agent.store.config_reader import ConfigReader, agent_settings, settings_in_force
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.errors import ConfigError
 

@@ -19,9 +19,9 @@ import zmq
 from support.evil_figures import EVIL
 from support.waiting import wait_until
 
-from rla_agent.control import AgentLock, left_behind
-from rla_agent.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
 from rla_agent.pipeline.stream import read_opening
+from rla_agent.service.control import AgentLock, left_behind
+from rla_agent.service.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
 from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places, machine_key
@@ -377,7 +377,7 @@ def test_the_figures_of_a_copied_spool_run_nothing(places: Places, tmp_path: Pat
         spy.write_text(f"#!/bin/sh\ntouch {marker}\n")
         spy.chmod(0o755)
     every = 3 if interpreter == "named" else 20  # each costs a process; all are read in test_figure_reader.py
-    arguments = [str(root), str(marker), str(Path(__file__).parents[1]), str(every)]
+    arguments = [str(root), str(marker), str(Path(__file__).parents[2]), str(every)]
     made = subprocess.run(
         [sys.executable, "-c", FIGURES, *arguments], capture_output=True, text=True, check=True
     )

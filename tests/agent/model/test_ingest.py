@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla_agent.ingest import Row, decode, parse
+from rla_agent.model.ingest import Row, decode, parse
 from rla_agent.outputs.encoders import CsvEncoder, JsonEncoder, TextEncoder, new_columns, row_keys
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.protocol import FrameKind, TextTarget, encode_frame, pack

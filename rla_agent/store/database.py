@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from rla_agent.ingest import Position
-from rla_agent.states import RunRecord
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import RunRecord
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.parsing import INT64, whole
 
@@ -36,7 +36,7 @@ WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far on
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
 
-_log = logging.getLogger("rla_agent.database")
+_log = logging.getLogger("rla_agent.store.database")
 
 Store = TypeVar("Store")
 Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them

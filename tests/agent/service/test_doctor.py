@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from rla_agent.doctor import Surroundings
-from rla_agent.status import Finding
-from rla_agent.systemd import install_user_unit
+from rla_agent.model.status import Finding
+from rla_agent.service.doctor import Surroundings
+from rla_agent.service.systemd import install_user_unit
 from rla_client.contract.paths import Places
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "doctor.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "doctor.md"
 
 
 @pytest.mark.slow
@@ -353,7 +353,8 @@ def test_every_finding_is_documented_and_tested() -> None:
     import re
 
     sources = [
-        Path(__file__).resolve().parents[2] / "rla_agent" / f"{part}.py" for part in ("doctor", "systemd")
+        Path(__file__).resolve().parents[3] / "rla_agent" / "service" / f"{part}.py"
+        for part in ("doctor", "systemd")
     ]
     text = "".join(path.read_text() for path in sources)
     names = set(re.findall(r'Finding\(\s*f?"([a-z{}-]+)"', text))

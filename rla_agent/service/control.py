@@ -36,9 +36,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import settings
-from rla_agent.status import LOG_FORMAT, OneLine
-from rla_agent.systemd import manager_reachable, systemctl
+from rla_agent.service.systemd import manager_reachable, systemctl
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
     OWNER_VARIABLE,

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_agent.database import AgentDatabase
-from rla_agent.doctor import report
-from rla_agent.status import Finding
+from rla_agent.model.status import Finding
+from rla_agent.service.doctor import report
+from rla_agent.store.database import AgentDatabase
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.paths import Places, machine_key, network_file_system
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 TRAINING = """
 import sys, time
 from rla_client import exp_manager, logger
@@ -369,7 +369,7 @@ def test_data_root(
 )
 def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
     script = (
-        "import sys\nfrom rla_agent.doctor import check_roots, Surroundings\n"
+        "import sys\nfrom rla_agent.service.doctor import check_roots, Surroundings\n"
         "from rla_client.contract.paths import find_places\n"
         "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
         "print(*(finding.name for finding in check_roots(around)))"

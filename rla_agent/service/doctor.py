@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_agent.control import ask_status, describe_holder, left_behind, read_holder, visible_holder
+from rla_agent.model.status import WITHOUT_LIMITS, Finding
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.report import attention, replication_status
-from rla_agent.status import WITHOUT_LIMITS, Finding
-from rla_agent.systemd import unit_findings
+from rla_agent.service.control import ask_status, describe_holder, left_behind, read_holder, visible_holder
+from rla_agent.service.systemd import unit_findings
 from rla_client.config.alerts import Channel
 from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, CONFIG_NAME, Config, load_config
 from rla_client.contract import __version__

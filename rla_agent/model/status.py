@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_agent.states import RunRecord
+from rla_agent.model.states import RunRecord
 from rla_client.config.schema import machine_config_path
 from rla_client.contract import __version__
 from rla_client.contract.paths import Places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rla_agent.status import OneLine
+from rla_agent.model.status import OneLine
 
 
 def test_a_name_cannot_forge_a_line_of_the_log() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent import database as database_module
-from rla_agent.database import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
-from rla_agent.ingest import Position
-from rla_agent.states import RunRecord
+from rla_agent.model.ingest import Position
+from rla_agent.model.states import RunRecord
+from rla_agent.store import database as database_module
+from rla_agent.store.database import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 

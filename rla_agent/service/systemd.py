@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_agent.status import Finding
+from rla_agent.model.status import Finding
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME, Unit, unit_file
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
@@ -130,7 +130,7 @@ def manager_reachable(unit: Unit) -> bool:
 
 def template(name: str) -> str:
     """Text of a unit as it is shipped."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     packaged, checkout = package / "data" / "systemd" / name, package.parent / "systemd" / name
     return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
 
@@ -150,7 +150,7 @@ def _exec_lines(config: str) -> list[str]:
     """ExecStart of this installation, and what it needs to find the package."""
     named = f" --config {quote(config)}" if config else ""
     lines = [f"ExecStart={quote(sys.executable)} -m rla_agent start{named}"]
-    parent = Path(__file__).resolve().parents[1]
+    parent = Path(__file__).resolve().parents[2]
     if parent.name not in {"site-packages", "dist-packages"}:
         lines.append(f"Environment={quote(f'PYTHONPATH={parent}')}")
     return lines

@@ -1,0 +1,1 @@
+"""agent.db, and the configuration in force."""
