@@ -10,8 +10,8 @@ ends with the process, and so does the lock. A second signal ends the process at
 that. After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held
 did not start an agent.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (service/control.py). An agent
-that systemd starts takes over from one that a client started: it lets that one drain.
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (service/control.py). An
+agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
 from __future__ import annotations
