@@ -321,3 +321,32 @@ class RowWatch(Protocol):
 
     def restore(self, state: object) -> None:
         """Go on from a stored state; one that makes no sense counts as none."""
+
+
+def cut_at_jobs(batch: Batch, kind: str) -> list[Batch]:
+    """Pieces of a batch that each end at a job of this kind or at the batch's end."""
+    if batch.only_rows:
+        return [batch]
+    ends = [
+        index + 1
+        for index, record in enumerate(batch.records)
+        if type(record.content) is Job and record.content.kind == kind
+    ]
+    if not ends or ends == [len(batch.records)]:
+        return [batch]
+    pieces: list[Batch] = []
+    begin, start = 0, batch.start
+    for stop in [*ends, len(batch.records)]:
+        records = batch.records[begin:stop]
+        end = batch.end if stop == len(batch.records) else records[-1].end
+        if records or end > start:
+            pieces.append(Batch(batch.number, start, end, records))
+        begin, start = stop, end
+    pieces[-1].damaged = batch.damaged
+    return pieces
+
+
+def clipped(batch: Batch, end: int) -> Batch:
+    """The part of a batch up to an offset that ends a record."""
+    records = [record for record in batch.records if record.end <= end]
+    return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)

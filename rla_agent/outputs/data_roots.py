@@ -17,39 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from rla_client.contract.files import TEMP_PREFIX, closing_fd, open_folder, walk
+from rla_client.contract.files import TEMP_PREFIX, open_folder
 from rla_client.contract.opening import Opening
 
 Disk: TypeAlias = tuple[int, bytes]
 _MOUNTS = "/proc/self/mountinfo"
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
-
-
-class ItemGoneError(Exception):
-    """The folder of an item is not there any more."""
-
-
-def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
-    """Descriptor of a folder of an item; what is missing may be made only below the item's own.
-
-    Args:
-        root: absolute.
-        item: the item's folder, relative to `root`; empty: the same as `folder`.
-        folder: that or one below it, relative to `root`.
-        create: make the components that are missing.
-
-    Raises:
-        ItemGoneError: the item's folder is not there.
-        OSError: anything else.
-    """
-    try:
-        descriptor = open_folder(root, item or folder)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ItemGoneError(os.path.join(root, item or folder)) from error
-    if folder == (item or folder):
-        return descriptor
-    with closing_fd(descriptor):  # nothing can be made in one that is deleted right now
-        return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
 
 
 def same_root(opening: Opening) -> bool:
@@ -79,7 +52,7 @@ def root_is_away(opening: Opening) -> bool:
 
     One whose folder is found is not away: a file system that was mounted anew may have another device number.
     """
-    return not _has_folder(opening) and not same_root(opening)
+    return not same_root(opening) and not _has_folder(opening)
 
 
 def _has_folder(opening: Opening) -> bool:

@@ -32,7 +32,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from rla_agent.model.ingest import Batch, Position
 from rla_agent.model.states import OutputEvent, OutputState, after
-from rla_agent.outputs.data_roots import ItemGoneError, open_below
 from rla_agent.outputs.encoders import (
     Content,
     CsvEncoder,
@@ -44,9 +43,17 @@ from rla_agent.outputs.encoders import (
     read_chunks,
     size_by_header,
 )
-from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.tensorboard import EventEncoder, event_file_name
 from rla_agent.store.database import OutputRow
-from rla_client.contract.files import atomic_file, closing_fd, is_there, open_folder, open_within
+from rla_client.contract.files import (
+    ItemGoneError,
+    atomic_file,
+    closing_fd,
+    is_there,
+    open_below,
+    open_folder,
+    open_within,
+)
 from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import TextTarget
@@ -57,6 +64,7 @@ RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSTORABLE = frozenset({OutputState.REWRITING, OutputState.RENAMING, OutputState.SUSPECT})
+_SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
 
 
 @dataclass(eq=False, slots=True)
@@ -352,6 +360,23 @@ class Output:
 
     # -- durability -----------------------------------------------------------------------------
 
+    def descriptor_to_sync(self, files: OpenFiles) -> int | None:
+        """Descriptor of the file if it is to be synced now; one that was put in its place is taken over.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: anything else; a file that was removed is begun again later.
+        """
+        if self.state not in _SYNCED:
+            return None
+        try:
+            if self.replaced(files):
+                self.adopt_replacement(files)
+            return files.descriptor(self) if self.state is OutputState.READY else None
+        except FileNotFoundError:
+            self.begin_again(files)
+            return None
+
     def replaced(self, files: OpenFiles) -> bool:
         """Whether somebody put another file under our name, emptied ours or a part of it, or removed it."""
         descriptor = files.descriptor(self)
@@ -381,6 +406,11 @@ class Output:
         self._start_over()
         self.try_begin(files)
 
+    def distrust(self, files: OpenFiles) -> None:
+        """After a failed sync neither the descriptor counts nor what was written through it."""
+        files.close(self)
+        self.handle(OutputEvent.SUSPECTED)
+
     def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
         """After a failed sync: copy what was durable into a new file and go back to that point.
 
@@ -388,8 +418,7 @@ class Output:
             ItemGoneError: the item's folder is not there.
             OSError: that failed too; the output stays SUSPECT.
         """
-        files.close(self)
-        self.handle(OutputEvent.SUSPECTED)
+        self.distrust(files)
         try:
             old = self.open_file()
         except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
@@ -528,12 +557,7 @@ def whole_part(descriptor: int, encoder: Encoder) -> Whole:
 
 
 class Format(NamedTuple):
-    """How one output is written.
-
-    Attributes:
-        ends: its encoder's `ends`.
-        new: an encoder for a fresh file.
-    """
+    """How one output is written: its encoder's `ends`, and what makes an encoder for a fresh file."""
 
     ends: Ends
     new: Callable[[Opening], Encoder]
@@ -572,9 +596,3 @@ def make_outputs(opening: Opening, stream: str) -> list[Output]:
             new = partial(form.new, opening)
             made.append(Output(name, opening.root, folder, file_name, new, new(), item=log))
     return made
-
-
-def event_file_name(opening: Opening, stream: str) -> str:
-    """Unique name of a stream's event file, the same after any restart."""
-    host = "".join(c if c.isalnum() or c in "-." else "_" for c in opening.host)[:64]
-    return f"events.out.tfevents.{int(opening.opened)}.{host}.{opening.pid}.{stream[-8:]}"

@@ -18,6 +18,7 @@ import crc32c
 from rla_agent.model.ingest import Event, Mark, Record, Row
 from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.contract.opening import Opening
 from rla_client.contract.parsing import INT64
 
 SINK = "tensorboard"
@@ -277,3 +278,9 @@ def _step_of(data: bytes, at: int, end: int) -> int:
         if byte < 0x80:  # noqa: PLR2004
             break
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def event_file_name(opening: Opening, stream: str) -> str:
+    """Unique name of a stream's event file, the same after any restart."""
+    host = "".join(c if c.isalnum() or c in "-." else "_" for c in opening.host)[:64]
+    return f"events.out.tfevents.{int(opening.opened)}.{host}.{opening.pid}.{stream[-8:]}"

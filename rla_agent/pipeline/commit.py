@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from rla_agent.model.ingest import ItemFile
 from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
-from rla_agent.outputs.data_roots import ItemGoneError, root_is_away, same_root, temp_name
+from rla_agent.outputs.data_roots import root_is_away, same_root, temp_name
 from rla_agent.outputs.encoders import CsvEncoder, new_columns, read_chunks, widened
 from rla_agent.outputs.output import OpenFiles, Output
 from rla_agent.pipeline.jobs import JobQueue
@@ -47,10 +47,9 @@ from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import (
     NEW_FLAGS,
     READ_FLAGS,
+    ItemGoneError,
     closing_fd,
     file_mode,
-    fsync_file,
-    fsync_folder,
     held_folder,
     open_folder,
     write_atomic,
@@ -58,7 +57,6 @@ from rla_client.contract.files import (
 from rla_client.contract.jobs import is_older
 from rla_client.contract.layout import check_relative
 from rla_client.contract.opening import RUN_FILE, Opening
-from rla_client.contract.segments import base_path, segment_path
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
@@ -75,7 +73,6 @@ NEVER = frozenset((
 ))  # fmt: skip
 # these say nothing of the file: all that the agent writes has to wait
 WAITS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-_SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
 _log = logging.getLogger("rla_agent.pipeline.commit")
 
 
@@ -112,7 +109,10 @@ class Committer:
             for output in outputs:
                 output.stored()
             stream.committed(whole=len(outputs) == len(stream.outputs) and not stream.new_files)
-            self._free_segments(stream)
+            try:
+                stream.free_segments()
+            except OSError as error:
+                _log.warning("segments stay for now: %s: %s", stream.folder, error)
         return True
 
     def _storable(self, stream: Stream) -> list[Output]:
@@ -145,22 +145,15 @@ class Committer:
                     self._go_back(stream, output, error)
 
     def _opened(self, stream: Stream, output: Output) -> int | None:
-        """Descriptor of a file that is to be synced now; one that was put in its place is taken over."""
+        """Descriptor of a file that is to be synced now."""
         if output.state is OutputState.SUSPECT:
             if not output.error:  # else it was refused a moment ago
                 self._rebuild(stream, output)
             return None
-        if output.state not in _SYNCED:
-            return None
         try:
-            if output.replaced(self._files):
-                output.adopt_replacement(self._files)
-            if output.state is OutputState.READY:
-                return self._files.descriptor(output)
+            return output.descriptor_to_sync(self._files)
         except ItemGoneError:
             stream.handle(StreamEvent.MISSED)
-        except FileNotFoundError:
-            output.begin_again(self._files)
         except OSError as error:
             self._go_back(stream, output, error)
         return None
@@ -168,8 +161,7 @@ class Committer:
     def _go_back(self, stream: Stream, output: Output, error: OSError) -> None:
         """After a failed sync: the descriptor must not be trusted again, nor what was written through it."""
         _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
-        self._files.close(output)
-        output.handle(OutputEvent.SUSPECTED)
+        output.distrust(self._files)
         self._rebuild(stream, output)
 
     def _rebuild(self, stream: Stream, output: Output) -> None:
@@ -183,23 +175,6 @@ class Committer:
         except OSError as error:
             output.fail(error)
             _log.error("rebuild failed: %s: %s", output.path, error)
-
-    def _free_segments(self, stream: Stream) -> None:
-        """Unlink passed segments, sync the folder, and only then forget them."""
-        try:
-            passed = stream.freeable()
-            if not passed:
-                return
-            following = passed[-1] + 1
-            fsync_file(segment_path(stream.folder, following))  # from now on the only opening frame
-            stream.write_base(following)
-            for number in passed:  # after a kill in between, the newest base is the one that counts
-                segment_path(stream.folder, number).unlink(missing_ok=True)
-                base_path(stream.folder, number).unlink(missing_ok=True)
-            fsync_folder(stream.folder)
-            stream.forget_bases(following)
-        except OSError as error:
-            _log.warning("segments stay for now: %s: %s", stream.folder, error)
 
 
 def _look_for_roots(dirty: Iterable[Stream]) -> None:

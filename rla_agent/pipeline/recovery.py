@@ -45,7 +45,7 @@ from typing import Any
 
 from rla_agent.model.ingest import Close, Position
 from rla_agent.model.states import StreamEvent
-from rla_agent.outputs.data_roots import ItemGoneError, item_is_there
+from rla_agent.outputs.data_roots import item_is_there
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
@@ -57,6 +57,7 @@ from rla_client.contract.files import (
     READ_FLAGS,
     TEMP_PREFIX,
     UNNAMED_TEMP,
+    ItemGoneError,
     atomic_file,
     closing_fd,
     file_mode,

@@ -30,15 +30,16 @@ from rla_agent.model.ingest import (
     Record,
     Row,
     RowWatch,
+    clipped,
+    cut_at_jobs,
     decode,
     parse,
 )
 from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
-from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
 from rla_agent.store.database import JobRow, OutputRow
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.files import ItemGoneError, fsync_file, fsync_folder, write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import (
@@ -292,7 +293,7 @@ class Stream:
         self.position = Position(number, 0)
 
     def _dispatch(self, batch: Batch, files: OpenFiles) -> None:
-        for piece in cut_at_checkpoints(batch):
+        for piece in cut_at_jobs(batch, CHECKPOINT_KIND):
             self._take(piece, files)
 
     def _take(self, batch: Batch, files: OpenFiles) -> None:
@@ -487,6 +488,27 @@ class Stream:
             return []  # what a base would say of it now is not durable
         return [number for number in segment_numbers(self.folder) if number < low]
 
+    def free_segments(self) -> None:
+        """Unlink passed segments, sync the folder, and only then forget the states at their starts.
+
+        Raises:
+            OSError: they stay for now.
+        """
+        passed = self.freeable()
+        if not passed:
+            return
+        following = passed[-1] + 1
+        opening = segment_path(self.folder, following)
+        fsync_file(opening)  # from now on the only opening frame
+        self.write_base(following)
+        for number in passed:  # after a kill in between, the newest base is the one that counts
+            segment_path(self.folder, number).unlink(missing_ok=True)
+            base_path(self.folder, number).unlink(missing_ok=True)
+        fsync_folder(self.folder)
+        for bases in (self.bases, *(output.bases for output in self.outputs)):
+            for old in [key for key in bases if key <= following]:
+                del bases[old]
+
     def write_base(self, number: int) -> None:
         """Write the states at the start of segment `number` beside it, unless that was done.
 
@@ -500,12 +522,6 @@ class Stream:
         content = {"control": self.bases.get(number, {"rows": self.rows}), "outputs": outputs}
         write_atomic(path, json.dumps(content).encode(), mode=0o600)
 
-    def forget_bases(self, number: int) -> None:
-        """Drop remembered states of segments up to `number`, whose base file is durable."""
-        for bases in (self.bases, *(output.bases for output in self.outputs)):
-            for old in [key for key in bases if key <= number]:
-                del bases[old]
-
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called beside the stream's thread."""
         return {
@@ -518,35 +534,6 @@ class Stream:
             "damaged_bytes": self.damaged,
             "errors": [error for error in (self.unread, *(o.error for o in self.outputs)) if error],
         }
-
-
-def cut_at_checkpoints(batch: Batch) -> list[Batch]:
-    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
-    if batch.only_rows:
-        return [batch]
-    ends = [
-        index + 1
-        for index, record in enumerate(batch.records)
-        if type(record.content) is Job and record.content.kind == CHECKPOINT_KIND
-    ]
-    if not ends or ends == [len(batch.records)]:
-        return [batch]
-    pieces: list[Batch] = []
-    begin, start = 0, batch.start
-    for stop in [*ends, len(batch.records)]:
-        records = batch.records[begin:stop]
-        end = batch.end if stop == len(batch.records) else records[-1].end
-        if records or end > start:
-            pieces.append(Batch(batch.number, start, end, records))
-        begin, start = stop, end
-    pieces[-1].damaged = batch.damaged
-    return pieces
-
-
-def clipped(batch: Batch, end: int) -> Batch:
-    """The part of a batch up to an offset that ends a record."""
-    records = [record for record in batch.records if record.end <= end]
-    return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)
 
 
 def read_opening(folder: Path) -> tuple[Opening, int]:

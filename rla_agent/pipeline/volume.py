@@ -29,7 +29,6 @@ from typing import Any, Protocol
 
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import OutputState, RunRecord, StreamEvent
-from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.output import OpenFiles
 from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, Widener, drop_faults, keep_new_files
 from rla_agent.pipeline.jobs import KINDS, JobQueue
@@ -53,6 +52,7 @@ from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.files import ItemGoneError
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import LOCKLESS_S, writer_alive

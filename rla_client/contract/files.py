@@ -49,6 +49,10 @@ PRIVATE_FOLDER = 0o700
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
+class ItemGoneError(Exception):
+    """The folder of an item in a data root is not there any more."""
+
+
 def write_atomic(
     path: str | os.PathLike[str], data: bytes, *, mode: int | None = None, durable: bool = True
 ) -> None:
@@ -84,7 +88,8 @@ def atomic_file(
     """
     with replacing(path, durable=durable, dir_fd=dir_fd, temp=temp, exclusive=exclusive) as new:
         bits = file_mode(new.parent if dir_fd is None else dir_fd) if mode is None else mode
-        with open(open_high(new, NEW_FLAGS, bits & _bits(path, dir_fd), dir_fd=dir_fd), "wb") as file:
+        bits &= _bits(path, dir_fd)  # never more than the older file had
+        with open(open_high(new, NEW_FLAGS, bits, dir_fd=dir_fd), "wb") as file:
             yield file
             file.flush()
             if durable:
@@ -334,6 +339,29 @@ def open_folder(root: str | os.PathLike[str], relative: str, *, create: bool = F
         return walk_root(descriptor, below.split("/"), create=create)
     finally:
         os.close(descriptor)
+
+
+def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
+    """Descriptor of a folder of an item; what is missing may be made only below the item's own.
+
+    Args:
+        root: absolute.
+        item: the item's folder, relative to `root`; empty: the same as `folder`.
+        folder: that or one below it, relative to `root`.
+        create: make the components that are missing.
+
+    Raises:
+        ItemGoneError: the item's folder is not there.
+        OSError: anything else.
+    """
+    try:
+        descriptor = open_folder(root, item or folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ItemGoneError(os.path.join(root, item or folder)) from error
+    if folder == (item or folder):
+        return descriptor
+    with closing_fd(descriptor):  # nothing can be made in one that is deleted right now
+        return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
 
 
 @contextmanager

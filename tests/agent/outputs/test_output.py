@@ -11,9 +11,9 @@ import pytest
 
 from rla_agent.model.ingest import Batch, Position, Record, Row
 from rla_agent.model.states import OutputState
-from rla_agent.outputs.data_roots import ItemGoneError
 from rla_agent.outputs.encoders import CsvEncoder, TextEncoder
 from rla_agent.outputs.output import OpenFiles, Output
+from rla_client.contract.files import ItemGoneError
 from rla_client.contract.protocol import TextTarget
 
 
