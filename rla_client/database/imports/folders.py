@@ -1,21 +1,22 @@
-"""TensorBoard's event folders, CSV files and garage's folders, each a run.
+"""Runs that are a folder or a file each: of TensorBoard, CSV, garage and sacred.
 
-The index is made of the time of the source's first record and its path below the imported folder.
+The index is made of the time of the source's first record and its path below the imported folder; of sacred,
+of the run's start and its folder's name. Values are copied as they are: numbers of event files by repr, cells
+of CSVs as text. The column `time-step` is the step of the event, or the source's own step column.
 
-Of garage's folders, variant.json holds the hyper-parameters; metadata.json (git, packages, machine)
-goes into the item's environment.json; secrets are hidden in both. What `rla rerun` made beside a run
-repeats it, and would count twice in every mean: it is passed over unless asked for.
+*TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
+values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
+hyper-parameters; other summaries are passed over.
 
-Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
-the item's, not its identity (id, streams, parent): the item is a copy, which nobody continues in.
-What was still running when it was copied has the state `unknown`.
+*garage*: variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
+environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count
+twice in every mean: it is passed over unless asked for. Folders of garage's form that our own launchers wrote
+hold a run.json. How the run stood goes into the item's, not its identity (id, streams, parent): the item is a
+copy, which nobody continues in. What was still running when it was copied has the state `unknown`.
 
-Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
-`time-step` is the step of the event, or the source's own step column.
-
-Event files are read up to the first torn record, as TensorBoard does. Scalars are simple values, or tensors
-of one number as newer writers make them. Text summaries and what `add_hparams` wrote are hyper-parameters;
-other summaries are passed over.
+*sacred*: what its FileStorageObserver wrote, a folder for each run with run.json, config.json, metrics.json,
+cout.txt. The name of the experiment is the table. A metric's step is that of `log_scalar`. Artifacts are
+copied to the results. config.json is plain data here: objects that jsonpickle described stay descriptions.
 """
 
 from __future__ import annotations
@@ -23,18 +24,28 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, extra
-from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import split_rows
-from rla_client.database.imports.source import Found, Look, Point, Source, table_of
+from rla_client.database.imports.source import (
+    Found,
+    Look,
+    Point,
+    Source,
+    files_below,
+    read_object,
+    run_state,
+    seconds_of,
+    table_of,
+)
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.logger import read_events
 
@@ -51,32 +62,46 @@ STEP_COLUMNS = (
     "Step", "steps", "iteration", "Iteration", "epoch",
 )  # fmt: skip
 RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes: code/ and run/
-STATE_FIELDS = (  # of run.json
+STATE_FIELDS = (  # of our run.json
     "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
     "closed", "user", "host", "versions", "updated",
 )  # fmt: skip
+SACRED_STATES = {
+    "COMPLETED": "finished", "FAILED": "failed", "TIMEOUT": "failed", "INTERRUPTED": "interrupted",
+}  # fmt: skip
+MAX_SACRED_BYTES = 1 << 30  # of metrics.json
+MAX_SACRED_VALUES = 50_000_000
+_SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
+_SACRED_OWN = ("run.json", "config.json", "metrics.json", "cout.txt", "info.json")
 
 
-def tensorboard(folder: Path) -> Iterator[Look]:
+def find_tensorboard(folder: Path) -> Iterator[Look]:
     """Each folder below that holds event files."""
     for here, _, names in os.walk(folder):
         if any(".tfevents." in name for name in names):
             yield here, partial(_look, _read_tensorboard, Path(here), folder)
 
 
-def csv_files(folder: Path) -> Iterator[Look]:
+def find_csv(folder: Path) -> Iterator[Look]:
     """Each CSV file below."""
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.csv")):
         if path.is_file():
             yield os.fspath(path), partial(_look, _read_csv, path, folder)
 
 
-def garage(folder: Path) -> Iterator[Look]:
+def find_garage(folder: Path) -> Iterator[Look]:
     """Each folder below with what garage's launcher writes."""
     for path in sorted(folder.rglob("progress.csv")):
         here = path.parent
         if (here / "variant.json").exists() or (here / "metadata.json").exists():
             yield os.fspath(here), partial(_look, _read_garage, here, folder)
+
+
+def find_sacred(folder: Path) -> Iterator[Look]:
+    """Each folder below with run.json and config.json."""
+    for path in sorted(folder.rglob("run.json")):
+        if (path.parent / "config.json").exists():
+            yield os.fspath(path.parent), partial(_look_sacred, path.parent)
 
 
 def _look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
@@ -163,6 +188,51 @@ def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], l
     place = next((columns.index(name) for name in STEP_COLUMNS if name in columns), None)
     steps = [str(number) if place is None else row[place] for number, row in enumerate(rows)]
     return [*columns, TIME_STEP], [[*row, step] for row, step in zip(rows, steps, strict=True)]
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _look_sacred(folder: Path) -> Found:
+    run = read_json(folder / "run.json") or {}
+    began = seconds_of(run.get("start_time") or run.get("queue_time"))
+    title = str(_object(run.get("experiment")).get("name") or "")
+    return Found(folder.name, began or 0.0, partial(_read_sacred, folder, run), title)
+
+
+def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
+    config = read_json(folder / "config.json") or {}
+    meta, host = _object(run.get("meta")), _object(run.get("host"))
+    trace = run.get("fail_trace")
+    reason = str(trace[-1]).strip()[:500] if isinstance(trace, list) and trace else None
+    state = run_state(
+        "sacred", folder.name, SACRED_STATES.get(str(run.get("status"))),
+        opened=seconds_of(run.get("start_time")), closed=seconds_of(run.get("stop_time")),
+        reason=reason, host=host.get("hostname"),
+    )  # fmt: skip
+    return Source(
+        *table_of(_sacred_points(folder / "metrics.json")),
+        config,
+        text=folder / "cout.txt",
+        state=state,
+        environment={name: run[name] for name in _SACRED_ABOUT if name in run},
+        note=str(meta.get("comment") or ""),
+        files=files_below(folder, but=_SACRED_OWN),
+    )
+
+
+def _sacred_points(path: Path) -> Iterator[Point]:
+    try:
+        data = read_small(path, MAX_SACRED_BYTES)
+    except FileNotFoundError:
+        return
+    for name, series in read_object(path, data, MAX_SACRED_VALUES).items():
+        lists = [series.get(key) for key in ("steps", "timestamps", "values")]
+        if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
+            raise BrokenFileError(os.fspath(path), f"{name!r} has not as many steps as values")
+        for step, when, value in zip(*lists, strict=True):
+            yield name, int(step), seconds_of(when) or 0.0, value
 
 
 def event_files(folder: Path) -> list[Path]:
