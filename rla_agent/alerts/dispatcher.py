@@ -10,14 +10,13 @@ that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is stored, so a restart 
 nor hurries. A message is marked as sent after the other side accepted it: a kill in between sends
 it again, with the same Message-ID or Idempotency-Key.
 
-In alerts.db an event has a key, so that one that is seen again after a restart gives no second alert. A
-delivery is one alert by one channel; it stays until it was sent or given up. `runs` holds the last state of
-each run that was seen, `limits` until when a rule tells no more of a run, `levels` which conditions of the
-machine hold now. Everything of one look is one transaction. The dispatcher's thread alone uses the file.
+In alerts.db, which this thread alone uses, an event has a key, so that one that is seen again after a restart
+gives no second alert. A delivery is one alert by one channel; it stays until it was sent or given up. `runs`
+holds the last state of each run that was seen, `limits` until when a rule tells no more of a run, `levels`
+which conditions of the machine hold now.
 
-Rules of the machine look at free space, and at whether replication has stopped. `statvfs` on a server that
-hangs does not return, so disks are looked at in lanes (rla_agent/outputs/data_roots.py); the dispatcher takes
-what they last found. Replication is read from its ledger, a local SQLite file.
+Rules of the machine look at free space in lanes (rla_agent/outputs/data_roots.py), as `statvfs` on a server
+that hangs does not return, and at whether replication has stopped, by its ledger.
 """
 
 from __future__ import annotations
@@ -262,14 +261,12 @@ class Dispatcher(threading.Thread):
         for rule in rules:
             own = self._rule_set.concerns_all(rule.config)
             for folder in {state, *(o.root for o in live if own or o.config == rule.config)} & free.keys():
-                least, is_free = rule.rule.free_bytes, free[folder]
+                least, has = rule.rule.free_bytes, free[folder]
                 name = f"{rule.name}:{folder}"
-                if is_free >= least * REARM:
+                if has >= least * REARM:
                     store.level(name, holds=False)
-                elif is_free < least and store.level(name, holds=True):
-                    text = (
-                        f"{is_free >> 20} MiB are free on the disk of {folder}, less than {least >> 20} MiB"
-                    )
+                elif has < least and store.level(name, holds=True):
+                    text = f"{has >> 20} MiB are free on the disk of {folder}, less than {least >> 20} MiB"
                     alert = of_machine(rule.name, "disk_low", folder, text, now, self._host)
                     self._add(store, alert, rule, now)
 
