@@ -34,7 +34,7 @@ HISTORY = "tests/property/test_stream_recovery.py"
 MUTANTS = (
     Mutant("no fsync", "rla_agent/pipeline/commit.py", "os.fdatasync(descriptor)", "assert descriptor", "tests/crash/test_fsync_error.py"),
     Mutant(
-        "failed sync forgotten", "rla_agent/pipeline/commit.py", "        output.handle(OutputEvent.SUSPECTED)\n        self._rebuild(stream, output)",
+        "failed sync forgotten", "rla_agent/pipeline/commit.py", "        output.distrust(self._files)\n        self._rebuild(stream, output)",
         "        output.synced()", "tests/agent/pipeline/test_commit.py",
     ),
     Mutant(
