@@ -1,29 +1,53 @@
-"""Episodes as arrays: what samplers give and algorithms read.
+"""Episodes: environments of any library are driven through them, and they become arrays.
 
-Steps of all episodes lie behind each other; `lengths` says where each ends. Shapes below:
-N episodes, S = lengths.sum() steps in all, O and A the shapes of one observation and action.
-An observation space that is not an array (dict, tuple) gives arrays of objects of shape (S,).
+    gymnasium     reset(seed=…) → (observation, info)    step → (o, r, terminated, truncated, info)
+    older gym     seed(…), reset() → observation          step → (o, r, done, info)
+    garage        reset() → (observation, episode_info)   step → EnvStep (reward, observation, env_info,
+                                                          step_type, …)
+
+An environment whose `reset` takes no seed is seeded by its `seed` method where it has one, else
+through an environment that it wraps (one of its attributes), which is reset once more for that. Where
+there is neither, one warning says that its episodes repeat only if they draw from seeded generators.
+
+For further workers, for worker processes and for snapshots an environment is carried by cloudpickle. One
+that cannot be pickled (a simulator behind C++) but was made by `gymnasium.make` is made anew from its spec
+instead; it then starts afresh, which for environments that are reset at each epoch makes no difference.
+
+`EpisodeBatch` is what samplers give and algorithms read: steps of all its episodes lie behind each other;
+`lengths` says where each ends. Shapes there: N episodes, S = lengths.sum() steps in all, O and A the shapes
+of one observation and action. An observation space that is not an array (dict, tuple) gives arrays of objects
+of shape (S,).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, SnapshotError
 
 PATH_KEYS = (
     "observations", "next_observations", "actions", "rewards", "terminals", "dones", "step_types",
     "env_infos", "agent_infos", "episode_infos",
 )  # fmt: skip
+NEW_STEP = 5  # observation, reward, terminated, truncated, info
+TRUNCATED_KEY = "TimeLimit.truncated"  # older gym's way to say that a limit of steps ended the episode
 
 Array: TypeAlias = npt.NDArray[Any]
 Infos: TypeAlias = dict[str, Array]
+
+_told: set[str] = set()
+_log = logging.getLogger("rla_client")
+_takes_seed: dict[type, bool] = {}
+_warned: set[type] = set()
 
 
 class StepType(IntEnum):
@@ -55,6 +79,195 @@ class EnvSpec:
         if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
             return None
         return cls(env.observation_space, env.action_space, max_episode_length)
+
+
+class Env(Protocol):
+    """An environment of any library."""
+
+    @property
+    def reset(self) -> Callable[..., Any]:
+        """Begins an episode."""
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """Acts once."""
+
+
+def reset_env(env: Env, seed: int | None) -> tuple[Any, dict[str, Any]]:
+    """Begin an episode: (first observation, what `reset` said about it).
+
+    Args:
+        env: the environment.
+        seed: for the episode, and those after it; None continues with the generator there is.
+    """
+    answer = env.reset() if seed is None else _reset_seeded(env, seed)
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):  # noqa: PLR2004
+        return answer[0], dict(answer[1])
+    return answer, {}
+
+
+def step_env(env: Env, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """Act once: (observation, reward, terminated, truncated, info)."""
+    answer = env.step(action)
+    if hasattr(answer, "step_type"):
+        kind = int(answer.step_type)
+        ends = kind == StepType.TERMINAL, kind == StepType.TIMEOUT
+        return answer.observation, float(answer.reward), *ends, dict(answer.env_info)
+    if len(answer) == NEW_STEP:
+        observation, reward, terminated, truncated, info = answer
+        return observation, float(reward), bool(terminated), bool(truncated), info
+    observation, reward, done, info = answer
+    cut = bool(done) and bool(info.get(TRUNCATED_KEY))
+    return observation, float(reward), bool(done) and not cut, cut, info
+
+
+def _reset_seeded(env: Env, seed: int) -> object:
+    if _reset_takes_seed(env):
+        return env.reset(seed=seed)
+    if not _seed_otherwise(env, seed) and type(env) not in _warned:
+        _warned.add(type(env))
+        _log.warning(
+            "reset() of %s takes no seed and there is no seed(): its episodes repeat only if they draw "
+            "from generators that set_seed seeds", type(env).__name__,
+        )  # fmt: skip
+    return env.reset()
+
+
+def _seed_otherwise(env: Any, seed: int) -> bool:  # noqa: ANN401
+    if callable(getattr(env, "seed", None)):
+        env.seed(seed)
+        return True
+    for inner in list(getattr(env, "__dict__", {}).values()):
+        if callable(getattr(inner, "reset", None)) and callable(getattr(inner, "step", None)):
+            if _reset_takes_seed(inner):
+                inner.reset(seed=seed)
+                return True
+            return _seed_otherwise(inner, seed)
+    return False
+
+
+def _reset_takes_seed(env: Env) -> bool:
+    kind = type(env)
+    known = _takes_seed.get(kind)
+    if known is None:
+        try:
+            parameters = inspect.signature(env.reset).parameters.values()
+        except (TypeError, ValueError):  # written in C
+            known = True
+        else:
+            known = any(one.name == "seed" or one.kind is one.VAR_KEYWORD for one in parameters)
+        _takes_seed[kind] = known
+    return known
+
+
+def pack_env(env: object) -> bytes:
+    """Bytes from which `unpack_env` makes a copy.
+
+    Raises:
+        SnapshotError: it can neither be pickled nor be made again from a spec.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(env)
+    except Exception as error:  # any environment may raise anything
+        spec = getattr(env, "spec", None)
+        if spec is None:
+            message = f"the environment can neither be pickled ({error}) nor made again: it has no spec"
+            raise SnapshotError(message) from error
+        if repr(spec) not in _told:
+            _told.add(repr(spec))
+            _log.warning("%s cannot be pickled (%s); copies are made from its spec", env, error)
+        data = cloudpickle.dumps(EnvOfSpec(spec))
+    return data
+
+
+def unpack_env(data: bytes) -> Any:  # noqa: ANN401
+    """The copy. Runs code of the environment: only for bytes of this user's own."""
+    return cloudpickle.loads(data)
+
+
+def copy_env(env: object) -> object:
+    """A copy that shares nothing with `env`."""
+    return unpack_env(pack_env(env))
+
+
+class EnvOfSpec:
+    """Stands for an environment in a pickle; loading gives the environment, made from its spec."""
+
+    def __init__(self, spec: object) -> None:
+        self.spec = spec
+
+    def make(self) -> object:
+        """Make it."""
+        import gymnasium  # noqa: PLC0415
+
+        return gymnasium.make(self.spec)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        import gymnasium  # noqa: PLC0415
+
+        return gymnasium.make, (self.spec,)
+
+
+def env_to_save(env: Any) -> object:  # noqa: ANN401
+    """`env` itself if it can be pickled, else what makes it anew."""
+    try:
+        cloudpickle.dumps(env)
+    except Exception:  # noqa: BLE001 - any environment may raise anything
+        return EnvOfSpec(env.spec) if getattr(env, "spec", None) is not None else env
+    return env
+
+
+class Episode:
+    """An episode in the making; `take` hands over the steps since the last `take`."""
+
+    def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
+        self._env = env
+        self._limit = limit
+        self._steps = 0
+        self.ended = False
+        self.observation, self._reset_info = reset_env(env, seed)
+        self._taken: list[tuple[Any, ...]] = []  # see `step`
+
+    @property
+    def pending(self) -> int:
+        """Steps that `take` would hand over."""
+        return len(self._taken)
+
+    def step(self, action: object, agent_info: dict[str, Any]) -> None:
+        """Act once."""
+        following, reward, terminated, truncated, info = step_env(self._env, action)
+        self._steps += 1
+        kind = StepType.FIRST if self._steps == 1 else StepType.MID
+        if terminated:
+            kind = StepType.TERMINAL
+        elif truncated or self._steps == self._limit:
+            kind = StepType.TIMEOUT
+        self._taken.append((self.observation, action, reward, kind, info, agent_info))
+        self.observation = following
+        self.ended = kind >= StepType.TERMINAL
+
+    def take(self) -> EpisodeBatch:
+        """The steps since the last call, as a batch of one.
+
+        Raises:
+            ArgumentError: there are none.
+        """
+        if not self._taken:
+            raise ArgumentError("an episode of a batch has at least one step")
+        observations, actions, rewards, types, env_infos, agent_infos = zip(*self._taken, strict=True)
+        batch = EpisodeBatch(
+            stack(observations),
+            stack([self.observation]),
+            stack(actions),
+            np.asarray(rewards, dtype=np.float64),
+            np.asarray(types, dtype=np.int8),
+            np.asarray([len(rewards)], dtype=np.int64),
+            stack_infos(env_infos),
+            stack_infos(agent_infos),
+            stack_infos([self._reset_info]),
+        )
+        self._taken = []
+        return batch
 
 
 @dataclass(frozen=True, slots=True)

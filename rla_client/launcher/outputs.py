@@ -52,7 +52,7 @@ from rla_client.contract.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
 from rla_client.launcher.context import FolderLock, kind_of, settle
 from rla_client.launcher.dowel import time_lead
-from rla_client.launcher.snapshot_codec import Pieces
+from rla_client.launcher.training_state import Pieces
 from rla_client.run.start import open_plain_run
 from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import time_step_holder

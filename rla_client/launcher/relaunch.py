@@ -15,6 +15,15 @@ variable, and in which the number of a call means nothing. There the first call 
 recorded one by its parameters is taken. What the run itself starts does not see the variable; processes
 that the launcher starts after it do, or their runs would be made anew. A token, a file that only one
 process can remove, makes sure that it is one; a token that is still there at the end says that no call was.
+
+With RLA_RUN_ID and RLA_RESUME an item continues from its last snapshot when its program starts again.
+`exp_manager` continues by checkpoints, of which an experiment that has a runner takes none. So a call first
+looks itself for the unfinished item of its run_id, and continues in it as after `rla resume`: by the launch
+record in its log folder. It leaves to `exp_manager` (a new item, the error of `must`, or the item from its
+checkpoint or its beginning) what has no launch record, no snapshot, or checkpoints of `exp_manager`'s own.
+
+A program may make several calls. The first has the run_id itself, the n-th `<run_id>:<n>`, also when the
+program starts again. Calls inside of another experiment, or while `exp_manager` has a run open, have none.
 """
 
 from __future__ import annotations
@@ -28,16 +37,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from rla_client.checkpoint.files import list_checkpoints
 from rla_client.code import launch_archive
 from rla_client.code.secrets import restored
-from rla_client.contract.errors import LaunchError
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
+from rla_client.contract.layout import LOG
 from rla_client.contract.parsing import stream_rows
-from rla_client.launcher.context import ResumeFrom, settle
+from rla_client.launcher.context import DatabasePlan, ResumeFrom, settle
 from rla_client.launcher.launch import Launch, fits, read_launch, read_variables
 from rla_client.launcher.snapshotter import find_snapshot
+from rla_client.run.data import CHECKPOINT_NAME
+from rla_client.run.find import find_here
 from rla_client.run.run import disabled
+from rla_client.run.setup import named_run
 
 VARIABLE = "RLA_RELAUNCH"
 MAX_DIFFERENCES = 10  # that are told
@@ -312,6 +327,56 @@ def count_call(function: str, *, nested: bool) -> int:
 def top_level_calls() -> int:
     """How many calls of experiments that are not inside of another began in this process."""
     return sum(number for (_function, nested), number in _calls.items() if not nested)
+
+
+class RunName(NamedTuple):
+    """`run_id` of a call, None without one, and `resume` as `configure` takes it."""
+
+    run_id: str | None = None
+    resume: str = "never"
+
+
+def run_name(call: int) -> RunName:
+    """The name of a program's top-level call, counted from 1.
+
+    Raises:
+        ArgumentError: RLA_RESUME says nothing that there is, or `must` without RLA_RUN_ID.
+    """
+    run_id, resume = named_run()
+    return RunName(run_id if run_id is None or call == 1 else f"{run_id}:{call}", resume)
+
+
+def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
+    """How `function` continues its unfinished item of this name; None where that is exp_manager's to decide.
+
+    Raises:
+        StillWritingError, LaunchError: a living process writes it; or it is another function's.
+    """
+    if name.run_id is None or name.resume == "never":
+        return None
+    autostart = load_config(plan.config).agent.autostart
+    item, _late = find_here(str(plan.data_root), plan.table, name.run_id, autostart=autostart, ends_s=0.0)
+    if item is None:
+        return None
+    folder = Path(item.folder(LOG))
+    try:
+        settle(folder)  # the agent may still have the snapshot
+    except AgentNotRunningError:
+        return None
+    try:
+        launch, parameters = read_launch(folder)
+        snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
+        find_snapshot(snapshots)
+    except (LaunchError, FileNotFoundError, NotAFileError):
+        return None
+    if launch.function != function:
+        raise LaunchError(
+            f"the unfinished run {name.run_id!r} in {folder} was started by {launch.function}, so {function} "
+            "cannot continue it: start the program as it was first, or give another RLA_RUN_ID"
+        )
+    if list_checkpoints(snapshots, CHECKPOINT_NAME, pruned=True):
+        return None
+    return relaunch_of(launch, folder, snapshots, parameters, "last")
 
 
 def relaunch_of(

@@ -44,21 +44,18 @@ from rla_client.launcher.deterministic import (
     restore_rng,
     set_seed,
 )
-from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
-from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
-from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.samplers import Sampler
-from rla_client.launcher.snapshotter import Snapshotter
-from rla_client.launcher.training_state import (
-    FORMAT_VERSION,
-    RunnerSampler,
-    SetupArgs,
-    TrainArgs,
-    TrainStats,
-    describe_setup,
-    older_name,
-    taken_by,
+from rla_client.launcher.episode_batch import (
+    EnvOfSpec,
+    EpisodeBatch,
+    copy_env,
+    count_steps,
+    env_to_save,
+    paths_of,
 )
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.samplers import RunnerSampler, Sampler, describe_setup, taken_by
+from rla_client.launcher.snapshotter import Snapshotter
+from rla_client.launcher.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats, older_name
 from rla_client.launcher.workers import DefaultWorker, reset_agent
 
 SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it

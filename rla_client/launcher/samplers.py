@@ -12,28 +12,26 @@ Policies and environments travel to other processes as cloudpickle bytes. When a
 there, its share is sampled again in a fresh copy of the environment with another seed, at most `MAX_ATTEMPTS`
 times. A worker process or actor that dies is replaced, likewise.
 
-A worker process is a fresh interpreter, not a fork and not a second run of the launcher: no threads, locks
-or CUDA contexts are inherited, and a launcher needs no `if __name__ == "__main__"`. Each request carries a
-number and its reply repeats it, so that a reply to a request that was given up (Ctrl-C) is passed over.
-`shutdown_worker` closes the pipes, waits `EXIT_WAIT_S`, then kills, and always reaps. A worker also ends by
-itself as soon as the training process is gone, however that went.
+Each request to a worker process carries a number and its reply repeats it, so that a reply to a request that
+was given up (Ctrl-C) is passed over.
+
+`LocalRunner.setup` describes a sampler. Of what it is not told, the algorithm's attributes say it, else a
+default.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
+import inspect
 import itertools
 import logging
-import os
-import socket
-import subprocess
 import sys
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -41,19 +39,22 @@ import cloudpickle
 
 from rla_client.contract.errors import ArgumentError, WorkerError
 from rla_client.launcher import workers
-from rla_client.launcher.environments import copy_env, pack_env, unpack_env
-from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
-from rla_client.launcher.snapshot_codec import encode
+from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType, copy_env, pack_env, unpack_env
+from rla_client.launcher.training_state import SetupArgs, pack_agents
 from rla_client.launcher.workers import (
+    EXIT_WAIT_S,
     DefaultWorker,
     FragmentWorker,
     VecWorker,
     Worker,
     WorkerFactory,
+    WorkerProcess,
     WorkerServer,
+    end_processes,
     is_parameters,
     physical_cores,
     roll_out,
+    seed_or_random,
     updated_env,
 )
 
@@ -75,7 +76,6 @@ __all__ = [
 ]
 EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration, lie behind all others
 MAX_ATTEMPTS = 3  # one crash may be chance; three in a row with different seeds are the environment
-EXIT_WAIT_S = 5.0
 DIED = "the actor ended"
 _log = logging.getLogger("rla_client")
 
@@ -272,7 +272,7 @@ class RemoteSampler(Sampler):
 
     def _pack_all(self) -> None:
         self._envs = [pack_env(env) for env in self.factory.spread(self.env)]
-        self._agents = _pack_agents(self.factory.spread(self.agent))
+        self._agents = pack_agents(self.factory.spread(self.agent))
 
     def _sample(self, what: dict[str, Any], agent_update: object, env_update: object) -> EpisodeBatch:
         count = self.factory.n_workers
@@ -299,12 +299,12 @@ class RemoteSampler(Sampler):
     def _take_agent(self, updates: list[Any]) -> list[bytes]:
         if not any(is_parameters(update) for update in updates):
             self.agent = updates if len(set(map(id, updates))) > 1 else updates[0]
-            self._agents = _pack_agents(updates)
+            self._agents = pack_agents(updates)
             return self._agents
         for agent, update in zip(self.factory.spread(self.agent), updates, strict=True):
             agent.set_param_values(update)
         self._agents = []  # packed again when a worker has to begin afresh
-        return _pack_agents(updates)
+        return pack_agents(updates)
 
     def env_states(self) -> list[bytes]:
         """Each worker's environment, packed."""
@@ -337,7 +337,7 @@ class RemoteSampler(Sampler):
 
     def _fresh(self, index: int) -> dict[str, bytes]:
         if not self._agents:
-            self._agents = _pack_agents(self.factory.spread(self.agent))
+            self._agents = pack_agents(self.factory.spread(self.agent))
         return {"env": self._envs[index], "agent": self._agents[index]}
 
     def _again(
@@ -357,25 +357,6 @@ class RemoteSampler(Sampler):
         return {**request, "attempt": attempt, **self._fresh(index)}
 
 
-def _pack_agents(agents: list[Any]) -> list[bytes]:
-    """One packing per object: most samplers have one policy for all workers."""
-    packed: dict[int, bytes] = {}
-    for agent in agents:
-        if id(agent) not in packed:
-            packed[id(agent)] = _pack_agent(agent)
-    return [packed[id(agent)] for agent in agents]
-
-
-def _pack_agent(agent: object) -> bytes:
-    torch = sys.modules.get("torch")
-    if torch is not None:  # a CUDA context per worker would cost more than it gives
-        if isinstance(agent, dict):
-            agent = {key: value.cpu() if torch.is_tensor(value) else value for key, value in agent.items()}
-        elif isinstance(agent, torch.nn.Module) and any(one.is_cuda for one in agent.parameters()):
-            agent = copy.deepcopy(agent).cpu()
-    return encode({"agent": agent}).to_bytes()
-
-
 class MultiprocessingSampler(RemoteSampler):
     """Samples in `n_workers` processes at the same time."""
 
@@ -383,8 +364,8 @@ class MultiprocessingSampler(RemoteSampler):
         """Start the processes; they get ready while this one continues."""
         self._numbers = itertools.count(1)
         self._pack_all()
-        self._processes = [_WorkerProcess() for _ in range(self.factory.n_workers)]
-        self._finalizer = weakref.finalize(self, _end_processes, self._processes)
+        self._processes = [WorkerProcess() for _ in range(self.factory.n_workers)]
+        self._finalizer = weakref.finalize(self, end_processes, self._processes)
         for index in range(self.factory.n_workers):
             self._send(index, "setup", self._setup_of(index))
 
@@ -421,58 +402,11 @@ class MultiprocessingSampler(RemoteSampler):
             number, problem, answer = cloudpickle.loads(process.pipe.recv_bytes())
         except (EOFError, OSError):
             status = process.end(time.monotonic() + EXIT_WAIT_S)
-            self._processes[index] = _WorkerProcess()
+            self._processes[index] = WorkerProcess()
             self._send(index, "setup", self._setup_of(index))
             why = f"signal {-status}" if status < 0 else f"exit status {status}"
             return 0, f"the process ended ({why})", None
         return number, problem, answer
-
-
-class _WorkerProcess:
-    """One process and the two pipes to it: requests, and one that only says we are alive."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        life_read, self._life = os.pipe()
-        start = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            "from rla_client.launcher.workers import serve; "
-            f"serve({theirs.fileno()}, {life_read}, {os.getpid()})"
-        )
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", start],
-                pass_fds=(theirs.fileno(), life_read),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the training process's to handle
-            )
-        finally:
-            theirs.close()
-            os.close(life_read)
-        self.pipe = Connection(ours.detach())
-
-    def hang_up(self) -> None:
-        """Tell the process to end."""
-        if not self.pipe.closed:
-            self.pipe.close()
-            os.close(self._life)
-
-    def end(self, deadline: float) -> int:
-        """End and reap the process; returns its exit status (negative: signal)."""
-        self.hang_up()
-        try:
-            return self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
-
-
-def _end_processes(processes: list[_WorkerProcess]) -> None:
-    deadline = time.monotonic() + EXIT_WAIT_S
-    for process in processes:
-        process.hang_up()
-    for process in processes:
-        process.end(deadline)
 
 
 class RaySampler(RemoteSampler):
@@ -538,6 +472,108 @@ def _end_actors(actors: list[Any]) -> None:
     if ray.is_initialized():
         for actor in actors:
             ray.kill(actor)
+
+
+def describe_setup(
+    algo: object,
+    sampler_cls: type[Sampler] | None,
+    sampler_args: dict[str, Any] | None,
+    n_workers: int | None,
+    worker_class: type[Any] | None,
+    worker_args: dict[str, Any] | None,
+) -> SetupArgs:
+    """Fill in what was left open; see LocalRunner.setup.
+
+    Without a seed the samplers get a random one, which snapshots keep.
+
+    Raises:
+        ArgumentError: n_workers is below 1.
+    """
+    chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
+    if n_workers is None:
+        default = getattr(chosen, "default_workers", physical_cores)  # a sampler of the user's own has none
+        n_workers = default()
+    if n_workers < 1:
+        raise ArgumentError(f"n_workers is at least 1, got {n_workers}")
+    return SetupArgs(
+        sampler_cls=chosen,
+        sampler_args=dict(sampler_args or {}),
+        seed=seed_or_random(),
+        n_workers=n_workers,
+        worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
+        worker_args=dict(worker_args or {}),
+        max_episode_length=_episode_limit(algo),
+    )
+
+
+def _episode_limit(algo: object) -> int | None:
+    limits = (getattr(algo, name, None) for name in ("max_episode_length", "max_path_length"))
+    return next((int(limit) for limit in limits if limit is not None), None)
+
+
+class RunnerSampler:
+    """The sampler of one runner: the algorithm's own, or one as `setup` described it."""
+
+    def __init__(self) -> None:
+        self._sampler: Any = None
+        self._restored: list[bytes] = []
+
+    def start(self, setup: SetupArgs, algo: object, policy: object, env: object) -> Any:  # noqa: ANN401
+        """The sampler, made or started if need be."""
+        if self._sampler is not None:
+            return self._sampler
+        given = getattr(algo, "sampler", None) or getattr(algo, "_sampler", None)
+        sampler_cls: Any = setup.sampler_cls or LocalSampler
+        if callable(getattr(given, "obtain_samples", None)):
+            self._sampler = given
+        elif hasattr(sampler_cls, "from_worker_factory"):
+            factory = WorkerFactory(
+                seed=setup.seed,
+                n_workers=setup.n_workers,
+                max_episode_length=setup.max_episode_length,
+                worker_class=setup.worker_class,
+                worker_args=setup.worker_args,
+            )
+            self._sampler = sampler_cls.from_worker_factory(
+                factory, agents=policy, envs=env, **setup.sampler_args
+            )
+        else:  # of 2020.06's kind
+            sampler = sampler_cls(algo, env, **setup.sampler_args)
+            if hasattr(sampler, "start_worker"):
+                sampler.start_worker()
+            self._sampler = sampler
+        if self._restored:
+            self._sampler.restore_env_states(self._restored)
+            self._restored = []
+        return self._sampler
+
+    def end(self) -> None:
+        """Shut it down. The algorithm's own starts its workers again when it is next asked."""
+        sampler, self._sampler = self._sampler, None
+        shut_down = getattr(sampler, "shutdown_worker", None)
+        if shut_down is not None:
+            shut_down()
+
+    def env_states(self) -> list[bytes]:
+        """The workers' environments, packed; none before the first samples."""
+        take = getattr(self._sampler, "env_states", None)  # a sampler of the user's own may have none
+        states: list[bytes] = [] if take is None else take()
+        return states
+
+    def restore(self, states: list[bytes]) -> None:
+        """Give the next sampler these environments."""
+        self._restored = states
+
+
+def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those keyword arguments that a function takes."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C
+        return arguments
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 # Modules of earlier releases, which scripts import and snapshots name, in the manner of os.path.

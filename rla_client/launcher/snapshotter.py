@@ -1,6 +1,6 @@
 """Snapshots of a training: taken in the loop, written beside it, whole or not at all.
 
-`save_itr_params` copies the state (snapshot_codec) and returns. In the folder of an open
+`save_itr_params` copies the state (training_state) and returns. In the folder of an open
 experiment the copy goes to the agent (outputs) and so survives SIGKILL of this process. Elsewhere,
 and where no agent is, a daemon thread of this process writes it by temp file, fsync, rename and
 fsync of the folder; at most `MAX_WAITING` copies wait, and a training that snapshots faster than the
@@ -49,7 +49,7 @@ from rla_client.contract.paths import find_places, make_private
 from rla_client.contract.segments import process_lives, process_start
 from rla_client.launcher.context import LAST_FILE, await_written, check_mode, snapshot_names
 from rla_client.launcher.outputs import Save, current_outputs
-from rla_client.launcher.snapshot_codec import CopyTarget, Pieces, decode, encode
+from rla_client.launcher.training_state import CopyTarget, Pieces, decode, encode
 from rla_client.stream.messenger import warn_rarely
 from rla_client.stream.values import whole_number
 

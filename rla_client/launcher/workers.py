@@ -9,9 +9,12 @@ a dict of infos), or can be called so; `reset()` is called at the start of an ep
 `FragmentWorker` and `VecWorker` use `get_actions(observations)` where there is one; `reset(mask)` tells such
 a policy in which of its environments an episode begins.
 
-`serve` is what a worker's own process runs: it answers requests one by one. One whose environment raises
-answers with the traceback and continues. A thread watches the life pipe: when the training process is gone,
-the worker ends at once, also in the middle of a step.
+A worker may have a process of its own (`WorkerProcess`): a fresh interpreter, not a fork and not a second run
+of the launcher. No threads, locks or CUDA contexts are inherited, and a launcher needs no
+`if __name__ == "__main__"`. `serve` is what it runs: it answers requests one by one. One whose environment
+raises answers with the traceback and continues. A thread watches the life pipe: when the training process is
+gone, however that went, the worker ends at once, also in the middle of a step. Who ends a worker closes the
+pipes, waits `EXIT_WAIT_S`, then kills, and always reaps.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ import os
 import secrets
 import select
 import signal
+import socket
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
@@ -36,11 +42,19 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.deterministic import derive_seed, get_seed, seed_worker_process
-from rla_client.launcher.environments import Env, copy_env, pack_env, reset_env, step_env, unpack_env
-from rla_client.launcher.episode_batch import EpisodeBatch, StepType, episodes_of, stack, stack_infos
-from rla_client.launcher.snapshot_codec import decode
+from rla_client.launcher.episode_batch import (
+    Episode,
+    EpisodeBatch,
+    copy_env,
+    episodes_of,
+    pack_env,
+    stack,
+    unpack_env,
+)
+from rla_client.launcher.training_state import decode
 
 PARENT_CHECK_S = 1.0  # for the case that somebody else inherited the pipe's other end
+EXIT_WAIT_S = 5.0
 PROCESS_SEED = 1  # keeps the process's generators apart from the environment's seed
 
 
@@ -360,59 +374,6 @@ def seed_or_random() -> int:
     return secrets.randbits(32) if seed is None else seed
 
 
-class Episode:
-    """An episode in the making; `take` hands over the steps since the last `take`."""
-
-    def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
-        self._env = env
-        self._limit = limit
-        self._steps = 0
-        self.ended = False
-        self.observation, self._reset_info = reset_env(env, seed)
-        self._taken: list[tuple[Any, ...]] = []  # see `step`
-
-    @property
-    def pending(self) -> int:
-        """Steps that `take` would hand over."""
-        return len(self._taken)
-
-    def step(self, action: object, agent_info: dict[str, Any]) -> None:
-        """Act once."""
-        following, reward, terminated, truncated, info = step_env(self._env, action)
-        self._steps += 1
-        kind = StepType.FIRST if self._steps == 1 else StepType.MID
-        if terminated:
-            kind = StepType.TERMINAL
-        elif truncated or self._steps == self._limit:
-            kind = StepType.TIMEOUT
-        self._taken.append((self.observation, action, reward, kind, info, agent_info))
-        self.observation = following
-        self.ended = kind >= StepType.TERMINAL
-
-    def take(self) -> EpisodeBatch:
-        """The steps since the last call, as a batch of one.
-
-        Raises:
-            ArgumentError: there are none.
-        """
-        if not self._taken:
-            raise ArgumentError("an episode of a batch has at least one step")
-        observations, actions, rewards, types, env_infos, agent_infos = zip(*self._taken, strict=True)
-        batch = EpisodeBatch(
-            stack(observations),
-            stack([self.observation]),
-            stack(actions),
-            np.asarray(rewards, dtype=np.float64),
-            np.asarray(types, dtype=np.int8),
-            np.asarray([len(rewards)], dtype=np.int64),
-            stack_infos(env_infos),
-            stack_infos(agent_infos),
-            stack_infos([self._reset_info]),
-        )
-        self._taken = []
-        return batch
-
-
 def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:
     """Tell a policy that keeps a state in which of its environments an episode begins."""
     reset = getattr(agent, "reset", None)
@@ -565,3 +526,51 @@ def _watch(life: int, parent: int) -> None:
         if select.select([life], [], [], PARENT_CHECK_S)[0]:
             break
     os._exit(0)
+
+
+class WorkerProcess:
+    """One process and the two pipes to it: requests, and one that only says we are alive."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        life_read, self._life = os.pipe()
+        start = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "from rla_client.launcher.workers import serve; "
+            f"serve({theirs.fileno()}, {life_read}, {os.getpid()})"
+        )
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", start],
+                pass_fds=(theirs.fileno(), life_read),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the training process's to handle
+            )
+        finally:
+            theirs.close()
+            os.close(life_read)
+        self.pipe = Connection(ours.detach())
+
+    def hang_up(self) -> None:
+        """Tell the process to end."""
+        if not self.pipe.closed:
+            self.pipe.close()
+            os.close(self._life)
+
+    def end(self, deadline: float) -> int:
+        """End and reap the process; returns its exit status (negative: signal)."""
+        self.hang_up()
+        try:
+            return self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def end_processes(processes: list[WorkerProcess]) -> None:
+    """End and reap them, all at the same time."""
+    deadline = time.monotonic() + EXIT_WAIT_S
+    for process in processes:
+        process.hang_up()
+    for process in processes:
+        process.end(deadline)

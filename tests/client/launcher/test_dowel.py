@@ -14,8 +14,7 @@ from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher import dowel, wrap_experiment
 from rla_client.launcher.context import settle
-from rla_client.launcher.dowel import logger
-from rla_client.launcher.dowel_tabular import Histogram, TabularInput, tabular
+from rla_client.launcher.dowel import Histogram, TabularInput, logger, tabular
 from rla_client.launcher.outputs import current_outputs
 
 

@@ -37,6 +37,9 @@ def test_the_same_objects_under_both_names() -> None:
         ("samplers.multiprocessing", "MultiprocessingSampler", "samplers"),
         ("samplers.ray", "RaySampler", "samplers"),
         ("samplers.sampler", "Sampler", "samplers"),
+        ("dowel_tabular", "TabularInput", "dowel"),
+        ("environments", "EnvOfSpec", "episode_batch"),
+        ("snapshot_codec", "resolve_main", "training_state"),
     ],
 )
 @pytest.mark.parametrize("package", ["experiment", "launcher"])
@@ -72,6 +75,25 @@ def test_a_snapshot_of_samplers_that_had_modules_of_their_own() -> None:
     assert setup == str(SetupArgs(MultiprocessingSampler, {}, 1, 2, FragmentWorker, {"n_envs": 3}, 5))
 
 
+def test_a_snapshot_that_names_modules_that_became_part_of_others() -> None:
+    """`data/former_modules/params.pkl`, of a release with `dowel_tabular` and `snapshot_codec`."""
+    pytest.importorskip("torch", reason="needs PyTorch")
+    script = (
+        "import sys; from rla_client.launcher import Snapshotter; "
+        "state = Snapshotter(sys.argv[1], 'none').load(trust=True); "
+        "from rla_client.launcher import EpisodeBatch, Histogram, StepType, dowel, tabular; "
+        "parameter, row = state['parameter'], state['row']; "
+        "assert parameter.tolist() == [[0, 1, 2], [3, 4, 5]] and type(parameter).__name__ == 'Parameter'; "
+        "assert row.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr(); "
+        "assert list(state['storage']) == [0] * 8 + [1] + [0] * 7; "
+        "assert state['tabular'] is tabular and type(state['own']) is dowel.TabularInput; "
+        "assert type(state['histogram']) is Histogram and list(state['histogram'].values) == [1, 2]; "
+        "assert state['step'] is StepType.TIMEOUT"
+    )
+    data = str(Path(__file__).with_name("data") / "former_modules")
+    subprocess.run([sys.executable, "-c", script, data], check=True)
+
+
 def test_statements_of_scripts_that_name_the_modules() -> None:
     script = (
         "import rla_client.launcher.samplers.local; print(rla_client.launcher.samplers.local.LocalSampler); "
@@ -79,6 +101,28 @@ def test_statements_of_scripts_that_name_the_modules() -> None:
         "from rla_client.launcher.samplers import multiprocessing, ray; "
         "print(multiprocessing.EXIT_WAIT_S, ray.DIED); "
         "from rla_client.launcher.samplers.sampler import MAX_ATTEMPTS, RemoteSampler, collect, serve"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("package", ["experiment", "launcher"])
+@pytest.mark.parametrize(
+    ("former", "today", "name"),
+    [
+        ("dowel_tabular", "dowel", "tabular"),
+        ("environments", "episode_batch", "copy_env"),
+        ("snapshot_codec", "training_state", "encode"),
+    ],
+)
+def test_statements_that_name_a_module_that_became_part_of_another(
+    package: str, former: str, today: str, name: str
+) -> None:
+    script = (
+        f"import rla_client.{package}.{former}; from rla_client.{package}.{former} import {name}; "
+        f"from rla_client.{package} import {former}; from rla_client.launcher import {today}; "
+        f"assert rla_client.{package}.{former}.{name} is {former}.{name} is {name} is {today}.{name}; "
+        f"assert {package!r} == 'experiment' or {former} is {today}; "
+        f"assert {today}.__name__ == {today}.__spec__.name == 'rla_client.launcher.{today}'"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

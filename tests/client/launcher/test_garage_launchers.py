@@ -21,8 +21,7 @@ import numpy as np
 from rla_client import wrap_experiment
 from rla_client.launcher import LocalRunner
 from rla_client.launcher.deterministic import set_seed
-from rla_client.launcher.dowel_tabular import tabular
-from rla_client.launcher.dowel import logger
+from rla_client.launcher.dowel import logger, tabular
 from rla_client.launcher.samplers import LocalSampler
 
 

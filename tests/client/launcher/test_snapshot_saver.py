@@ -22,7 +22,7 @@ from rla_client.contract.segments import stream_names
 from rla_client.launcher import Snapshotter, wrap_experiment
 from rla_client.launcher.context import settle
 from rla_client.launcher.outputs import SnapshotSaver, current_outputs
-from rla_client.launcher.snapshot_codec import Pieces
+from rla_client.launcher.training_state import Pieces
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -15,8 +15,8 @@ from support.forked import in_forked_child
 from rla_client.contract.checkpoints import FETCHED_MARK, FOREIGN_MARK, mark_foreign
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
 from rla_client.contract.jobs import read_footer
-from rla_client.launcher.snapshot_codec import decode, encode
 from rla_client.launcher.snapshotter import Snapshotter
+from rla_client.launcher.training_state import decode, encode
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
