@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError, extra
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import capture_random_state, restore_random_state
@@ -253,11 +253,19 @@ class RLACallback(BaseCallback):
     def _on_training_start(self) -> None:
         if self._resume and exp_manager.resumed_from is not None:
             self._resume = False  # a second `learn` continues from where the first one ended
-            _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
-            restore_state(self.model, state)
-            torchs = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
-            self._noise = {"random": torchs, "exploration": state["exploration"]}
+            self._restore()
         self._saved = self.model.num_timesteps
+
+    def _restore(self) -> None:
+        try:
+            _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
+        except NoCheckpointError:
+            if exp_manager.resumed_from:
+                raise
+            return  # the run ended before its first checkpoint, and begins again
+        restore_state(self.model, state)
+        torchs = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
+        self._noise = {"random": torchs, "exploration": state["exploration"]}
 
     def _on_rollout_start(self) -> None:
         if self._noise is not None:  # a rollout with gSDE has just drawn its noise
