@@ -6,13 +6,9 @@ Everything is loaded at first use, so that `import rla_client` stays light.
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from rla_client.launcher import deterministic, dowel
     from rla_client.launcher.context import ExperimentContext, SnapshotConfig
     from rla_client.launcher.deterministic import get_seed, set_seed
@@ -35,12 +31,8 @@ _NAMES = {
     "workers": ("DefaultWorker", "FragmentWorker", "VecWorker", "WorkerFactory"),
     "wrap": ("wrap_experiment",),
 }
-# modules of earlier releases, which scripts import and snapshots name: what they are part of today
-_FORMER = {
-    "dowel_tabular": "dowel",
-    "environments": "episode_batch",
-    "snapshot_codec": "training_state",
-}
+# the last three are names of earlier releases
+_MODULES = {"deterministic", "dowel", "samplers", "dowel_tabular", "environments", "snapshot_codec"}
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
@@ -73,33 +65,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    if name in {"deterministic", "dowel", "samplers"}:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
-class _FormerModules:
-    """Finder and loader in which a module of an earlier release is the one of today, under both names."""
-
-    @classmethod
-    def find_spec(cls, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        package, _dot, name = fullname.rpartition(".")
-        if package != __name__ or name not in _FORMER:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, cls)  # type: ignore[arg-type]  # as importlib's own
-
-    @staticmethod
-    def create_module(spec: importlib.machinery.ModuleSpec) -> None:
-        del spec
-
-    @staticmethod
-    def exec_module(module: ModuleType) -> None:
-        name = module.__name__
-        home = _FORMER[name.removeprefix(f"{__name__}.")]
-        sys.modules[name] = importlib.import_module(f"{__name__}.{home}")  # which `import` gives then
-
-
-sys.meta_path.append(_FormerModules)

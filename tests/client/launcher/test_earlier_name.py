@@ -127,6 +127,26 @@ def test_statements_that_name_a_module_that_became_part_of_another(
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.parametrize("former", ["dowel_tabular", "environments", "snapshot_codec"])
+def test_a_former_module_while_another_thread_is_in_the_middle_of_the_package(former: str) -> None:
+    script = (
+        "import importlib.util as util, sys; spec = util.find_spec('rla_client.launcher'); "
+        "sys.modules[spec.name] = util.module_from_spec(spec); "  # which has not run
+        f"import rla_client.launcher.{former}"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_looking_for_a_module_imports_nothing() -> None:
+    """That is done under the lock of all imports: two threads waited for each other for ever."""
+    script = (
+        "import importlib.util as util, sys; assert util.find_spec('rla_client.experiment.runner'); "
+        "assert 'rla_client.launcher.runner' not in sys.modules; "
+        "import rla_client.experiment.runner; assert 'rla_client.launcher.runner' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.parametrize("worker", [FragmentWorker, VecWorker])
 def test_workers_name_their_keywords(worker: type[Worker]) -> None:
     named = inspect.signature(worker).parameters
