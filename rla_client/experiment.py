@@ -43,21 +43,24 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None,  # noqa: ARG002 - as in the base class
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        """Only for what lies below this module."""
-        below = fullname.removeprefix(f"{__name__}.")
-        if below == fullname:
-            return None
-        home = f"{launcher.__name__}.{below}"
-        try:
-            importlib.import_module(home)  # not looked for: what has become part of another has no file
-        except ModuleNotFoundError as error:
-            if error.name != home:  # it is there, and lacks something
-                raise
+        """For whatever is named below this module.
+
+        Nothing is imported here: the lock of all imports is held, and another thread that waits for it may
+        be in the middle of what would be imported.
+        """
+        if not fullname.startswith(f"{__name__}."):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """An empty module that looks its names up."""
+        home = launcher.__name__ + spec.name.removeprefix(__name__)
+        try:
+            importlib.import_module(home)  # not looked for: what has become part of another has no file
+        except ModuleNotFoundError as error:
+            if error.name != home:  # it is there, and lacks something
+                raise
+            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name) from error
         return _Forwarding(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
