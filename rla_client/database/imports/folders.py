@@ -6,7 +6,7 @@ of CSVs as text. The column `time-step` is the step of the event, or the source'
 
 *TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
 values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
-hyper-parameters; other summaries are passed over.
+hyper-parameters, those of CleanRL's table `|param|value|` one by one; other summaries are passed over.
 
 *garage*: variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
 environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count
@@ -48,6 +48,8 @@ from rla_client.database.imports.source import (
 )
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.logger import read_events
+from rla_client.run.hyper_params import parameters_of_table
+from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary
@@ -129,12 +131,18 @@ def _read_tensorboard(path: Path) -> tuple[float, Source]:
             if isinstance(value, float):
                 yield tag, step, when, value
             else:
-                params.update(value if isinstance(value, dict) else {tag: value})
+                params.update(value if isinstance(value, dict) else _told(tag, value))
 
     columns, rows = table_of(scalars())
     if set(columns) == {TIME_STEP, TIMESTAMP}:
         raise BrokenFileError(os.fspath(path), "no scalar in its event files")
     return began, Source(columns, rows, params, files)
+
+
+def _told(tag: str, text: str) -> dict[str, Any]:
+    """The hyper-parameters of a text summary: those of a table `|param|value|`, else the text itself."""
+    table = parameters_of_table(text)
+    return {name: plain_hyper_param(value) for name, value in table.items()} or {tag: text}
 
 
 def _read_csv(path: Path) -> tuple[float, Source]:

@@ -86,6 +86,34 @@ def test_tensorboard_of_torch(root: Path, tmp_path: Path) -> None:
     assert frame["double"].tolist() == [step / 3 for step in range(5)]
 
 
+def test_cleanrls_table_of_parameters(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    table = {"seed": 1, "lr": 0.00025, "env_id": "CartPole-v1", "gamma": None, "sizes": (64, 64)}
+    lines = [f"|{name}|{value}|" for name, value in table.items()]
+    with SummaryWriter(str(tmp_path / "runs" / "one")) as writer:
+        writer.add_text("hyperparameters", "|param|value|\n|-|-|\n" + "\n".join(lines))
+        writer.add_text("notes", "the second try")
+        writer.add_scalar("return", 1.0, 1)
+    assert run_import(root, "tensorboard", tmp_path / "runs")[2] == []
+    found = open_database(root).find("@last").hyper_param
+    assert found == {**table, "sizes": [64, 64], "notes/text_summary": "the second try"}
+
+
+def test_values_of_a_table_that_no_file_holds_are_kept_as_text(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    values = ("0x" + "f" * 5000, "{(1, 2): 3, 'a': {4}}", "[" * 500 + "]" * 500)
+    with SummaryWriter(str(tmp_path / "t")) as writer:
+        writer.add_text(
+            "h", "|param|value|\n|-|-|\n" + "".join(f"|p{n}|{v}|\n" for n, v in enumerate(values))
+        )
+        writer.add_scalar("return", 1.0, 1)
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "t")
+    assert (len(made), problems) == (1, [])
+    assert set(open_database(root).find("@last").hyper_param) == {"p0", "p1", "p2"}
+
+
 def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> None:
     write_events(tmp_path / "t", {"loss": [1.0, 2.0, 3.0]})
     (path,) = (tmp_path / "t").iterdir()
