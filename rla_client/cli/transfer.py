@@ -165,7 +165,12 @@ def import_(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="PATH", help="Folder (or file) of that tool.", exists=True)
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="Folder of that tool; but for garage, aim and sacred, also a file.",
+            exists=True,
+        ),
     ],
     table: Annotated[
         str | None,
