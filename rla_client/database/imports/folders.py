@@ -7,8 +7,8 @@ of CSVs as text. The column `time-step` is the step of the event, or the source'
 *TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
 values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
 hyper-parameters, those of CleanRL's table `|param|value|` one by one; other summaries are passed over. What
-`add_scalars` and `add_hparams` of torch and tensorboardX write into folders below that of the writer belongs to
-its run, as it does with our own writer: curves `main/name`, and metrics, those without a step at the last one.
+`add_scalars` and `add_hparams` of torch and tensorboardX write into folders below the writer's belongs to its
+run, as with our own writer: curves `main/name`, and metrics, those without a step at the last one.
 
 *garage*: variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
 environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count
@@ -29,7 +29,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 _EVENTS = ".tfevents."  # in the name of an event file
 _ODD = re.compile(r"[^-/\w.]")  # in a tag
+_LINE = re.compile(r"[^\r\n]+")
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
@@ -288,10 +289,21 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
-    rows = [row for row in split_rows(_COMMENTS.sub("", text)) if row]
+    text = _COMMENTS.sub("", text)
+    rows = [row for row in split_rows(text, _separator(text)) if row]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
     return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
+
+
+def _separator(text: str) -> str:
+    """What stands between the cells of a table: a comma, else what its first two lines have equally often."""
+    first = "\n".join(match[0] for match in islice(_LINE.finditer(text), 2))
+    for mark in ",;\t":
+        counts = {len(row) for row in split_rows(first, mark)}
+        if len(counts) == 1 and 1 not in counts:
+            return mark
+    return ","
 
 
 def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:

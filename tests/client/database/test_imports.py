@@ -141,6 +141,24 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
         assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_columns_of_a_table_without_commas(root: Path, tmp_path: Path, mark: str) -> None:
+    rows = [["step", "loss", "note"], ["10", "0.5", "a, b"], ["20", "0.25", "x" * 200_000]]
+    (tmp_path / "r.csv").write_text("\n".join(mark.join(row) for row in rows))
+    run_import(root, "csv", tmp_path / "r.csv")
+    frame = open_database(root).find("@last").scalars()
+    assert (frame["loss"].tolist(), frame["time-step"].tolist()) == ([0.5, 0.25], [10, 20])
+    assert {"step", "note"} <= set(frame)
+
+
+@pytest.mark.parametrize("text", ["a;b\n1\n2\n", "a;b,c;d\n1,2\n", "what\n1;2\n", "a,b;c\n1\n"])
+def test_a_semicolon_in_a_header_may_be_part_of_a_name(root: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.csv").write_text(text)
+    made, _, _ = run_import(root, "csv", tmp_path / "r.csv")
+    header = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[0]
+    assert header == f"{text.splitlines()[0]},time-step"
+
+
 def test_garage(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "local" / "experiment" / "my_run"
     folder.mkdir(parents=True)
