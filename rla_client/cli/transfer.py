@@ -168,7 +168,7 @@ def import_(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="Folder of that tool; but for garage, aim and sacred, also a file.",
+            help="What that tool wrote: a folder, or one file (not of garage, aim, sacred).",
             exists=True,
         ),
     ],
