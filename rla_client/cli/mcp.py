@@ -139,7 +139,7 @@ class Tools:
         rows = []
         for name in dict.fromkeys(record.table for record in reversed(records)):
             mine = [record for record in records if record.table == name]
-            states = Counter(record.shown_state(now) or "not recorded" for record in mine)
+            states = Counter(record.shown_state(now) for record in mine)
             rows.append([name, len(mine), _states(states), mine[-1].date])
         newest = self._database.find("@last").record
         parts = [

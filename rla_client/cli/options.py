@@ -237,10 +237,12 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
     """
     from rla_client.database.runs import Database
 
-    if new and data_root is not None and not data_root.exists() and data_root.absolute().parent.is_dir():
+    if data_root is None:
+        data_root = find_data_root(Path.cwd(), new=new)
+    if new and not data_root.exists() and data_root.absolute().parent.is_dir():
         data_root.mkdir(exist_ok=True)
         say_aside(f"{data_root} is a new database")
-    database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
+    database = Database(data_root)
     if not new:
         _check_holds_database(database.data_root)
     if archived:

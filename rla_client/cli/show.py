@@ -38,7 +38,7 @@ from rla_client.contract.layout import CHECKPOINT, CODE, LOG
 from rla_client.contract.opening import run_file
 from rla_client.contract.textformat import duration_text, full_name
 from rla_client.database.query import last_lines, log_path
-from rla_client.database.records import clock
+from rla_client.database.records import UNKNOWN, clock
 from rla_client.database.text import (
     bytes_text,
     clean,
@@ -212,9 +212,11 @@ def _standing(run: Run, now: float) -> dict[str, object]:
 
 
 def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
-    state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
-    if state == "unknown" and run.record.updated is not None:
+    state = _STATE_TEXTS.get(run.state, run.state)
+    if state == UNKNOWN and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
+    elif state == UNKNOWN and run.record.state is None:
+        state = "unknown (imported, or by the original RLA)"
     detail = [str(about["reason"])] if about.get("reason") else []
     for key in ("exit_code", "signal"):
         text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""

@@ -165,7 +165,12 @@ def import_(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="PATH", help="Folder (or file) of that tool.", exists=True)
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="What that tool wrote: a folder, or one file (not of garage, aim, sacred).",
+            exists=True,
+        ),
     ],
     table: Annotated[
         str | None,

@@ -221,7 +221,7 @@ def rows_text(rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def split_rows(text: str) -> list[list[str]]:
+def split_rows(text: str, delimiter: str = ",") -> list[list[str]]:
     r"""Rows of a table as text; a quoted line end stays in its cell, and a cell may be of any length.
 
     Only `\n`, `\r\n` and, where nothing is quoted, a lone `\r` end a row, not the further
@@ -237,14 +237,15 @@ def split_rows(text: str) -> list[list[str]]:
     if lines and not lines[-1]:
         lines.pop()
     try:
-        return list(csv.reader(f"{line}\n" for line in lines) if '"' in text else csv.reader(lines))
+        ended = (f"{line}\n" for line in lines) if '"' in text else lines
+        return list(csv.reader(ended, delimiter=delimiter))
     except csv.Error as error:
         if TOO_LONG not in str(error):
             raise
-    return [cells_of(record) for record in _records(lines)]
+    return [cells_of(record, delimiter) for record in _records(lines)]
 
 
-def cells_of(record: str) -> list[str]:
+def cells_of(record: str, delimiter: str = ",") -> list[str]:
     """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
     text = record.removesuffix("\n").removesuffix("\r")
     if not text:
@@ -252,11 +253,11 @@ def cells_of(record: str) -> list[str]:
     cells: list[list[str]] = [[]]
     parts = text.split('"')
     for number, part in enumerate(parts):
-        if number % 2 or "," not in part:  # inside quotes, or nothing ends here
+        if number % 2 or delimiter not in part:  # inside quotes, or nothing ends here
             doubled = not part and number % 2 == 0 and 0 < number < len(parts) - 1
             cells[-1].append('"' if doubled else part)
         else:
-            first, *others = part.split(",")
+            first, *others = part.split(delimiter)
             cells[-1].append(first)
             cells += [[other] for other in others]
     return ["".join(cell) for cell in cells]

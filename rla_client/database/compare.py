@@ -241,7 +241,7 @@ def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None,
     for record in records:
         values = tuple(_value(record, name, now) for name in by)
         group = found.setdefault(tuple(map(_order, values)), Group(values))
-        group.states[record.shown_state(now) or "not recorded"] += 1
+        group.states[record.shown_state(now)] += 1
         value = None if metric is None else last_value(record, metric)
         if isinstance(value, int | float):
             group.numbers.append(float(value))

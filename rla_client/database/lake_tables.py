@@ -55,8 +55,8 @@ MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
 MEMORY = "4GB"  # of a query; nothing is written to disk
 _VIEWS = {
     "runs": """SELECT run, table_name AS "table", idx AS "index", host,
-        CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown' ELSE state END
-            AS state,
+        CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown'
+            ELSE coalesce(state, 'unknown') END AS state,
         coalesce(try_strptime(left(idx, 26), '%Y/%m/%d/%H-%M-%S-%f'),
             make_timestamp(CAST(opened * 1e6 AS BIGINT)))
             AS opened,

@@ -173,11 +173,11 @@ class Record:
         """`YYYY/MM/DD/HH-MM-SS-ffffff`, the short name of the run."""
         return short_name(self.index)
 
-    def shown_state(self, now: float) -> str | None:
-        """The state, `unknown` when a running one has not been heard of for `LIVE_S`."""
+    def shown_state(self, now: float) -> str:
+        """The state, `unknown` without one, and when a running one has not been heard of for `LIVE_S`."""
         if self.state in LIVE_STATES and self.updated is not None and now - self.updated > LIVE_S:
             return UNKNOWN
-        return self.state
+        return self.state or UNKNOWN
 
     def is_live(self, now: float) -> bool:
         """Whether somebody writes it, as far as its files say."""

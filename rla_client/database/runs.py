@@ -405,8 +405,8 @@ class Run:
         return wrap(self.record.hyper)  # type: ignore[no-any-return]
 
     @property
-    def state(self) -> str | None:
-        """running, finished, failed, killed, stalled, unknown, silent, waiting (see `live`); else None."""
+    def state(self) -> str:
+        """running, finished, failed, killed, stalled, unknown, silent, waiting (see `live`) and the like."""
         return self.record.shown_state(clock())
 
     @property

@@ -516,8 +516,12 @@ class NoRunsYetError(DatabaseError):
     """A project whose database has no run yet; nothing is wrong with it."""
 
 
-def find_data_root(start: Path) -> Path:
+def find_data_root(start: Path, *, new: bool = False) -> Path:
     """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
+
+    Args:
+        start: where to look from.
+        new: of a project without runs, where its first run will go.
 
     Raises:
         NoRunsYetError: here is a project, but no run yet.
@@ -539,6 +543,8 @@ def find_data_root(start: Path) -> Path:
                 raise DatabaseError(message)
     if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
         return start / DATA_FOLDER
+    if project is not None and new:
+        return project / DATA_FOLDER
     if project is not None:
         message = f"no runs yet in {project / DATA_FOLDER}"
         raise NoRunsYetError(message)

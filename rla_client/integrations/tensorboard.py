@@ -12,17 +12,16 @@ otherwise it opens one. `logger.get_tbx_writer()` is the same writer for a run t
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import weakref
-from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from rla_client import logger
 from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
+from rla_client.run.hyper_params import parameters_of_table
 from rla_client.run.recording import Logger
 from rla_client.run.run import WRITER_VARIABLE, Run
 from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments
@@ -35,10 +34,6 @@ GENERAL_NAMES = frozenset(
     {"", ".", "..", "/", "runs", "run", "logs", "log", "tb", "tensorboard", "summaries"}
 )
 _NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
-_TABLE = re.compile(
-    r"\|\s*param\w*\s*\|\s*value\s*\|\s*\n\|[\s:-]+\|[\s:-]+\|\s*\n(.*)", re.IGNORECASE | re.DOTALL
-)
-_LINE = re.compile(r"^\|([^|]+)\|(.*)\|$", re.MULTILINE)
 
 
 class SummaryWriter(AgentSummaryWriter):
@@ -206,16 +201,3 @@ def table_name(folder: str, comment: str = "") -> str:
             return name
     name = _NUMBERS_AT_END.sub("", comment).strip(" _-.")
     return name if name and not component_problem(name) else script_name()
-
-
-def parameters_of_table(text: str) -> Mapping[str, Any]:
-    """Names and values of a Markdown table `|param|value|`; nothing of any other text."""
-    table = _TABLE.match(text.strip())
-    return {} if table is None else {name.strip(): _value(value) for name, value in _LINE.findall(table[1])}
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text

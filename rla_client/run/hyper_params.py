@@ -18,6 +18,7 @@ references cost nothing while reading; `to_plain` cuts them at a depth and a cou
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import pickle
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
 _BACKUP_LINE = re.compile(r"key: (.*?), value: (.*)")
+_TABLE = re.compile(
+    r"\|\s*param\w*\s*\|\s*value\s*\|\s*\n\|[\s:-]+\|[\s:-]+\|\s*\n(.*)", re.IGNORECASE | re.DOTALL
+)
+_TABLE_LINE = re.compile(r"^\|([^|]+)\|(.*)\|$", re.MULTILINE)
 _SIMPLE_LINE = re.compile(r"([A-Za-z_][\w.\-]*): (\S.*)")
 # Plain scalars that YAML 1.1, YAML 1.2 and OmegaConf read alike; anything else goes to the YAML loader.
 _YAML_INT = re.compile(r"-?(0|[1-9]\d*)")
@@ -288,6 +293,23 @@ def scalar(text: str) -> object:
             except ValueError:
                 continue
     return text
+
+
+def parameters_of_table(text: str) -> Mapping[str, Any]:
+    """Names and values of a Markdown table `|param|value|`; nothing of any other text."""
+    table = _TABLE.match(text.strip())
+    return (
+        {}
+        if table is None
+        else {name.strip(): _literal(value) for name, value in _TABLE_LINE.findall(table[1])}
+    )
+
+
+def _literal(text: str) -> Any:  # noqa: ANN401
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

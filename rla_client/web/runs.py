@@ -333,7 +333,7 @@ def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
     for entry in sorted(site.entries(), key=lambda one: -one.record.opened):
         path = path_of(entry)
         if wanted in path.lower() and path != own:
-            found.append([path, entry.state or ""])
+            found.append([path, entry.state])
         if len(found) == MAX_OTHERS:
             break
     return found

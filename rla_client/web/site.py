@@ -60,7 +60,7 @@ LOOK_S = 2.0  # at least between two looks
 SHARE = 0.005  # of a core
 LONGEST_S = 30.0  # between two looks, whatever one has cost
 SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
-LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows
+LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown"})  # may get rows
 MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
 FIRST_ROOM = 1024  # rows
 ELAPSED = "elapsed"  # seconds since a run's first row
@@ -78,7 +78,7 @@ class Entry:
     number: int
     place: int  # of its database among those of the page
     record: Record  # as last seen
-    state: str | None  # as shown then
+    state: str  # as shown then
     version: int  # of the last change
     gone: bool = False  # it is in its database no more
 

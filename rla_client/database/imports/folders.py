@@ -6,7 +6,9 @@ of CSVs as text. The column `time-step` is the step of the event, or the source'
 
 *TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
 values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
-hyper-parameters; other summaries are passed over.
+hyper-parameters, those of CleanRL's table `|param|value|` one by one; other summaries are passed over. What
+`add_scalars` and `add_hparams` of torch and tensorboardX write into folders below the writer's belongs to its
+run, as with our own writer: curves `main/name`, and metrics, those without a step at the last one.
 
 *garage*: variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
 environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count
@@ -24,9 +26,10 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +39,7 @@ from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import split_rows
 from rla_client.database.imports.source import (
+    UNREADABLE,
     Found,
     Look,
     Point,
@@ -48,10 +52,15 @@ from rla_client.database.imports.source import (
 )
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.logger import read_events
+from rla_client.run.hyper_params import parameters_of_table
+from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary
 
+_EVENTS = ".tfevents."  # in the name of an event file
+_ODD = re.compile(r"[^-/\w.]")  # in a tag
+_LINE = re.compile(r"[^\r\n]+")
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
@@ -75,11 +84,30 @@ _SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
 _SACRED_OWN = ("run.json", "config.json", "metrics.json", "cout.txt", "info.json")
 
 
-def find_tensorboard(folder: Path) -> Iterator[Look]:
-    """Each folder below that holds event files."""
-    for here, _, names in os.walk(folder):
-        if any(".tfevents." in name for name in names):
-            yield here, partial(_look, _read_tensorboard, Path(here), folder)
+def find_tensorboard(path: Path) -> Iterator[Look]:
+    """Each folder below that holds event files, but for parts of another's run; or one event file."""
+    if path.is_file():
+        if _EVENTS in path.name:
+            folder = path.absolute().parent
+            yield os.fspath(path), partial(_look, partial(_read_tensorboard, files=[path]), folder, folder)
+        return
+    runs: dict[Path, list[_Part]] = {}
+    for here, _, names in os.walk(path):
+        if any(_EVENTS in name for name in names):
+            folder = Path(here)
+            owner = next((above for above in folder.parents if above in runs), folder)
+            part = None if owner is folder else _part(folder, folder.relative_to(owner).as_posix())
+            if part is None:
+                runs[folder] = []
+            else:
+                runs[owner].append(part)
+    for run, parts in runs.items():
+        trials = _trials(parts)
+        for folder, some in (
+            (run, [part for part in parts if part not in trials]),
+            *((one.folder, []) for one in trials),
+        ):
+            yield os.fspath(folder), partial(_look, partial(_read_tensorboard, parts=some), folder, path)
 
 
 def find_csv(folder: Path) -> Iterator[Look]:
@@ -104,6 +132,69 @@ def find_sacred(folder: Path) -> Iterator[Look]:
             yield os.fspath(path.parent), partial(_look_sacred, path.parent)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A folder that the writer of a run made below the run's own, for `add_scalars` or `add_hparams`.
+
+    Attributes:
+        folder: where.
+        name: its path below the run's folder.
+        params: what `add_hparams` was given; None of `add_scalars`.
+    """
+
+    folder: Path
+    name: str
+    params: Mapping[str, Any] | None = None
+
+    def points(self, last: float) -> Iterator[Point]:
+        """Its points as the run's own; those that `add_hparams` was given no step for are of the `last`."""
+        for tag, step, when, value in chain.from_iterable(map(read_points, event_files(self.folder))):
+            if self.params is None:
+                yield _joined(tag, self.name) or tag, step, when, value
+            else:
+                yield tag, step or last, when, value
+
+
+def _part(folder: Path, name: str) -> _Part | None:
+    """What a folder is to the run of the one above it, by its path from there; None for a run of its own."""
+    params: dict[str, Any] | None = None
+    metrics: set[str] | None = None
+    found = False
+    try:
+        for tag, _, _, value in chain.from_iterable(map(_values, event_files(folder))):
+            if isinstance(value, frozenset):
+                metrics = {*(metrics or ()), *map(_clean, value)}
+            elif isinstance(value, dict):
+                params = {**(params or {}), **value}
+            elif not isinstance(value, float) or not (
+                _joined(tag, name) if metrics is None else _clean(tag) in metrics
+            ):
+                return None
+            found = True
+    except UNREADABLE:  # whoever reads it says so
+        return None
+    return _Part(folder, name, params) if found and (params is None) is (metrics is None) else None
+
+
+def _joined(tag: str, name: str) -> str:
+    """`loss/train` for a `loss` that `add_scalars` wrote into `loss_train` or `loss/train`; else empty."""
+    for begin in (f"{tag.replace('/', '_')}_", f"{tag}/"):
+        if len(name) > len(begin) and _clean(name).startswith(_clean(begin)):
+            return f"{tag}/{name[len(begin) :]}"
+    return ""
+
+
+def _clean(tag: str) -> str:
+    """A tag as tensorboardX writes it."""
+    return _ODD.sub("_", tag)
+
+
+def _trials(parts: Sequence[_Part]) -> list[_Part]:
+    """Those of `add_hparams`, where their parameters differ: each is then a run, told by one writer."""
+    told = [part for part in parts if part.params is not None]
+    return told if len({repr(sorted((part.params or {}).items())) for part in told}) > 1 else []
+
+
 def _look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
     """A run whose start only its rows tell: it is read at once."""
     began, source = read(path)
@@ -117,24 +208,45 @@ def is_rerun(path: Path, folder: Path) -> bool:
     return path.name == "run" and above.name.endswith(RERUN_ENDING) and folder not in {path, above}
 
 
-def _read_tensorboard(path: Path) -> tuple[float, Source]:
-    files, params, began = event_files(path), dict[str, Any](), float("inf")
+def _read_tensorboard(
+    path: Path, files: Sequence[Path] = (), parts: Sequence[_Part] = ()
+) -> tuple[float, Source]:
+    own, params = files or event_files(path), dict[str, Any]()
+    began = began_below = float("inf")  # a part does not change when the run began, which its index tells
+    events = [(file, file.name) for file in own]
+    for part in parts:
+        events += [(file, f"{part.name}/{file.name}") for file in event_files(part.folder)]
+
+    def points() -> Iterator[Point]:
+        nonlocal began, began_below
+        last = 0.0
+        for tag, step, when, value in chain.from_iterable(map(read_points, own)):
+            began, last = min(began, when), max(last, step)
+            yield tag, step, when, value
+        for tag, step, when, value in chain.from_iterable(part.points(last) for part in parts):
+            began_below = min(began_below, when)
+            yield tag, step, when, value
 
     def scalars() -> Iterator[Point]:
-        nonlocal began
-        for number, (tag, step, when, value) in enumerate(chain.from_iterable(map(read_points, files))):
+        for number, (tag, step, when, value) in enumerate(points()):
             if number == MAX_POINTS:
                 raise BrokenFileError(os.fspath(path), f"more than {MAX_POINTS} points: import parts of it")
-            began = min(began, when)
             if isinstance(value, float):
                 yield tag, step, when, value
             else:
-                params.update(value if isinstance(value, dict) else {tag: value})
+                params.update(value if isinstance(value, dict) else _told(tag, value))
 
     columns, rows = table_of(scalars())
     if set(columns) == {TIME_STEP, TIMESTAMP}:
         raise BrokenFileError(os.fspath(path), "no scalar in its event files")
-    return began, Source(columns, rows, params, files)
+    began = began_below if began == float("inf") else began
+    return began, Source(columns, rows, params, events)
+
+
+def _told(tag: str, text: str) -> dict[str, Any]:
+    """The hyper-parameters of a text summary: those of a table `|param|value|`, else the text itself."""
+    table = parameters_of_table(text)
+    return {name: plain_hyper_param(value) for name, value in table.items()} or {tag: text}
 
 
 def _read_csv(path: Path) -> tuple[float, Source]:
@@ -151,7 +263,9 @@ def _read_garage(path: Path) -> tuple[float, Source]:
     began = state.get("opened")
     if not isinstance(began, int | float) or not 0 <= began < MAX_TIME:
         began = min(entry.stat().st_mtime for entry in path.iterdir())
-    events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
+    events = [
+        (file, file.name) for file in (*event_files(path), *sorted((path / "tb").rglob(f"*{_EVENTS}*")))
+    ]
     return began, Source(*_with_steps(columns, rows), params, events, path / "debug.log", state, environment)
 
 
@@ -175,10 +289,21 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
-    rows = [row for row in split_rows(_COMMENTS.sub("", text)) if row]
+    text = _COMMENTS.sub("", text)
+    rows = [row for row in split_rows(text, _separator(text)) if row]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
     return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
+
+
+def _separator(text: str) -> str:
+    """What stands between the cells of a table: a comma, else what its first two lines have equally often."""
+    first = "\n".join(match[0] for match in islice(_LINE.finditer(text), 2))
+    for mark in ",;\t":
+        counts = {len(row) for row in split_rows(first, mark)}
+        if len(counts) == 1 and 1 not in counts:
+            return mark
+    return ","
 
 
 def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -237,7 +362,7 @@ def _sacred_points(path: Path) -> Iterator[Point]:
 
 def event_files(folder: Path) -> list[Path]:
     """Event files directly in a folder, in the order in which they were begun."""
-    return sorted(path for path in folder.iterdir() if ".tfevents." in path.name and path.is_file())
+    return sorted(path for path in folder.iterdir() if _EVENTS in path.name and path.is_file())
 
 
 def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
@@ -247,6 +372,13 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         BrokenFileError: it is a pipe, a device or a folder.
         OSError: it cannot be opened.
     """
+    for tag, step, when, found in _values(path):
+        if found is not None and not isinstance(found, frozenset):
+            yield tag, step, when, found
+
+
+def _values(path: str | os.PathLike[str]) -> Iterator[Point]:
+    """As `read_points`, with the names of metrics, a frozenset, and None for what is neither."""
     with extra("tensorboard", "reading event files"):
         from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event
@@ -258,11 +390,10 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         except DecodeError:
             return
         for tag, found in points:
-            if found is not None:
-                yield tag, int(event.step), float(event.wall_time), found
+            yield tag, int(event.step), float(event.wall_time), found
 
 
-def _value(value: Summary.Value) -> float | str | dict[str, Any] | None:
+def _value(value: Summary.Value) -> float | str | dict[str, Any] | frozenset[str] | None:
     if value.metadata.plugin_data.plugin_name == "hparams":
         return _hparams(value.metadata.plugin_data.content)
     which = value.WhichOneof("value")
@@ -282,8 +413,12 @@ def _value(value: Summary.Value) -> float | str | dict[str, Any] | None:
     return float(numbers[0]) if len(numbers) == 1 else None
 
 
-def _hparams(data: bytes) -> dict[str, Any]:
+def _hparams(data: bytes) -> dict[str, Any] | frozenset[str]:
+    """The hyper-parameters of a session; of what is told of all sessions, the names of the metrics."""
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-    found = HParamsPluginData.FromString(data).session_start_info.hparams
+    told = HParamsPluginData.FromString(data)
+    if told.WhichOneof("data") == "experiment":
+        return frozenset(info.name.tag for info in told.experiment.metric_infos)
+    found = told.session_start_info.hparams
     return {name: getattr(value, value.WhichOneof("kind") or "string_value") for name, value in found.items()}

@@ -62,7 +62,7 @@ _SQLITE = b"SQLite format 3\0"
 _SQLITE_LENGTH = 0  # SQLITE_LIMIT_LENGTH
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Point = tuple[str, float, float, Any]  # name, step, Unix seconds, value
-File = tuple[Path, str]  # where it lies; its path below the item
+File = tuple[Path, str]  # where it lies; its path below the item, or a folder of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Source:
         columns: of progress.csv.
         rows: cells as text, may be read once.
         params: hyper-parameters.
-        events: event files to copy, links left out.
+        events: event files to copy, links left out; their paths are below `tb/events`.
         text: text log to copy, where there is one that is no link.
         state: content of the item's run.json; empty makes none.
         environment: content of the item's environment.json; empty makes none.
@@ -85,7 +85,7 @@ class Source:
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
     params: Mapping[str, Any]
-    events: Sequence[Path] = ()
+    events: Sequence[File] = ()
     text: Path | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -168,8 +168,9 @@ def write(folder: Path, source: Source) -> tuple[str, ...]:
         _write_json(log / NOTE_FILE, {"format": NOTE_FORMAT, "tags": list(dict.fromkeys(tags)), "note": note})
     if source.text is not None and os.path.isfile(source.text) and not os.path.islink(source.text):
         copy(source.text, log / "log.txt")
-    for path in (event for event in source.events if not event.is_symlink()):
-        copy(path, log / "tb" / "events" / path.name)
+    for path, name in source.events:
+        if not path.is_symlink():
+            copy(path, log / "tb" / "events" / name)
     for path, name in source.files:
         copy(path, folder / OTHER_RESULTS / name)
     return (HYPARAMETER, *((OTHER_RESULTS,) if source.files else ()), LOG)

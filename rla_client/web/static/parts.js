@@ -8,7 +8,7 @@ const SAME_STEP = 1e-9;
 
 /** A run's state as a coloured word. */
 export function badge(state) {
-  return h("span", { class: `state ${/^[a-z]+$/.test(state ?? "") ? state : ""}` }, state ?? "not recorded");
+  return h("span", { class: `state ${/^[a-z]+$/.test(state ?? "") ? state : ""}` }, state ?? "unknown");
 }
 
 /** What tells a run from others: `seed=1 lr=0.1`. */

@@ -100,7 +100,7 @@ function showHead([top, line, troubles], run, context, look) {
 function trouble(run) {
   const lines = [run.about.reason, run.about.exit_code !== undefined && `exit code ${run.about.exit_code}`,
     run.about.signal !== undefined && `signal ${run.about.signal}`, HINTS[run.state],
-    run.state === "unknown" && `not heard of for ${durationText(run.now - run.about.updated)}`].filter(Boolean);
+    run.state === "unknown" && Number.isFinite(run.about.updated) && `not heard of for ${durationText(run.now - run.about.updated)}`].filter(Boolean);
   const bad = ["failed", "killed"].includes(run.state);
   return [
     run.state !== "finished" && lines.length > 0 && h("div", { class: `banner${bad ? " bad" : ""}`, role: bad ? "alert" : "status" },

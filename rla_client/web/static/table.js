@@ -123,7 +123,7 @@ export class Table {
     const number = typeof value === "number" || (typeof value === "string" && value !== "" && !Number.isNaN(Number(value)));
     const inside = column === "run"
       ? h("a", { href: runLink(row.path), title: `${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}` }, text, row.problem ? " ⚠" : "")
-      : column === "state" ? h("span", { class: `state ${value ?? "none"}` }, value ?? "not recorded") : text;
+      : column === "state" ? h("span", { class: `state ${value ?? "unknown"}` }, value ?? "unknown") : text;
     return h("div", { class: `cell${number && column !== "run" ? " number" : ""}`, role: "cell", title: column === "run" ? null : text }, inside);
   }
 
@@ -131,7 +131,7 @@ export class Table {
     const { view } = this;
     const means = this.columns.map((column) => {
       if (["run", "time", "note", "tags"].includes(column)) return "";
-      if (column === "state") return tally(one.rows.map((row) => row.state ?? "not recorded")).map(([name, count]) => `${count} ${name}`).join(", ");
+      if (column === "state") return tally(one.rows.map((row) => row.state ?? "unknown")).map(([name, count]) => `${count} ${name}`).join(", ");
       const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
       const numbers = values.map(Number).filter(Number.isFinite);
       if (new Set(values.map(String)).size === 1) return cellText(column, values[0]);

@@ -522,3 +522,21 @@ def test_du_of_a_continued_run_counts_all_its_items(rla: Rla, root: Path, make_r
     path.write_text(json.dumps({**json.loads(path.read_text()), "parent": parent}))
     (row,) = json.loads(rla("du", second, "--json", "-d", str(root)).stdout)
     assert (row["kind"], row["items"]) == ("log", 2)
+
+
+def test_an_import_begins_the_database_of_a_project(rla: Rla, tmp_path: Path) -> None:
+    rows, project = tmp_path / "a.csv", tmp_path / "project"
+    rows.write_text("step,loss\n1,0.5\n")
+    project.mkdir()
+    done = rla("import", "csv", str(rows), cwd=project)
+    assert (done.returncode, "--data-root" in done.stderr) == (1, True)  # nothing says where
+    assert list(project.iterdir()) == []
+    (project / "rla_config.yaml").write_text("PROJECT_TYPE: {backend_lib: pytorch}\n")
+    done = rla("import", "csv", str(rows), "--table", "old", cwd=project)
+    assert (done.returncode, done.stdout) == (0, "imported 1 run(s) into table old\n")
+    assert f"{project / 'data'} is a new database" in done.stderr
+    assert rla("import", "csv", str(rows), "--table", "old", cwd=project).stdout.endswith(
+        "1 were there already\n"
+    )
+    assert rla("ls", "old", cwd=project).stdout.count("old") <= 1
+    assert len(json.loads(rla("ls", "old", "--json", cwd=project).stdout)) == 1

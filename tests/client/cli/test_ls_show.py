@@ -473,3 +473,17 @@ def test_the_last_part_of_a_nested_name_will_do(rla: Rla, root: Path, make_run: 
     done = rla("ls", "-w", "size == 3", "-d", str(root))
     assert done.returncode == 1
     assert done.stderr == "error: 'size' fits 2 names\nhint: give more of one: net.size, critic.size\n"
+
+
+def test_a_run_whose_end_nothing_tells_is_unknown_everywhere(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run(number=1)
+    index = make_run(number=2, state=None)  # as an imported one
+    where = ("-d", str(root))
+    row = rla("ls", *where).stdout.splitlines()[-1].split()
+    assert row[1] == "unknown"
+    for words in (("--state", "unknown"), ("--where", "state == 'unknown'")):
+        (found,) = json.loads(rla("ls", "--json", *words, *where).stdout)
+        assert (found["run"], found["state"]) == (index, "unknown"), words
+    assert "1 finished, 1 unknown" in rla("ls", "--group", "table", *where).stdout
+    assert "unknown (imported, or by the original RLA)" in rla("show", index, *where).stdout
+    assert json.loads(rla("show", index, "--json", *where).stdout)["state"] == "unknown"

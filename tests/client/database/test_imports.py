@@ -86,6 +86,34 @@ def test_tensorboard_of_torch(root: Path, tmp_path: Path) -> None:
     assert frame["double"].tolist() == [step / 3 for step in range(5)]
 
 
+def test_cleanrls_table_of_parameters(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    table = {"seed": 1, "lr": 0.00025, "env_id": "CartPole-v1", "gamma": None, "sizes": (64, 64)}
+    lines = [f"|{name}|{value}|" for name, value in table.items()]
+    with SummaryWriter(str(tmp_path / "runs" / "one")) as writer:
+        writer.add_text("hyperparameters", "|param|value|\n|-|-|\n" + "\n".join(lines))
+        writer.add_text("notes", "the second try")
+        writer.add_scalar("return", 1.0, 1)
+    assert run_import(root, "tensorboard", tmp_path / "runs")[2] == []
+    found = open_database(root).find("@last").hyper_param
+    assert found == {**table, "sizes": [64, 64], "notes/text_summary": "the second try"}
+
+
+def test_values_of_a_table_that_no_file_holds_are_kept_as_text(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    values = ("0x" + "f" * 5000, "{(1, 2): 3, 'a': {4}}", "[" * 500 + "]" * 500)
+    with SummaryWriter(str(tmp_path / "t")) as writer:
+        writer.add_text(
+            "h", "|param|value|\n|-|-|\n" + "".join(f"|p{n}|{v}|\n" for n, v in enumerate(values))
+        )
+        writer.add_scalar("return", 1.0, 1)
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "t")
+    assert (len(made), problems) == (1, [])
+    assert set(open_database(root).find("@last").hyper_param) == {"p0", "p1", "p2"}
+
+
 def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> None:
     write_events(tmp_path / "t", {"loss": [1.0, 2.0, 3.0]})
     (path,) = (tmp_path / "t").iterdir()
@@ -111,6 +139,24 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
     assert progress.scalars()["time-step"].tolist() == [100, 200]
     with (Path(progress.folder("log")) / "progress.csv").open() as file:
         assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_columns_of_a_table_without_commas(root: Path, tmp_path: Path, mark: str) -> None:
+    rows = [["step", "loss", "note"], ["10", "0.5", "a, b"], ["20", "0.25", "x" * 200_000]]
+    (tmp_path / "r.csv").write_text("\n".join(mark.join(row) for row in rows))
+    run_import(root, "csv", tmp_path / "r.csv")
+    frame = open_database(root).find("@last").scalars()
+    assert (frame["loss"].tolist(), frame["time-step"].tolist()) == ([0.5, 0.25], [10, 20])
+    assert {"step", "note"} <= set(frame)
+
+
+@pytest.mark.parametrize("text", ["a;b\n1\n2\n", "a;b,c;d\n1,2\n", "what\n1;2\n", "a,b;c\n1\n"])
+def test_a_semicolon_in_a_header_may_be_part_of_a_name(root: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.csv").write_text(text)
+    made, _, _ = run_import(root, "csv", tmp_path / "r.csv")
+    header = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[0]
+    assert header == f"{text.splitlines()[0]},time-step"
 
 
 def test_garage(root: Path, tmp_path: Path) -> None:
@@ -259,13 +305,77 @@ def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) ->
         writer.add_histogram("h", np.array([1.0, 2.0, 3.0]), 0)
         writer.add_hparams({"lr": 0.1}, {"final": 0.5}, run_name="tuned")
     made, _, problems = run_import(root, "tensorboard", tmp_path / "t")
-    assert (len(made), problems) == (4, [])
-    frame = max((run.scalars() for run in open_database(root)), key=len).set_index("time-step")
+    assert (len(made), problems) == (1, [])
+    frame = open_database(root).find("@last").scalars().set_index("time-step")
     for tag, series in values.items():
         assert frame[tag].dropna().tolist() == [struct.unpack("f", struct.pack("f", v))[0] for v in series]
         assert list(frame[tag].dropna().index) == [step * 7 for step in range(200)]
     assert frame["timestamp"].tolist()[1:3] == [1e9 + 1, 1e9 + 2]
-    assert {"lr": 0.1} in [dict(run.hyper_param) for run in open_database(root)]
+    assert open_database(root).find("@last").hyper_param == {"lr": 0.1}
+    assert frame["final"].dropna().to_dict() == {199 * 7: 0.5}  # as of a writer of ours: of the last step
+    assert frame[["both/a", "both/b"]].dropna().to_dict("index") == {0: {"both/a": 1.0, "both/b": 2.0}}
+    folder = root / "log" / made[0] / "tb" / "events"
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"both_a", "both_b", "tuned"}
+    assert run_import(root, "tensorboard", tmp_path / "t") == ([], made, [])
+
+
+@pytest.mark.parametrize("module", ["torch.utils.tensorboard", "tensorboardX"])
+def test_what_a_writer_puts_below_its_folder_is_of_its_run(root: Path, tmp_path: Path, module: str) -> None:
+    make_writer = pytest.importorskip(module).SummaryWriter
+    with (
+        make_writer(str(tmp_path / "runs" / "a")) as writer,
+        make_writer(str(tmp_path / "runs" / "a" / "eval")) as other,
+    ):
+        for step in range(3):
+            writer.add_scalar("return", float(step), step)
+            writer.add_scalars("loss/of it", {"train": step + 0.5, "b/c": -1.0 * step}, step)
+            other.add_scalar("return", 7.0, step)
+        writer.add_hparams({"lr": 0.1, "name": "x"}, {"return": 2.0, "best of": 5.0})
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), problems) == (2, [])
+    run, own = sorted(open_database(root), key=lambda one: "eval" in one.index)
+    assert run.hyper_param == {"lr": 0.1, "name": "x"}
+    main, best = ("loss/of it", "best of") if module.startswith("torch") else ("loss/of_it", "best_of")
+    frame = run.scalars()
+    series = {
+        name: dict(frame[["time-step", name]].dropna().to_numpy().tolist())
+        for name in frame
+        if name != "time-step"
+    }
+    assert series[f"{main}/train"] == {0: 0.5, 1: 1.5, 2: 2.5}
+    assert series[f"{main}/b/c"] == {0: 0.0, 1: -1.0, 2: -2.0}
+    assert series[best] == {2: 5.0}
+    assert frame["return"].dropna().tolist() == [0.0, 1.0, 2.0, 2.0]  # no value of the end among the first
+    assert own.scalars()["return"].tolist() == [7.0] * 3
+    assert run_import(root, "tensorboard", tmp_path / "runs") == ([], made, [])
+
+
+def test_trials_that_one_writer_tells_of_are_runs(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        for number in range(3):
+            writer.add_hparams({"lr": 0.1 * number}, {"accuracy": 10.0 * number}, name=f"trial {number}")
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), len(problems)) == (3, 1)  # the writer itself has no scalar
+    found = {run.hyper_param.lr: run.scalars()["accuracy"].tolist() for run in open_database(root)}
+    assert found == {0.1 * number: [10.0 * number] for number in range(3)}
+
+
+def test_one_event_file_is_its_folders_run(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(tmp_path / "runs" / "one", {"loss": [1.0, 2.0]})
+    (path,) = (tmp_path / "runs" / "one").iterdir()
+    made, _, problems = run_import(root, "tensorboard", path)
+    assert (len(made), problems, made[0].endswith("&source=one")) == (1, [], True)
+    assert open_database(root).find("@last").scalars()["loss"].tolist() == [1.0, 2.0]
+    assert run_import(root, "tensorboard", path.parent) == ([], made, [])
+    monkeypatch.chdir(path.parent)
+    assert run_import(root, "tensorboard", Path(path.name)) == ([], made, [])
+    (tmp_path / "words.txt").write_text("no events")
+    with pytest.raises(ArgumentError, match="nothing to import"):
+        run_import(root, "tensorboard", tmp_path / "words.txt")
 
 
 def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:

@@ -155,7 +155,10 @@ def test_a_silent_running_run_is_unknown(root: Path, make_run: MakeRun) -> None:
     make_run(number=2, state="running", updated=time.time() - 181)
     make_run(number=3, state=None)
     states = [record.shown_state(time.time()) for record in open_database(root).records()]
-    assert states == ["running", "unknown", None]
+    assert states == ["running", "unknown", "unknown"]
+    unknown = open_database(root).records(where="state == 'unknown'")
+    assert len(unknown) == 2
+    assert open_database(root).frame(unknown)["state"].tolist() == ["unknown", "unknown"]
 
 
 def test_notebooks_show_text_from_files_escaped(root: Path, make_run: MakeRun) -> None:

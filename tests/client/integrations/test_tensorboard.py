@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support.user_scripts import Scripts, read_scalars
 
-from rla_client.integrations.tensorboard import parameters_of_table, table_name
+from rla_client.integrations.tensorboard import table_name
+from rla_client.run.hyper_params import parameters_of_table
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cleanrl_ppo.py"
 IMPORT = "from rla_client.integrations.tensorboard import SummaryWriter\n"

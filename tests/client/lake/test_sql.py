@@ -91,8 +91,11 @@ def test_recorded_nan_is_no_null_and_a_chain_is_one_run(filled: Path) -> None:
     assert [repr(row[1:]) for row in found] == ["(1.0, nan)", "(2.0, inf)"]  # two of the parent's rows count
 
 
-def test_runs_look_as_in_the_list(filled: Path) -> None:
+def test_runs_look_as_in_the_list(filled: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla_client.database.lake_build.QUIET_S", 0.0)
+    make_run(number=9, state=None)
     build(filled, now())
+    make_run(number=10, state=None)
     db = database.open(filled)
     names = ["index", "state", "host", "took", "step", "metric", "value", "note", "tags"]
     found = db.sql(f'SELECT {", ".join(map(sql_name, names))} FROM runs ORDER BY "index"').fetchall()
