@@ -507,7 +507,10 @@ def resume(
     table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Continue an interrupted run: same folder, same rows, as if it had never stopped."""
+    """Continue an interrupted run of a launcher (`wrap_experiment`): same folder, same rows.
+
+    Other runs continue when their command is run again: RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND.
+    """
     from rla_client.launcher import relaunch
 
     raise typer.Exit(relaunch.resume(_log_dir(run, table, data_root), from_epoch))
