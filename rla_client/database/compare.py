@@ -402,7 +402,9 @@ def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choi
     draws = list(_draws(compared, None))
     kept = sum(winner == 0 for winner, _ in draws) / len(draws)
     lost = sum(mean - _mean(compared[winner]) for winner, mean in draws) / len(draws)
-    flatters = 0.0 if lost <= _negligible(compared[0]) or _one_seed(groups[place] for place in order) else lost
+    flatters = (
+        0.0 if lost <= _negligible(compared[0]) or _one_seed(groups[place] for place in order) else lost
+    )
     fewest = min(map(len, compared))
     enough = _enough(compared, kept, fewest)
     return Choice(order[0], fewest, kept, enough, flatters, _others(groups, order[0]))
@@ -498,13 +500,9 @@ def told(choice: Choice, name: str) -> list[str]:
 def _honest(choice: Choice, name: str) -> list[str]:
     if len(choice.others) > 1:
         mean, interval = mean_and_interval(choice.others)
-        return [
-            f"report {name} by the {len(choice.others)} runs on seeds that no other group has: "
-            f"{clean(mean)} ± {interval:.2g}"
-        ]
+        runs = f"{len(choice.others)} runs on seeds that no other group has"
+        return [f"report {name} by the {runs}: {clean(mean)} ± {interval:.2g}"]
     if not choice.flatters:
         return []
-    return [
-        f"the best of several looks better than it is, {name} by {choice.flatters:.2g} or more: run it with "
-        "new seeds and report those"
-    ]
+    better = f"the best of several looks better than it is, {name} by {choice.flatters:.2g} or more"
+    return [f"{better}: run it with new seeds and report those"]

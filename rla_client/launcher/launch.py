@@ -286,12 +286,16 @@ def _other_way(log_dir: Path) -> str:
     try:
         key = parse_json(read_small(log_dir / RUN_FILE, MAX_RUN_FILE_BYTES)).get("run_key")
     except (OSError, ValueError, AttributeError):
-        return "another run continues when its command is run again as RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"
+        return (
+            "another run continues when its command is run again as RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"
+        )
     if key and isinstance(key, str):
-        return f"to continue it, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
+        return (
+            f"to continue it, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
+        )
     return (
-        "it cannot continue, as it was started without a run id; with RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND, "
-        "the same command starts a run and continues it after a kill"
+        "it cannot continue, as it was started without a run id; RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND "
+        "starts a run, and continues it after a kill"
     )
 
 
