@@ -23,7 +23,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row, scalar_rows
-from rla_client.run.setup import names_code
+from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.values import to_plain
 
@@ -63,7 +63,10 @@ def init(
         ArgumentError: an argument is wrong.
         ConfigError: the configuration has faults.
         KeyError: a tracked name without dot is not among the hyper-parameters.
+        TypeError: there is no such argument.
     """
+    if further and (unknown := further.keys() - (names := accepted())):
+        raise unexpected("init", min(unknown), [*names, "config", "track", "all_ranks"])
     describe(
         exp_manager,
         task_table_name,

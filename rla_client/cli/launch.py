@@ -123,7 +123,9 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="The project's folder.", show_default=False)] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="The project's folder, made where it is missing.", show_default=False)
+    ] = Path(),
     data: Annotated[
         str, typer.Option("--data", help="Folder of the database, relative to the project.")
     ] = DATA_FOLDER,
@@ -146,13 +148,17 @@ def snippet_of(folder: Path, data: str) -> str:
 
 
 def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
-    """Make `folder` a project whose database is `data` below it; says what was done, one line each.
+    """Make `folder`, new or not, a project whose database is `data` below it; a line for each thing done.
 
     Raises:
-        ArgumentError: it is not a folder, or has an rla_config.yaml already; nothing was changed.
+        ArgumentError: it is a file, or has an rla_config.yaml already; nothing was changed.
     """
-    if not folder.is_dir():
-        raise ArgumentError(f"{folder} is not a folder")
+    done = []
+    if not os.path.lexists(folder):
+        folder.mkdir(parents=True)
+        done.append(f"made the folder {folder}")
+    elif not folder.is_dir():
+        raise ArgumentError(f"{folder} is a file, not a folder")
     config = folder / CONFIG_NAME
     try:
         with config.open("x", encoding="utf-8") as file:
@@ -161,7 +167,7 @@ def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
         raise ArgumentError(
             f"{config} is there already and was not touched; delete it first for a fresh one"
         ) from None
-    done = [f"wrote {config}"]
+    done.append(f"wrote {config}")
     added = ignore(folder / IGNORE_NAME, [f"/{data.strip('/')}/", "/plot.png"])
     if added:
         done.append(f"added to {folder / IGNORE_NAME}: {' '.join(added)}")
@@ -507,7 +513,10 @@ def resume(
     table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Continue an interrupted run: same folder, same rows, as if it had never stopped."""
+    """Continue an interrupted run of a launcher (`wrap_experiment`): same folder, same rows.
+
+    Other runs continue when their command is run again: RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND.
+    """
     from rla_client.launcher import relaunch
 
     raise typer.Exit(relaunch.resume(_log_dir(run, table, data_root), from_epoch))

@@ -336,6 +336,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
 def _with_hint(message: str, options: Sequence[str], path: str) -> str:
     """What is wrong, without the names that look like it; these, or the help, as the hint."""
     problem, meant, names = message.partition(_MEANT)
+    options = [one for place, one in enumerate(options) if one != "--help" or not place]  # it resembles many
     if options:
         problem = problem.partition(" (")[0]
         names = f" {' or '.join(one if one.startswith('-') else repr(one) for one in options)}?"

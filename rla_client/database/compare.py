@@ -14,8 +14,9 @@ bootstrap of that ranking: runs are drawn anew, with replacement, within each gr
   so they are never called enough. Of two equal groups of two runs, one is above the other every third time.
 - *Flattered*: a group that was chosen because its mean is the best is, on average, less good than that
   (Patterson et al., Empirical Design in Reinforcement Learning, JMLR 25, 2024). By how much is what the
-  winners of the draws lose when they are judged by all runs, which is rather too little. Seeds that only
-  the chosen group has chose nothing, so they report it honestly.
+  winners of the draws lose when they are judged by all runs, which is rather too little. Less than
+  `NEGLIGIBLE` is not told: the draws cannot tell it from nothing. Seeds that only the chosen group has chose
+  nothing, so they report it honestly.
 
 Without numpy, as `rla ls` starts without it.
 """
@@ -60,6 +61,7 @@ LEAST = 4  # runs a group that may be called enough: of two equal groups of thre
 COUNTS = (4, 5, 7, 10, 15, 20, 30, 50)  # runs a group that are tried
 DRAWS = 400  # of each count: a share of 95 % is known to 1 %
 EXACT = 50  # runs; the mean of more is drawn from the normal distribution that it has by then
+NEGLIGIBLE = 0.1  # of the standard error of the chosen mean; what `DRAWS` say is off by half of that
 MAX_GROUPS = 8  # the best ones; of those behind them none is in the way of the first
 _LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
 # Student's t, 97.5 %, by degrees of freedom from 1
@@ -354,7 +356,8 @@ class Choice:
         runs: of the group with the fewest runs, of those that were compared.
         kept: share of the draws in which it stays first.
         enough: runs a group with which that is `SURE`; None: more than the largest of `COUNTS`.
-        flatters: by how much its mean is too good at least, in units of the metric; never negative.
+        flatters: by how much its mean is too good at least, in units of the metric; 0 where it is next to
+            nothing, and where all runs have the same seed.
         others: its runs on seeds that no other group has.
     """
 
@@ -399,10 +402,21 @@ def judge(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> Choi
     draws = list(_draws(compared, None))
     kept = sum(winner == 0 for winner, _ in draws) / len(draws)
     lost = sum(mean - _mean(compared[winner]) for winner, mean in draws) / len(draws)
-    fewest = min(map(len, compared))
-    return Choice(
-        order[0], fewest, kept, _enough(compared, kept, fewest), max(lost, 0.0), _others(groups, order[0])
+    flatters = (
+        0.0 if lost <= _negligible(compared[0]) or _one_seed(groups[place] for place in order) else lost
     )
+    fewest = min(map(len, compared))
+    enough = _enough(compared, kept, fewest)
+    return Choice(order[0], fewest, kept, enough, flatters, _others(groups, order[0]))
+
+
+def _negligible(values: Sequence[float]) -> float:
+    return NEGLIGIBLE * _spread(values)[1] / math.sqrt(len(values))
+
+
+def _one_seed(groups: Iterable[Group]) -> bool:
+    seeds = {seed for group in groups for seed in group.seeds}
+    return len(seeds) == 1 and None not in seeds
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -463,7 +477,7 @@ def group_name(by: Sequence[str], group: Group) -> str:
 
 
 def told(choice: Choice, name: str) -> list[str]:
-    """A line on whether the runs are enough, and one on what to report.
+    """A line on whether the runs are enough, and one on what to report where that is another value.
 
     Args:
         choice: what `judge` found.
@@ -480,15 +494,15 @@ def told(choice: Choice, name: str) -> list[str]:
         first = f"{share}: {runs} are not enough to choose it{more}"
     else:
         first = f"{share}: {runs} are not enough to choose it, about {choice.enough} would be"
-    return [first, _honest(choice, name)]
+    return [first, *_honest(choice, name)]
 
 
-def _honest(choice: Choice, name: str) -> str:
+def _honest(choice: Choice, name: str) -> list[str]:
     if len(choice.others) > 1:
         mean, interval = mean_and_interval(choice.others)
-        return (
-            f"report {name} by the {len(choice.others)} runs on seeds that no other group has: "
-            f"{clean(mean)} ± {interval:.2g}"
-        )
-    by = f", here by {choice.flatters:.2g} or more" if choice.flatters > 0 else ""
-    return f"the seeds that choose {name} flatter it{by}: report it on seeds of its own"
+        runs = f"{len(choice.others)} runs on seeds that no other group has"
+        return [f"report {name} by the {runs}: {clean(mean)} ± {interval:.2g}"]
+    if not choice.flatters:
+        return []
+    better = f"the best of several looks better than it is, {name} by {choice.flatters:.2g} or more"
+    return [f"{better}: run it with new seeds and report those"]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
+MAX_WHOLE_CELL = (
+    120  # in a pipe: wider than a run's index usually is; a longer value shifts its own line alone
+)
 MIN_CELL = 6
 WHOLE = 1 << 20  # room for everything
 MAX_WHOLE = 2.0**53  # up to here each whole number is a float of its own
@@ -99,7 +102,8 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int
     room = WHOLE if whole else width() if room is None else room
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     texts = [[clean(name), *map(clean, column)] for name, column in zip(names, columns, strict=True)]
-    widths = [min(max(_widths(column)), MAX_CELL) for column in texts]
+    most = MAX_WHOLE_CELL if whole else MAX_CELL
+    widths = [min(max(_widths(column)), most) for column in texts]
     shown = _fitting(widths, room)
     if shown < len(names) and shown:
         left = room - sum(widths[:shown]) - 2 * shown

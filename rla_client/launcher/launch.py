@@ -25,6 +25,7 @@ import math
 import os
 import platform
 import re
+import shlex
 import socket
 import sys
 from argparse import Namespace
@@ -43,7 +44,9 @@ from typing import Any
 from rla_client.code.launch_archive import Repository
 from rla_client.code.secrets import DESCRIBED, Secrets, is_hidden, refilled
 from rla_client.contract.errors import LaunchError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.files import read_small, write_atomic
+from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.parsing import parse_json
 from rla_client.stream.values import full_name, key_names, name_of, plain_hyper_param, text_of
 
 METADATA_NAME = "metadata.json"
@@ -273,9 +276,27 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
         raise LaunchError(
-            f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
-            "code below code/ and continue with configure(run_id=…, resume='allow')"
+            f"{log_dir} is no run of a launcher: it has no launch record of wrap_experiment{fault}\n"
+            f"hint: {_other_way(log_dir)}"
         ) from error
+
+
+def _other_way(log_dir: Path) -> str:
+    """How a run that no launcher began is continued."""
+    try:
+        key = parse_json(read_small(log_dir / RUN_FILE, MAX_RUN_FILE_BYTES)).get("run_key")
+    except (OSError, ValueError, AttributeError):
+        return (
+            "another run continues when its command is run again as RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"
+        )
+    if key and isinstance(key, str):
+        return (
+            f"to continue it, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
+        )
+    return (
+        "it cannot continue, as it was started without a run id; RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND "
+        "starts a run, and continues it after a kill"
+    )
 
 
 def read_variables(log_dir: Path) -> dict[str, str]:

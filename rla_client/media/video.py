@@ -387,10 +387,16 @@ def _video_place(
     text = jobs.name_text(name)
     nothing = jobs.makes_nothing(results_dir)
     if not nothing and not text.lower().endswith(".gif") and not _has_ffmpeg():
-        jobs.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
+        jobs.warn_once("ffmpeg", _without_ffmpeg())
         formats = frozenset({"gif"})
         text = f"{text[:-4] if text.lower().endswith('.mp4') else text}.gif"
     return jobs.find_place(text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir)
+
+
+def _without_ffmpeg() -> str:
+    if importlib.util.find_spec("PIL") is not None:
+        return "no ffmpeg (pip install 'rla-agent[media]'): videos are written as gif"
+    return "neither ffmpeg nor Pillow: videos are lost; pip install 'rla-agent[media]'"
 
 
 @cache

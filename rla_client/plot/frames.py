@@ -196,7 +196,9 @@ def notes(found: Gathered) -> list[str]:
         listing = " and ".join(f"{ended.count(state)} {state}" for state in ENDED_EARLY if state in ended)
         told.append(f"with {listing}")
     if any(_ends_apart(found, name) for name in found.metrics):
-        told.append("runs of different length: the mean steps where one ends, --bound cuts before")
+        told.append(
+            "runs of different length: the mean may jump where one ends; --bound X ends all curves at X"
+        )
     return [text for text in told if text]
 
 

@@ -382,11 +382,31 @@ def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
     for old, value in older.items():
         new = _ALIASES.get(old)
         if new is None:
-            raise TypeError(f"configure() got an unexpected argument {old!r}")
+            raise unexpected("configure", old, accepted())
         if given[new] is not None:
             raise ArgumentError(f"configure() got both {old} and {new}; {old} is the older name of {new}")
         warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=4)
         given[new] = value
+
+
+def accepted() -> list[str]:
+    """Names of the arguments that `configure` takes, the older ones too."""
+    from inspect import Parameter, signature  # noqa: PLC0415 - for messages only
+
+    named = [
+        one.name
+        for one in signature(RunSetup.configure).parameters.values()
+        if one.kind is Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    return [*named, *_ALIASES]
+
+
+def unexpected(call: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for an argument that a call does not take, with those that look like it."""
+    meant = " or ".join(map(repr, near(name, known)))
+    return TypeError(
+        f"{call}() got an unexpected argument {name!r}" + (f"; did you mean {meant}?" if meant else "")
+    )
 
 
 def _from_here(path: str | os.PathLike[str]) -> str:

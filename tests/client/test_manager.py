@@ -188,6 +188,8 @@ def test_older_argument_names_work_with_a_warning(tmp_path: Path) -> None:
         exp_manager.configure("new", config, tmp_path, task_name="old")
     with pytest.raises(TypeError, match="unexpected argument 'colour'"):
         exp_manager.configure("new", config, tmp_path, colour="red")
+    with pytest.raises(TypeError, match=r"configure\(\) got .* 'consle'; did you mean 'console'\?"):
+        exp_manager.configure("new", config, tmp_path, consle=True)
 
 
 def test_wrong_input_is_told_in_the_users_words(tmp_path: Path) -> None:

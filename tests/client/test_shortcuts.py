@@ -40,8 +40,15 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         set_up(tmp_path)
     assert (tmp_path / "rla_config.yaml").read_text() == "mine"
     assert not (tmp_path / ".gitignore").exists()
-    with pytest.raises(ArgumentError, match="is not a folder"):
-        set_up(tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="is a file, not a folder"):
+        set_up(tmp_path / "file")
+
+
+def test_a_project_gets_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "project"
+    assert set_up(folder)[0] == f"made the folder {folder}"
+    assert (folder / "rla_config.yaml").exists()
 
 
 def test_lines_are_added_once(tmp_path: Path) -> None:
@@ -117,6 +124,13 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert str(manager.log_dir).startswith(str(tmp_path / "elsewhere"))
     assert manager.config is not None
     assert manager.config.log_used == ("stdout", "log", "tensorboard", "csv")
+
+
+def test_a_mistyped_argument_of_init_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"init\(\) got .* 'confg'; did you mean 'config'\?"):
+        rla_client.init("task", data_root=tmp_path, confg={"lr": 1})
+    with pytest.raises(TypeError, match=r"init\(\) got an unexpected argument 'colour'$"):
+        rla_client.init("task", data_root=tmp_path, colour="red")
 
 
 @pytest.mark.usefixtures("fresh_manager")

@@ -199,7 +199,7 @@ assert words[0] == "install" and len(words) > 1, words
 text = open({pyproject!r}).read()
 extras = set(re.findall(r"^(\\w+) = \\[", text[text.index("[project.optional-dependencies]"):], re.MULTILINE))
 for word in words[1:]:
-    named = re.fullmatch(r"(?:\\./)?rla-agent\\[([\\w,]+)\\]", word)
+    named = re.fullmatch(r"(?:\\S*/)?rla-agent\\[([\\w,]+)\\]", word)
     assert not named or set(named[1].split(",")) <= extras, f"no such extra: {{word}}"
 """
 SERVE = """

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rla_client import logger
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.parsing import check_yaml, parse_json
@@ -372,11 +373,19 @@ class Run(Lenient):
         log_freq: int = 1000,
         **_: Any,
     ) -> None:
-        """Histograms of modules' gradients, parameters, or `all`, each `log_freq` backward passes."""
+        """Histograms of modules' gradients, parameters, or `all`, each `log_freq` backward passes.
+
+        Raises:
+            ArgumentError: one of the models is none.
+        """
         del criterion
         if self._finished:
             return
         modules = list(models) if isinstance(models, list | tuple) else [models]
+        for module in modules:  # wandb raises ValueError, too
+            if not hasattr(module, "named_parameters"):
+                what = type(module).__name__
+                raise ArgumentError(f"wandb.watch takes a torch.nn.Module, or a list of them, got {what}")
         for number, module in enumerate(modules):
             place = f"_{number}" if len(modules) > 1 else ""
             for name, parameter in module.named_parameters():

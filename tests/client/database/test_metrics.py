@@ -129,9 +129,9 @@ def test_ls_says_what_seeds_say_of_groups(rla: Rla, root: Path, make_run: MakeRu
     told = rla("ls", "--group", "lr", "-d", str(root)).stderr.splitlines()[1:]
     assert told[0].startswith("lr=0.2 stays first in ")
     assert " 3 runs a group are not enough to choose it" in told[0]
-    assert told[1].startswith("the seeds that choose lr=0.2 flatter it, here by ")
+    assert told[1].startswith("the best of several looks better than it is, lr=0.2 by ")
     by_loss = rla("ls", "--group", "lr", "-m", "loss", "-d", str(root)).stderr
-    assert "the seeds that choose lr=0.1 flatter it" in by_loss
+    assert "looks better than it is, lr=0.1 by" in by_loss
     assert "first" not in rla("ls", "--group", "seed", "-d", str(root)).stderr
     assert rla("ls", "--group", "lr", "--json", "-d", str(root)).stderr == ""
     for number in (6, 7):

@@ -464,6 +464,13 @@ torch.manual_seed(0)
 run = wandb.init(project="odd", tags="single")
 model = torch.nn.Linear(2, 2)
 wandb.watch(model, log="all", log_freq=1)
+for wrong in (None, [model, None]):
+    try:
+        wandb.watch(wrong)
+    except ValueError as error:
+        assert "takes a torch.nn.Module, or a list of them, got NoneType" in str(error)
+    else:
+        raise AssertionError(wrong)
 (model(torch.ones(1, 2)).sum() * float("nan")).backward()
 frame = pd.DataFrame({"a": [1, 2]})
 wandb.log({

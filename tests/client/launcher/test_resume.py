@@ -287,6 +287,23 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     assert "there is no folder nowhere" in rla("resume", "nowhere", cwd=tmp_path).stderr
 
 
+@pytest.mark.parametrize(
+    ("run", "way"),
+    [
+        (None, "RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"),
+        ("[]", "RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"),
+        ('{"run_key": ""}', "it cannot continue, as it was started without a run id"),
+        ('{"run_key": "a b"}', "run its command again: RLA_RUN_ID='a b' RLA_RESUME=allow COMMAND"),
+    ],
+)
+def test_a_run_of_no_launcher_says_how_it_continues(tmp_path: Path, run: str | None, way: str) -> None:
+    if run is not None:
+        (tmp_path / "run.json").write_text(run)
+    with pytest.raises(LaunchError, match="is no run of a launcher") as caught:
+        relaunch.resume(tmp_path)
+    assert way in str(caught.value)
+
+
 def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """One of the commands, registered on an app of its own."""
     program = (

@@ -105,6 +105,12 @@ def test_frame_by_frame(run: Any) -> None:
     assert levels_of(frames_of(Path(recorder.path), 32, 32)) == levels_of(moving(8, 32, 32))
 
 
+def test_what_is_missing_for_videos_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "written as gif" in video_module._without_ffmpeg()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "neither ffmpeg nor Pillow" in video_module._without_ffmpeg()
+
+
 def test_without_ffmpeg_a_gif_is_written(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", "/nowhere")
