@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
-MAX_WHOLE_CELL = (
-    120  # in a pipe: wider than a run's index usually is; a longer value shifts its own line alone
-)
+MAX_WHOLE_CELL = 120  # in a pipe, wider than most runs' indices; a longer value shifts its own line alone
 MIN_CELL = 6
 WHOLE = 1 << 20  # room for everything
 MAX_WHOLE = 2.0**53  # up to here each whole number is a float of its own
