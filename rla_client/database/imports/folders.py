@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary
 
 _EVENTS = ".tfevents."  # in the name of an event file
+_WRITTEN = re.compile(r"\.tfevents\.(\d+)\.(.+?)(?:\.(\d+)\.\d+.*)?$")  # time, host, and of torch the process
+_RENAMED = ("", None)  # whoever wrote an event file of another name
 _ODD = re.compile(r"[^-/\w.]")  # in a tag
 _LINE = re.compile(r"[^\r\n]+")
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
@@ -89,22 +91,23 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
     if path.is_file():
         if _EVENTS in path.name:
             folder = path.absolute().parent
-            yield os.fspath(path), partial(_look, partial(_read_tensorboard, files=[path]), folder, folder)
+            yield os.fspath(path), partial(_look, partial(_read_tensorboard, file=path), folder, folder)
         return
-    runs: dict[Path, list[_Part]] = {}
-    for here, _, names in os.walk(path):
+    runs: dict[Path, tuple[_Begun, list[_Part]]] = {}
+    for here, below, names in os.walk(path):
+        below.sort()  # the trials of add_hparams, one after another
         if any(_EVENTS in name for name in names):
             folder = Path(here)
-            owner = next((above for above in folder.parents if above in runs), folder)
-            part = None if owner is folder else _part(folder, folder.relative_to(owner).as_posix())
-            if part is None:
-                runs[folder] = []
+            owner = next((above for above in folder.parents if above in runs), None)
+            part = None if owner is None else _part(folder, owner, runs[owner][0])
+            if owner is None or part is None:
+                runs[folder] = _begun(names), []
             else:
-                runs[owner].append(part)
-    for run, parts in runs.items():
+                runs[owner][1].append(part)
+    for run, (_, parts) in runs.items():
         trials = _trials(parts)
         for folder, some in (
-            (run, [part for part in parts if part not in trials]),
+            (run, [part for part in parts if part.params is None] if trials else parts),
             *((one.folder, []) for one in trials),
         ):
             yield os.fspath(folder), partial(_look, partial(_read_tensorboard, parts=some), folder, path)
@@ -132,6 +135,9 @@ def find_sacred(folder: Path) -> Iterator[Look]:
             yield os.fspath(path.parent), partial(_look_sacred, path.parent)
 
 
+_Begun = dict[tuple[str, str | None], int]  # host, and of torch the process; when it first began a file
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A folder that the writer of a run made below the run's own, for `add_scalars` or `add_hparams`.
@@ -155,13 +161,17 @@ class _Part:
                 yield tag, step or last, when, value
 
 
-def _part(folder: Path, name: str) -> _Part | None:
-    """What a folder is to the run of the one above it, by its path from there; None for a run of its own."""
+def _part(folder: Path, owner: Path, begun: _Begun) -> _Part | None:
+    """What a folder is to the run of the one above it, begun so; None for a run of its own."""
+    name = folder.relative_to(owner).as_posix()
     params: dict[str, Any] | None = None
     metrics: set[str] | None = None
     found = False
     try:
-        for tag, _, _, value in chain.from_iterable(map(_values, event_files(folder))):
+        files = event_files(folder)
+        if not _of_one_writer(files, begun):
+            return None
+        for tag, _, _, value in chain.from_iterable(map(_values, files)):
             if isinstance(value, frozenset):
                 metrics = {*(metrics or ()), *map(_clean, value)}
             elif isinstance(value, dict):
@@ -173,7 +183,33 @@ def _part(folder: Path, name: str) -> _Part | None:
             found = True
     except UNREADABLE:  # whoever reads it says so
         return None
-    return _Part(folder, name, params) if found and (params is None) is (metrics is None) else None
+    if not found or (params is None) is not (metrics is None):
+        return None
+    return _Part(folder, name, params) if params is not None or _may_be_curve(name, files) else None
+
+
+def _begun(names: Iterable[str]) -> _Begun:
+    """Who began event files, and when first, as their names tell."""
+    begun: _Begun = {}
+    for name in names:
+        if _EVENTS in name:
+            match = _WRITTEN.search(name)
+            writer, when = ((match[2], match[3]), int(match[1])) if match else (_RENAMED, 0)
+            begun[writer] = min(begun.get(writer, when), when)
+    return begun
+
+
+def _of_one_writer(files: Sequence[Path], begun: _Begun) -> bool:
+    """Whether a run's writer may have begun files below its own: in its process, after them."""
+    return _RENAMED in begun or all(
+        writer in begun and begun[writer] <= when
+        for writer, when in _begun(file.name for file in files).items()
+    )
+
+
+def _may_be_curve(name: str, files: Sequence[Path]) -> bool:
+    """Whether `add_scalars` makes such a folder: tensorboardX, which names no process, makes two levels."""
+    return "/" in name or any(process or not host for host, process in _begun(file.name for file in files))
 
 
 def _joined(tag: str, name: str) -> str:
@@ -209,13 +245,13 @@ def is_rerun(path: Path, folder: Path) -> bool:
 
 
 def _read_tensorboard(
-    path: Path, files: Sequence[Path] = (), parts: Sequence[_Part] = ()
+    path: Path, file: Path | None = None, parts: Sequence[_Part] = ()
 ) -> tuple[float, Source]:
-    own, params = files or event_files(path), dict[str, Any]()
+    own, params = event_files(path) if file is None else [file], dict[str, Any]()
     began = began_below = float("inf")  # a part does not change when the run began, which its index tells
-    events = [(file, file.name) for file in own]
+    events = [(one, one.name) for one in own]
     for part in parts:
-        events += [(file, f"{part.name}/{file.name}") for file in event_files(part.folder)]
+        events += [(one, f"{part.name}/{one.name}") for one in event_files(part.folder)]
 
     def points() -> Iterator[Point]:
         nonlocal began, began_below
@@ -238,7 +274,9 @@ def _read_tensorboard(
 
     columns, rows = table_of(scalars())
     if set(columns) == {TIME_STEP, TIMESTAMP}:
-        raise BrokenFileError(os.fspath(path), "no scalar in its event files")
+        raise BrokenFileError(
+            os.fspath(file or path), "no scalar in its event files" if file is None else "no scalar"
+        )
     began = began_below if began == float("inf") else began
     return began, Source(columns, rows, params, events)
 

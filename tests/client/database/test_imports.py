@@ -4,7 +4,9 @@ import csv
 import json
 import math
 import os
+import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -348,6 +350,56 @@ def test_what_a_writer_puts_below_its_folder_is_of_its_run(root: Path, tmp_path:
     assert frame["return"].dropna().tolist() == [0.0, 1.0, 2.0, 2.0]  # no value of the end among the first
     assert own.scalars()["return"].tolist() == [7.0] * 3
     assert run_import(root, "tensorboard", tmp_path / "runs") == ([], made, [])
+
+
+@pytest.mark.parametrize("module", ["torch.utils.tensorboard", "tensorboardX"])
+def test_runs_below_a_folder_with_events_of_its_own(root: Path, tmp_path: Path, module: str) -> None:
+    make_writer = pytest.importorskip(module).SummaryWriter
+    with make_writer(str(tmp_path / "runs")) as writer:  # of somebody who compares them
+        writer.add_scalar("best", 1.0, 1)
+    for number in range(3):
+        with make_writer(str(tmp_path / "runs" / f"loss_{number}")) as writer:
+            writer.add_scalar("loss", float(number), 1)
+    for file in (tmp_path / "runs").glob("*/*"):  # each of a process of its own
+        file.rename(file.with_name(file.name.replace(f".{os.getpid()}.", ".7.")))
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), problems) == (4, [])
+    found = [run.scalars()["loss"].tolist() for run in open_database(root) if "loss" in run.index]
+    assert sorted(found) == [[0.0], [1.0], [2.0]]
+
+
+def test_runs_that_began_before_the_events_above_them(root: Path, tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    for name in ("runs/loss/a", "runs"):
+        with SummaryWriter(str(tmp_path / name)) as writer:
+            writer.add_scalar("loss", 1.0, 1)
+    (file,) = (tmp_path / "runs" / "loss" / "a").iterdir()
+    file.rename(file.with_name(re.sub(r"\d+", lambda when: str(int(when[0]) - 60), file.name, count=1)))
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), problems) == (2, [])
+
+
+def test_equal_trials_are_read_in_their_order(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "runs")) as writer:
+        writer.add_scalar("loss", 1.0, 5)
+        for number in range(4):
+            writer.add_hparams({"lr": math.nan}, {"accuracy": float(number)}, name=f"{number}")
+    walk = os.walk
+
+    def backwards(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for here, below, names in walk(top):
+            below.sort(reverse=True)
+            yield here, below, names
+
+    monkeypatch.setattr(os, "walk", backwards)
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), problems) == (1, [])
+    assert open_database(root).find("@last").scalars()["accuracy"].tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_trials_that_one_writer_tells_of_are_runs(root: Path, tmp_path: Path) -> None:
