@@ -2,7 +2,8 @@
 
 The index is made of the time of the source's first record and its path below the imported folder; of sacred,
 of the run's start and its folder's name. Values are copied as they are: numbers of event files by repr, cells
-of CSVs as text. The column `time-step` is the step of the event, or the source's own step column.
+of CSVs as text, but for decimal commas where no cell has a decimal point. The column `time-step` is the step
+of the event, or the source's own step column.
 
 *TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
 values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
@@ -63,6 +64,7 @@ _WRITTEN = re.compile(r"\.tfevents\.(\d+)\.(.+?)(?:\.(\d+)\.\d+.*)?$")  # time, 
 _RENAMED = ("", None)  # whoever wrote an event file of another name
 _ODD = re.compile(r"[^-/\w.]")  # in a tag
 _LINE = re.compile(r"[^\r\n]+")
+_WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
@@ -328,9 +330,12 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
     text = _COMMENTS.sub("", text)
-    rows = [row for row in split_rows(text, _separator(text)) if row]
+    mark = _separator(text)
+    rows = [row for row in split_rows(text, mark) if row]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
+    if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
+        rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
     return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
 
 
@@ -342,6 +347,10 @@ def _separator(text: str) -> str:
         if len(counts) == 1 and 1 not in counts:
             return mark
     return ","
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
 
 
 def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:

@@ -153,6 +153,21 @@ def test_columns_of_a_table_without_commas(root: Path, tmp_path: Path, mark: str
     assert {"step", "note"} <= set(frame)
 
 
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["0,5", "-1,25e-3"], ["0.5", "-1.25e-3"]),
+        (["0.5", "64,64"], ["0.5", "64,64"]),
+        (["a,b", ""], ["a,b", ""]),
+    ],
+)
+def test_numbers_with_decimal_commas(root: Path, tmp_path: Path, cells: list[str], found: list[str]) -> None:
+    (tmp_path / "r.csv").write_text("step;x;y\n3;{};{}\n".format(*cells))
+    made, _, _ = run_import(root, "csv", tmp_path / "r.csv")
+    with (root / "log" / made[0] / "progress.csv").open(newline="") as file:
+        assert list(csv.reader(file))[1] == ["3", *found, "3"]
+
+
 @pytest.mark.parametrize("text", ["a;b\n1\n2\n", "a;b,c;d\n1,2\n", "what\n1;2\n", "a,b;c\n1\n"])
 def test_a_semicolon_in_a_header_may_be_part_of_a_name(root: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "r.csv").write_text(text)
