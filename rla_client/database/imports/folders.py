@@ -45,6 +45,7 @@ from rla_client.database.imports.source import (
     Look,
     Point,
     Source,
+    failed,
     files_below,
     read_object,
     run_state,
@@ -96,7 +97,8 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
             yield os.fspath(path), partial(_look, partial(_read_tensorboard, file=path), folder, folder)
         return
     runs: dict[Path, tuple[_Begun, list[_Part]]] = {}
-    for here, below, names in os.walk(path):
+    closed: list[OSError] = []
+    for here, below, names in os.walk(path, onerror=closed.append):
         below.sort()  # the trials of add_hparams, one after another
         if any(_EVENTS in name for name in names):
             folder = Path(here)
@@ -113,6 +115,8 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
             *((one.folder, []) for one in trials),
         ):
             yield os.fspath(folder), partial(_look, partial(_read_tensorboard, parts=some), folder, path)
+    for error in closed:
+        yield failed(os.fspath(error.filename), error)
 
 
 def find_csv(folder: Path) -> Iterator[Look]:

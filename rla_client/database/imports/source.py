@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -128,16 +127,21 @@ UNREADABLE = (  # what reading a foreign file may end in
 Look = tuple[str, Callable[[], Found]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
 
 
-def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
-    """Looks at the runs of one place; where it cannot be read, a last one that says so."""
+def failed(where: str, error: Exception) -> Look:
+    """A look at what cannot be read."""
 
-    def fail(error: Exception) -> Found:
+    def fail() -> Found:
         raise error
 
+    return where, fail
+
+
+def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
+    """Looks at the runs of one place; where it cannot be read, a last one that says so."""
     try:
         yield from looks
     except UNREADABLE as error:
-        yield where, partial(fail, error)
+        yield failed(where, error)
 
 
 def write(folder: Path, source: Source) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
@@ -395,6 +396,23 @@ def test_runs_that_began_before_the_events_above_them(root: Path, tmp_path: Path
     assert (len(made), problems) == (2, [])
 
 
+def test_folders_that_nobody_may_look_into_are_told(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(tmp_path / "runs" / "one", {"loss": [1.0]})
+    write_events(tmp_path / "runs" / "two", {"loss": [1.0]})
+    scan = os.scandir
+
+    def guarded(path: Path | str) -> object:
+        if str(path).endswith("two"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)  # root may look into all of them
+    made, _, (problem,) = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), "two cannot be read: PermissionError" in problem) == (1, True)
+
+
 def test_equal_trials_are_read_in_their_order(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +424,7 @@ def test_equal_trials_are_read_in_their_order(
             writer.add_hparams({"lr": math.nan}, {"accuracy": float(number)}, name=f"{number}")
     walk = os.walk
 
-    def backwards(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    def backwards(top: Path, **_: object) -> Iterator[tuple[str, list[str], list[str]]]:
         for here, below, names in walk(top):
             below.sort(reverse=True)
             yield here, below, names
