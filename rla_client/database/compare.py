@@ -431,7 +431,7 @@ def _stretched(values: Sequence[float]) -> list[float]:
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
     mean = _mean(values)
-    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    return mean, math.hypot(*(value - mean for value in values)) / math.sqrt(len(values))  # no overflow
 
 
 def _draws(groups: Sequence[Sequence[float]], count: int | None) -> Iterator[tuple[int, float]]:

@@ -47,6 +47,12 @@ def test_groups_that_overlap_need_more_runs() -> None:
     assert found.enough > found.runs == 4
 
 
+def test_metrics_that_diverged_are_judged() -> None:
+    diverged = [1e200, -1e200, 3e200, 1.0]
+    found = judged([group(place, [scale * one for one in diverged]) for place, scale in ((1, 1.0), (2, 2.0))])
+    assert 0.5 < found.kept < 0.95
+
+
 def test_equal_groups_cannot_be_told_apart() -> None:
     found = judged([group(1, [0.0, 1.0, 2.0]), group(2, [0.0, 1.0, 2.0])])
     assert found.kept < 0.9
