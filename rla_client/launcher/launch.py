@@ -284,11 +284,14 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
 def _other_way(log_dir: Path) -> str:
     """How a run that no launcher began is continued."""
     try:
-        key = parse_json(read_small(log_dir / RUN_FILE, MAX_RUN_FILE_BYTES)).get("run_key")
+        about = parse_json(read_small(log_dir / RUN_FILE, MAX_RUN_FILE_BYTES))
+        key, finished = about.get("run_key"), about.get("state") == "finished"
     except (OSError, ValueError, AttributeError):
         return (
             "another run continues when its command is run again as RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"
         )
+    if finished:
+        return "it has finished, so there is nothing to continue: its command begins a new run"
     if key and isinstance(key, str):
         return (
             f"to continue it, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
