@@ -345,10 +345,10 @@ class Database:
             for drop in self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
             if drop.key not in self._going
         ]
-        if not jobs and not self._leftovers.orphans and not status and not self._modes and not drops:
+        remove = self._leftovers.take_orphans(now)
+        if not jobs and not remove and not status and not self._modes and not drops:
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
-        remove = self._leftovers.take_orphans()
         temps = [
             Temp(job.temp, job.due.key, job.local, job.start)
             for job in jobs
@@ -453,7 +453,7 @@ class Database:
         """A sender has come back."""
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes
-        self.ledger.drop_temps(self.number, outcome.removed)
+        self.ledger.drop_temps(self.number, self._leftovers.cleared(outcome.removed, now))
         later = now if outcome.error is not None else now + plan.MAX_BACKOFF_S
         for drop in outcome.batch.drops:
             self._going.pop(drop.key, None)
@@ -468,7 +468,7 @@ class Database:
             self._land(job)
             self._leftovers.keep(job)
         if outcome.error is not None:
-            self._leftovers.orphans += outcome.batch.remove
+            self._leftovers.orphans += [temp for temp in outcome.batch.remove if temp not in outcome.removed]
             self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
             self.health = health_after(self.health, outcome.error, now)
             return

@@ -12,6 +12,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ IDLE_CLOSE_S: Final = 60.0
 JOIN_S: Final = 5.0
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
 MAX_REMOVED: Final = 1000  # temp names that one batch clears away
+SETTLED_S: Final = 60.0  # until a server has done what a broken link had sent
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
 _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 log = logging.getLogger("rla_agent.replicate")
@@ -323,6 +325,9 @@ def health_after(health: Health, error: TargetError, now: float) -> Health:
 class Leftovers:
     """Temp files that tries left on the master: large ones are continued, the others are to be cleared away.
 
+    A server may still do what a link had sent before it broke, or before its worker was killed: so what these
+    left is cleared away once more `SETTLED_S` later.
+
     Belongs to the worker's thread. `orphans`: temp names to clear away.
     """
 
@@ -334,12 +339,23 @@ class Leftovers:
         self._partial = {temp.key: temp for temp in large}
         kept = {temp.temp for temp in self._partial.values()}
         self.orphans = [temp.temp for temp in temps if temp.temp not in kept]
+        self._unsettled = set(self.orphans)
+        self._again: deque[tuple[float, bytes]] = deque()  # from when on; a temp that was cleared away
         self._progress: dict[Key, int] = {}
 
-    def take_orphans(self) -> tuple[bytes, ...]:
+    def take_orphans(self, now: float) -> tuple[bytes, ...]:
         """Some of the orphans, for a batch."""
+        while self._again and self._again[0][0] <= now:
+            self.orphans.append(self._again.popleft()[1])
         taken, self.orphans = self.orphans[:MAX_REMOVED], self.orphans[MAX_REMOVED:]
         return tuple(taken)
+
+    def cleared(self, temps: Sequence[bytes], now: float) -> list[bytes]:
+        """Of temps that were cleared away, those that cannot come back."""
+        unsettled = [temp for temp in temps if temp in self._unsettled]
+        self._unsettled.difference_update(unsettled)
+        self._again += [(now + SETTLED_S, temp) for temp in unsettled]
+        return [temp for temp in temps if temp not in unsettled]
 
     def resumed(self, job: Job) -> Job:
         """The job, continuing what an earlier try left where it holds the same version."""
@@ -365,6 +381,7 @@ class Leftovers:
                 return
         if job.uses_temp:
             self.orphans.append(job.temp)
+            self._unsettled.add(job.temp)
 
     def give_up(self, key: Key) -> None:
         """Nobody continues what an earlier try left of a file."""

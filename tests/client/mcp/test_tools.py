@@ -106,7 +106,7 @@ def test_compare_ranks_groups_with_intervals(tools: Tools) -> None:
     notes = notes_of(told)
     assert notes[0] == "largest mean of the last return first"
     assert notes[1].startswith("lr=0.2 stays first in 100% of bootstrap draws")
-    assert notes[2].startswith("the seeds that choose lr=0.2 flatter it")
+    assert len(notes) == 2  # of means so far apart the better one is not flattered
     assert [row["lr"] for row in rows_of(tools.compare(by=["lr"], minimize=True))] == ["0.1", "0.2"]
     told = tools.compare(by=["seed", "lr"], metric="return", limit=1, where="state == 'finished'")
     assert [(row["seed"], row["lr"]) for row in rows_of(told)] == [("1", "0.2")]
