@@ -352,8 +352,8 @@ class Leftovers:
 
     def cleared(self, temps: Sequence[bytes], now: float) -> list[bytes]:
         """Of temps that were cleared away, those that cannot come back."""
-        unsettled = [temp for temp in temps if temp in self._unsettled]
-        self._unsettled.difference_update(unsettled)
+        unsettled = self._unsettled.intersection(temps)
+        self._unsettled -= unsettled
         self._again += [(now + SETTLED_S, temp) for temp in unsettled]
         return [temp for temp in temps if temp not in unsettled]
 
