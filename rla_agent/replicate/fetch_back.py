@@ -301,7 +301,7 @@ def _indices(session: Session, base: str) -> Iterator[str]:
     def below(folder: str, digits: int) -> list[str]:
         listed = listing_or_empty(session, os.fsencode(folder))
         names = [os.fsdecode(name) for name, state in listed if state.kind == "folder"]
-        return sorted((name for name in names if len(name) == digits and name.isdigit()), reverse=True)
+        return sorted((name for name in names if len(name) == digits and name.isdecimal()), reverse=True)
 
     for year in below(base, 4):
         for month in below(f"{base}/{year}", 2):

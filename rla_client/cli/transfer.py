@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
 Bucket = Annotated[
     str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
@@ -337,7 +337,7 @@ def sql(
     """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
     text, clock = _query(query, file), Clock(timeout)
     with ExitStack() as held:
@@ -373,7 +373,7 @@ def _show(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from rla_client.database.lake_tables import fetched
+    from rla_client.database.sql_query import fetched
 
     if parquet is not None:
         count = _write_parquet(result, clock, parquet)
@@ -433,7 +433,7 @@ def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str
 
 def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
     """The rows of a result, all for 0, some at a time."""
-    from rla_client.database.lake_tables import fetched
+    from rla_client.database.sql_query import fetched
 
     left = limit or sys.maxsize
     while left and (rows := fetched(result, min(BATCH, left), clock)):
@@ -463,7 +463,7 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings(), clock.limits(result):
+    with warnings.catch_warnings(), clock.limits():
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
         read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
         reader = read(BATCH)
@@ -472,7 +472,7 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     count = 0
     try:
         with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, schema) as writer:
-            while (batch := _next_batch(reader, result, clock)) is not None:
+            while (batch := _next_batch(reader, clock)) is not None:
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 count += batch.num_rows
     except pa.ArrowNotImplementedError as error:
@@ -480,10 +480,8 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     return count
 
 
-def _next_batch(
-    reader: pa.RecordBatchReader, result: duckdb.DuckDBPyConnection, clock: Clock
-) -> pa.RecordBatch | None:
-    with clock.limits(result):
+def _next_batch(reader: pa.RecordBatchReader, clock: Clock) -> pa.RecordBatch | None:
+    with clock.limits():
         return next(reader, None)
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import duckdb
     from obstore import ObjectMeta, PutMode
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
 KEEP_S: Final = 86400.0
 THREADS: Final = 16

@@ -54,7 +54,7 @@ from rla_client.database.changes import (
     restore_trash,
     trash_entries,
 )
-from rla_client.database.csv_table import PROGRESS_FILE, parse_header, read_tail
+from rla_client.database.csv_table import PROGRESS_FILE, parse_header, quoted_lines, read_tail
 from rla_client.database.lake import read_parts
 from rla_client.database.records import NOTE_FILE, read_json
 from rla_client.database.tree import (
@@ -382,7 +382,12 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
             return 0, []
         width = len(parse_header(path, header))
         body = file.read()
-    text = body[: body.rfind(b"\n") + 1].decode("utf-8", "replace").replace("\0", "?")
+    body = body[: body.rfind(b"\n") + 1]
+    if count := quoted_lines(body):
+        raise BrokenFileError(
+            os.fspath(path), f"a quote is never closed: the {count} lines behind it are one cell"
+        )
+    text = body.decode("utf-8", "replace").replace("\0", "?")
     try:
         return width, [row for row in split_rows(text) if row]
     except csv.Error as error:

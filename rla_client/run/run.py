@@ -77,6 +77,8 @@ MODE_VARIABLE = "RLA_MODE"
 MODES = ("", "online", "offline", "disabled")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
+MAX_RANK_DIGITS = 9  # no job has a billion processes
+
 _open_runs: list[Run] = []
 _failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # the last of a session; see `_note`
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
@@ -222,7 +224,7 @@ def rank() -> int:
     """Rank of this process in its job, 0 outside of one."""
     for name in RANK_VARIABLES:
         value = os.environ.get(name, "")
-        if value.isdigit():
+        if value.isdecimal() and len(value) <= MAX_RANK_DIGITS:
             return int(value)
     return 0
 

@@ -473,7 +473,7 @@ def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:
 
 
 def _int(value: object, default: int) -> int:
-    return int(value) if isinstance(value, str) and value.isdigit() else default
+    return int(value) if isinstance(value, str) and value.isdecimal() else default
 
 
 def _words(error: BaseException) -> str:

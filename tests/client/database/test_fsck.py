@@ -206,3 +206,12 @@ def test_the_last_line_says_what_works(
     assert rla("fsck", "--fix", "--only", "orphan", "-y", *where).returncode == 0
     assert not (root / "archive_tester" / "task" / f"{index}.json").exists()
     assert rla("fsck", *where).returncode == 0
+
+
+def test_a_quote_that_is_closed_nowhere(root: Path, make_run: Callable[..., str]) -> None:
+    """Far above the rows that lists look at."""
+    path = root / "log" / "task" / make_run() / "progress.csv"
+    rows = "".join(f"{step},1,y\n" for step in range(50_000))
+    path.write_text(f'time-step,a,note\n0,1,"{"x" * 200_000}\n{rows}')
+    (fault,) = (one for one in find_faults(root, NOW) if one.where.endswith("progress.csv"))
+    assert "a quote is never closed: the 50000 lines" in fault.text
