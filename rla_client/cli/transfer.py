@@ -197,14 +197,23 @@ def import_(
 
     root = open_database(data_root, new=True).data_root
     with held(root):
-        made, there, problems = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+        done = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+    made, there, problems = done.made, done.there, done.problems
     for problem in problems:
         say_aside(f"left out: {problem}")
+    for remark, count in done.remarks.items():
+        say_aside(f"{count} run(s): {remark}")
     counts = Counter(run.rsplit("/", 4)[0] for run in made)
     where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
     told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
     told += f"; {len(there)} were there already" if there else ""
-    facts = {"tables": dict(counts), "runs": len(made), "already_there": len(there), "left_out": [*problems]}
+    facts = {
+        "tables": dict(counts),
+        "runs": len(made),
+        "already_there": len(there),
+        "left_out": [*problems],
+        "remarks": dict(done.remarks),
+    }
     print_done(facts, told, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)

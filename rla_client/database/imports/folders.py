@@ -34,11 +34,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import BrokenFileError, extra
+from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import split_rows
+from rla_client.database.imports.event_messages import event_messages
 from rla_client.database.imports.source import (
     UNREADABLE,
     Found,
@@ -430,13 +431,12 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
 
 def _values(path: str | os.PathLike[str]) -> Iterator[Point]:
     """As `read_points`, with the names of metrics, a frozenset, and None for what is neither."""
-    with extra("tensorboard", "reading event files"):
-        from google.protobuf.message import DecodeError
-        from tensorboardX.proto.event_pb2 import Event
+    event_class = event_messages()[0]
+    from google.protobuf.message import DecodeError
 
     for data in read_events(path, check=False):
         try:
-            event = Event.FromString(data)
+            event = event_class.FromString(data)
             points = [(value.tag, _value(value)) for value in event.summary.value]
         except DecodeError:
             return
@@ -466,9 +466,7 @@ def _value(value: Summary.Value) -> float | str | dict[str, Any] | frozenset[str
 
 def _hparams(data: bytes) -> dict[str, Any] | frozenset[str]:
     """The hyper-parameters of a session; of what is told of all sessions, the names of the metrics."""
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
-
-    told = HParamsPluginData.FromString(data)
+    told = event_messages()[1].FromString(data)
     if told.WhichOneof("data") == "experiment":
         return frozenset(info.name.tag for info in told.experiment.metric_infos)
     found = told.session_start_info.hparams

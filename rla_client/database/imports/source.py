@@ -79,6 +79,7 @@ class Source:
         tags: as the tool has them.
         note: free text.
         files: images, videos and other files for the item in `results`.
+        remarks: what a reader of its values should know, the same words for all runs alike.
     """
 
     columns: Sequence[str]
@@ -91,6 +92,7 @@ class Source:
     tags: Sequence[str] = ()
     note: str = ""
     files: Sequence[File] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

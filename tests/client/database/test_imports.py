@@ -7,6 +7,8 @@ import math
 import os
 import re
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from rla_client.database.imports import folders, import_logs
 
 def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     with changing(root, 1000.0):
-        return import_logs(root, kind, folder, "new", 1000.0)
+        done = import_logs(root, kind, folder, "new", 1000.0)
+    return done.made, done.there, done.problems
 
 
 def write_events(folder: Path, values: dict[str, list[float]]) -> None:
@@ -480,7 +483,8 @@ def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path
     assert len(made) == 1
     assert "--reruns" in told
     with changing(root, 1000.0):
-        made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+        done = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+    made, there = done.made, done.there
     assert (len(made), len(there)) == (1, 1)
 
 
@@ -505,3 +509,49 @@ def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: P
     assert problem.startswith(f"{tmp_path / 'mlruns' / '1' / 'c3'} cannot be read: ")
     rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[1:]
     assert [row.rsplit(",", 1)[0] for row in rows] == ["0.5,0", "nan,1", "0.1,9007199254740993"]
+
+
+def test_event_files_are_read_without_torch(root: Path, tmp_path: Path) -> None:
+    """tensorboardX imports it, for up to 20 s; and can be imported by others afterwards."""
+    write_events(tmp_path / "runs", {"loss": [1.0, 2.0]})
+    script = """if True:
+        import sys
+        from pathlib import Path
+        from rla_client.database.changes import changing
+        from rla_client.database.imports import import_logs
+        with changing(Path(sys.argv[1]), 1000.0):
+            done = import_logs(Path(sys.argv[1]), "tensorboard", Path(sys.argv[2]), None, 1000.0)
+        assert (len(done.made), done.problems) == (1, []), done
+        assert not {"torch", "tensorboardX"} & {name.partition(".")[0] for name in sys.modules}
+        from tensorboardX import SummaryWriter
+        SummaryWriter(sys.argv[2] + "/after").add_scalar("x", 1.0, 1)
+    """
+    words = [sys.executable, "-c", script, str(root), str(tmp_path / "runs")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_folder_of_an_experiment_of_mlflow_or_of_a_run(root: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "mlruns"
+    for experiment, names in (("11", ("aa", "bb")), ("22", ("cc",))):
+        (runs / experiment / "models" / "m-1").mkdir(parents=True)
+        (runs / experiment / "models" / "m-1" / "meta.yaml").write_text("model_id: m-1\n")
+        (runs / experiment / "meta.yaml").write_text(
+            f"experiment_id: '{experiment}'\nname: walk{experiment}\n"
+        )
+        for name in names:
+            (runs / experiment / name / "metrics").mkdir(parents=True)
+            (runs / experiment / name / "meta.yaml").write_text(
+                f"run_id: {name}\nrun_name: of-{name}\nstatus: 3\nstart_time: 1000000\nend_time: 1001000\n"
+            )
+            (runs / experiment / name / "metrics" / "loss").write_text("1000500 0.5 3\n")
+
+    def imported(folder: Path) -> tuple[int, int, set[str]]:
+        with changing(root, 1000.0):
+            done = import_logs(root, "mlflow", folder, None, 1000.0)
+        assert done.problems == []
+        return len(done.made), len(done.there), {run.partition("/")[0] for run in done.made}
+
+    assert imported(runs / "11" / "bb") == (1, 0, {"walk11"})
+    assert imported(runs / "11") == (1, 1, {"walk11"})
+    assert imported(runs) == (1, 2, {"walk22"})
