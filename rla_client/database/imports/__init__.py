@@ -3,9 +3,9 @@
 Runs appear in batches of `BATCH`, each run whole; what a killed import had not finished is finished, or
 swept, by the next command that changes the database (`changes`), and the next import continues there.
 
-`folders` reads runs that are a folder or a file each (TensorBoard, CSV, garage, sacred), `stores` tools that
-keep the runs of a project in one store (MLflow, trackio, Neptune, Aim), `wandb` wandb's own logs. All yield
-`source.Found`; `source.write` makes the items.
+`folders` reads runs that are a folder each (TensorBoard, garage), `sacred` those of sacred, `tables` text
+tables, `stores` tools that keep the runs of a project in one store (MLflow, trackio, Neptune, Aim), `wandb`
+its logs. All yield `source.Found`; `source.write` makes the items.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from rla_client.contract.errors import ArgumentError, BrokenFileError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
 from rla_client.contract.textformat import unknown
 from rla_client.database.changes import HIDDEN, publish
-from rla_client.database.imports import folders, stores, wandb
+from rla_client.database.imports import folders, sacred, stores, tables, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write
 
 BATCH = 100  # runs that appear together: they share the syncs and the journal entry
 Finder = Callable[[Path], Iterator[Look]]
 FINDERS: dict[str, Finder] = {
     "tensorboard": folders.find_tensorboard,
-    "csv": folders.find_csv,
+    "csv": tables.find_csv,
     "garage": folders.find_garage,
     "wandb": wandb.find,
     "mlflow": stores.find_mlflow,
     "trackio": stores.find_trackio,
     "neptune": stores.find_neptune,
     "aim": stores.find_aim,
-    "sacred": folders.find_sacred,
+    "sacred": sacred.find_sacred,
 }
 
 

@@ -138,6 +138,13 @@ def failed(where: str, error: Exception) -> Look:
     return where, fail
 
 
+def look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
+    """A run whose start only its rows tell: it is read at once."""
+    began, source = read(path)
+    name = path.name if path == folder else os.fspath(path.relative_to(folder))
+    return Found(name, began, lambda: source, secrets=source.params)
+
+
 def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
     """Looks at the runs of one place; where it cannot be read, a last one that says so."""
     try:
