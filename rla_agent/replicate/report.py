@@ -144,7 +144,9 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
             blocked = target.get("health") == "blocked"
             name = shown_target(target["target"])
             what = f"replication to {name} {'has stopped' if blocked else 'is held up'}: {why}"
-            problems.append({"what": what, "fix": target.get("fix") or "it is retried automatically"})
+            fix = target.get("fix") or ("" if blocked else "it is retried automatically")
+            again = again_text(target) if blocked else ""
+            problems.append({"what": what, "fix": "; ".join(filter(None, (fix, again)))})
     reasons: dict[tuple[str, str], list[str]] = {}
     for parked in status["parked"]:
         reasons.setdefault((parked["reason"], parked["fix"]), []).append(parked["path"])
@@ -186,6 +188,16 @@ def shown_target(name: str) -> str:
         return name
     host, _, root = rest.partition("/")
     return f"{scheme}://{host}{root if root.startswith('/') else '/~/' + root}"
+
+
+def again_text(target: dict[str, Any]) -> str:
+    """When a target that has stopped is looked at again, and how to have it done at once."""
+    return f"tried again in {_duration(target.get('retry_in_s', 0.0))}, or at once: rla-agent replicate retry"
+
+
+def _duration(seconds: float) -> str:
+    """`45 s`, `12 min`."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
 
 
 def headline(status: dict[str, Any]) -> list[str]:
@@ -237,6 +249,8 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         for name in ("reason", "fix", "problem")
         if target.get(name)
     ]
+    if target.get("health") == "blocked":
+        lines.append(f"    → {again_text(target)}")
     lines += [
         f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
         for kind, count in sorted(target["backlog"].items())

@@ -318,7 +318,7 @@ def health_after(health: Health, error: TargetError, now: float) -> Health:
     if isinstance(error, LoginError):
         return health.refused(now, jitter, str(error), error.hint)
     if isinstance(error, (HostKeyError, BlockedError)):
-        return health.stopped(str(error), error.hint)
+        return health.stopped(now, jitter, str(error), error.hint)
     return health.failed(now, jitter, str(error), error.hint)
 
 

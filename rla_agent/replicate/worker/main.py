@@ -66,24 +66,26 @@ _outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says 
 
 
 class Outage:
-    """Tells of a target that goes away and comes back, once each."""
+    """Tells of a target that goes away and comes back, once each, and of another fault that holds it up."""
 
     def __init__(self, target: str) -> None:
         """`target`: its name, see `settings.Target`."""
         self._name = report.shown_target(target)
-        self._away = False
+        self._away: tuple[bool, str] | None = None  # blocked, fix: what tells faults apart
         self._quiet_until = 0.0
 
     def look(self, health: Health, now: float, *, came_through: bool) -> None:
         """Say it when the target went away or came back; `came_through`: it has just done what was asked."""
-        away = bool(health.reason)
-        if away and not self._away and now >= self._quiet_until:
+        away = (health.blocked, health.fix) if health.reason else None
+        if away is not None and away != self._away and now >= self._quiet_until:
             fix = f"; {health.fix}" if health.fix else ""
             _outages.warning("replication to %s is held up: %s%s", self._name, health.reason, fix)
-            self._away = True
-        elif self._away and not away and came_through:
+            if self._away is not None:  # faults that take turns would fill the log
+                self._quiet_until = now + QUIET_S
+            self._away = away
+        elif self._away is not None and away is None and came_through:
             _outages.info("replication to %s continues", self._name)
-            self._away, self._quiet_until = False, now + QUIET_S
+            self._away, self._quiet_until = None, now + QUIET_S
 
 
 class Watch:
