@@ -91,6 +91,8 @@ def status(*, as_json: Annotated[bool, typer.Option("--json", help="as JSON")] =
     """Show the backlog by kind, rate, last success, and parked files with reason and fix."""
     found = report.replication_status(find_places().state)
     typer.echo(json.dumps(found, indent=1) if as_json else report.as_text(found))
+    if "error" in found:
+        raise typer.Exit(1)
 
 
 @replicate_app.command(

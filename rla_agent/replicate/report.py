@@ -4,18 +4,22 @@
 few seconds; counts come from the ledger's indexes. Nothing secret is in either.
 
 *All machines*: each leaves a small status file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S`
-while it has live runs or something to send, and whenever it says something new. `machines` reads them on
-any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is taken
+while it has live runs or something to send, and whenever it says something new. Its name is the host's and
+`fleet_id`: hosts of one name, agents of two users and two data roots must not overwrite each other's.
+`machines` reads them on any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is taken
 as text only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import secrets
 import sqlite3
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +29,7 @@ from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_em
 from rla_agent.replicate.ledger import STEPS, ledger_path
 from rla_agent.store.database import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
+from rla_client.contract.files import write_atomic
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's
 MAX_PARKED: Final = 50  # shown; the count tells of the rest
 FLEET_FOLDER: Final = b".rla-fleet"
+FLEET_ID_NAME: Final = "fleet-id"
 FLEET_EVERY_S: Final = 30.0
 MAX_STATUS_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
@@ -47,7 +53,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
         fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
         written_bytes, kept), `parked` (path, reason, fix; at most 50, and 50 folders of each database),
-        `parked_files` and `parked_folders`.
+        `parked_files` and `parked_folders`; `error`: what of it cannot be told, and why.
     """
     status: dict[str, Any] = {
         "running": False,
@@ -61,14 +67,20 @@ def replication_status(state: Path) -> dict[str, Any]:
         "databases": [entry.data_root for entry in settings.entries(state)],
     }
     path = ledger_path(state)
-    if not path.exists():
-        return status
+    problem = settings.registry_problem(state)
+    if problem:
+        status["error"] = problem
     try:
+        path.stat()
         with closing(connect_readonly(path, STEPS)) as db:
             _fill(db, status)
+    except (FileNotFoundError, NotADirectoryError):
+        return status  # nothing was ever replicated
     except NewerFormatError as error:
         status["error"] = f"replication waits: {error}"
-    except sqlite3.Error as error:
+    except OSError as error:
+        status["error"] = f"the ledger {path} cannot be read: {error.strerror}"
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, LookupError) as error:
         status["error"] = f"the ledger {path} cannot be read: {error}"
     return status
 
@@ -163,7 +175,7 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def stopped(status: dict[str, Any]) -> dict[str, str]:
-    """What goes no further until somebody acts, for alerts: target, or `files`, to what and why."""
+    """What goes no further until somebody acts, for alerts: target, `files` or `status`, to what and why."""
     found = {}
     for target in status["targets"]:
         if target.get("health") == "blocked":
@@ -178,6 +190,8 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
             "see: rla-agent replicate status",
         ]
         found["files"] = "\n".join(filter(None, lines))
+    if "error" in status:
+        found["status"] = f"{status['error']}\nsee: rla-agent logs"
     return found
 
 
@@ -220,10 +234,22 @@ def headline(status: dict[str, Any]) -> list[str]:
 
 def as_text(status: dict[str, Any]) -> str:
     """The snapshot for people."""
-    lines = [
-        "replication: " + ("paused" if status["paused"] else "on" if status["running"] else "not running")
-    ]
-    if not status["targets"]:
+    word = "paused" if status["paused"] else "on" if status["running"] else "not running"
+    if "error" in status:
+        lines = [
+            f"replication: {word if status['running'] else 'unknown'}",
+            f"  {printable(status['error'])}",
+        ]
+        lines.append("  → see: rla-agent logs")
+        shown = {target["data_root"] for target in status["targets"]}
+        lines += [
+            f"  {printable(root)}: what is sent and what waits is not known"
+            for root in dict.fromkeys(status["databases"])
+            if root not in shown
+        ]
+    else:
+        lines = [f"replication: {word}"]
+    if not status["targets"] and "error" not in status:
         lines.append(
             "  no database is replicated (SEND_LOG_FILE and REMOTE_SETTING in rla_config.yaml switch it on)"
         )
@@ -283,11 +309,29 @@ def _version() -> str:
         return "unknown"
 
 
-def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
-    """A machine's status file."""
+def fleet_id(private: Path, root: bytes) -> str:
+    """What tells this agent's status file of a data root from others of one host name: 8 digits.
+
+    Args:
+        private: `<state>/replicate`; what is drawn at first use is kept there.
+        root: the data root.
+    """
+    path = private / FLEET_ID_NAME
+    try:
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
+        drawn = path.read_bytes()
+    except OSError:  # a full disk: files go all the same
+        drawn = os.fsencode(private)
+    return hashlib.sha256(drawn + b"\n" + root).hexdigest()[:8]
+
+
+def machine_status(host: str, machine: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+    """A machine's status file; `machine`: its `fleet_id`."""
     status = {
         "format": 1,
         "host": host,
+        "machine": machine,
         "version": _version(),
         "backlog": backlog,
         "runs": list(runs)[:MAX_RUNS],
@@ -295,14 +339,23 @@ def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str,
     return json.dumps(status).encode()
 
 
-def leave_status(session: Session, host: str, content: bytes, mode: int = 0o644) -> None:
+def leave_status(session: Session, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
     """Put this machine's file on the master, with permission bits: it names runs."""
-    name = _HOST.sub("_", host)[:100].encode() or b"unnamed"
+    name = f"{_fleet_name(host)}-{machine}".encode()
     path = FLEET_FOLDER + b"/" + name + b".json"
     session.make_folders([FLEET_FOLDER])
     now = int(time.time())
     temp = FLEET_FOLDER + b"/.rla-tmp-" + name
     session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode))
+
+
+def remove_old_status(session: Session, host: str) -> None:
+    """Take away what an earlier release left under the host's name alone; one still at work makes it anew."""
+    session.remove(FLEET_FOLDER + b"/" + _fleet_name(host).encode() + b".json")
+
+
+def _fleet_name(host: str) -> str:
+    return _HOST.sub("_", host)[:100] or "unnamed"
 
 
 def machines(session: Session) -> list[dict[str, Any]]:
@@ -320,10 +373,13 @@ def machines(session: Session) -> list[dict[str, Any]]:
 def machines_text(machines: list[dict[str, Any]]) -> str:
     """For people."""
     lines = []
+    hosts = Counter(str(machine.get("host")) for machine in machines)
     for machine in machines:
         backlog = machine.get("backlog")
         files = backlog.get("files", 0) if isinstance(backlog, dict) else 0
         host, version = printable(str(machine.get("host"))), printable(str(machine.get("version")))
+        if hosts[str(machine.get("host"))] > 1 and "machine" in machine:
+            host += f" ({printable(str(machine['machine']))[:8]})"
         lines.append(f"{host}  seen {machine['age_s']:.0f} s ago  version {version}  {files} file(s) waiting")
         for run in machine["runs"]:
             if isinstance(run, dict):

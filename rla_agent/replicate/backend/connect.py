@@ -8,9 +8,9 @@ in `Login` only and are never shown.
 
 `trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
 accepted. In this order: show the master's key and its fingerprint; pin it in `known_hosts` of the settings,
-else in `<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
-authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
-rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
+else in `<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken;
+print the authorized_keys line; then, once the master lets us in, make the remote root if it is not there,
+and write, rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
 does not become a second database.
 """
 
@@ -91,8 +91,8 @@ _BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 class Login:
     """Where and as whom to log in.
 
-    `host_name`: what known_hosts calls the master; `trust`: how to pin it; `pin_in`: the known_hosts file that
-    the settings name.
+    `host_name`: what known_hosts calls the master; `trust`: how to pin it; `pin_in`: the known_hosts file
+    that the settings name.
     """
 
     address: str
@@ -318,7 +318,7 @@ def fingerprint(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A line of a known_hosts file that is about the master. `marker`: empty, `@revoked`, `@cert-authority`."""
+    """A line of a known_hosts file about the master. `marker`: empty, `@revoked` or `@cert-authority`."""
 
     path: Path
     line: int
@@ -467,7 +467,7 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
     except OSError as error:  # it may pass
-        raise LinkError("read the ssh config for", b"", str(error), "is the home folder there?") from error
+        raise LinkError("read ~/.ssh/config", b"", str(error), "is the home folder there?") from error
     except (paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
@@ -613,7 +613,7 @@ def pin(private: Path, login: Login, key_type: str, key: bytes) -> Path:
         write_atomic(path, old + (b"\n" if old and not old.endswith(b"\n") else b"") + line, mode=mode)
     except OSError as error:
         what = f"{path} cannot be written: {error.strerror}"
-        raise BlockedError("pin the host key", b"", what, "correct REMOTE_SETTING.known_hosts") from error
+        raise BlockedError("connect", b"", what, "correct REMOTE_SETTING.known_hosts") from error
     return path
 
 

@@ -49,6 +49,10 @@ TEMP_PREFIX: Final = b".rla-tmp-"
 Kind = Literal["file", "folder", "link", "other"]
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
 _warned: Final[set[str]] = set()
+_OF_THE_LINK: Final = frozenset(
+    {"connect", "log in", "start sftp", "talk to the master", "send", "read ~/.ssh/config"}
+)
+"""Operations that concern no file, where they name none."""
 
 
 class TargetError(RlaError):
@@ -65,7 +69,8 @@ class TargetError(RlaError):
         self.path = path.decode("utf-8", "backslashreplace")
         self.why = why
         self.hint = hint
-        super().__init__(f"{operation} {self.path or '(root)'}: {why}")
+        place = self.path or ("" if operation in _OF_THE_LINK else "the remote root")
+        super().__init__(f"{operation} {place}".rstrip() + f": {why}")
 
 
 class TransientError(TargetError):

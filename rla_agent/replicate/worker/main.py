@@ -356,7 +356,10 @@ class Worker:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
-        link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
+        machine = report.fleet_id(self._private, root)
+        link = Link(
+            target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
+        )
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s

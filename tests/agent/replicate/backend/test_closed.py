@@ -199,7 +199,7 @@ def test_a_key_is_pinned_where_the_settings_say(master: Sshd, tmp_path: Path) ->
         if content is not None:
             named.write_text(content)
             named.chmod(0o644)
-        remote = RemoteSetting(**{**master.remote(host_key="", known_hosts=str(link))})
+        remote = RemoteSetting(**master.remote(host_key="", known_hosts=str(link)))
         login = resolve_login(remote, private)
         done = trust(login, str(master.root), private, lambda _: True)
         assert f"pinned in {named}" in done.say

@@ -11,13 +11,13 @@ from rla_agent.outputs.encoders import CsvEncoder, line_ends
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import (
+    LOGIN_REST_S,
     MAX_BACKOFF_S,
     OVERDUE_S,
     REST_S,
     Action,
     Append,
     Appends,
-    LOGIN_REST_S,
     Health,
     Local,
     Nothing,
