@@ -6,8 +6,8 @@ few seconds; counts come from the ledger's indexes. Nothing secret is in either.
 *All machines*: each leaves a small status file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S`
 while it has live runs or something to send, and whenever it says something new. Its name is the host's and
 `fleet_id`: hosts of one name, agents of two users and two data roots must not overwrite each other's.
-`machines` reads them on any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is taken
-as text only.
+`machines` reads them on any machine that may log in, and on the master itself by the `folder` protocol. What
+others wrote is taken as text only.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
         if entry is None and status["running"]:
             continue
         backlog = _backlog(db, number)
-        pending = sum(kind["bytes"] for kind in backlog.values())
-        rate = float(entry["rate_bytes_s"]) if entry else 0.0
+        arrived = db.execute("SELECT sum(acked) FROM temps WHERE db = ?", (number,)).fetchone()[0] or 0
+        pending = max(0, sum(kind["bytes"] for kind in backlog.values()) - arrived)
+        rate = float(entry.get("sending_bytes_s", 0.0)) if entry and status["running"] else 0.0
         status["targets"].append(
             {
                 "data_root": os.fsdecode(root),
@@ -210,8 +211,11 @@ def again_text(target: dict[str, Any]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """`45 s`, `12 min`."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
+    """`45 s`, `12 min`, `5 h`."""
+    for most, unit, unit_s in ((120, "s", 1), (7200, "min", 60)):
+        if seconds < most:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds / 3600:.0f} h"
 
 
 def headline(status: dict[str, Any]) -> list[str]:
@@ -225,7 +229,7 @@ def headline(status: dict[str, Any]) -> list[str]:
             word = "not running"
         last = target.get("last_success")
         when = f", last success {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
-        eta = f", done in {target['eta_s']:.0f} s" if target.get("eta_s") else ""
+        eta = f", done in about {_duration(target['eta_s'])}" if target.get("eta_s") else ""
         lines.append(
             f"{shown_target(target['target'])}: {word}; {files} file(s), {size_text(size)} waiting{eta}{when}"
         )
@@ -285,7 +289,7 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(target["last_success"]))
         lines.append(f"    last success {when}; {size_text(int(target.get('rate_bytes_s', 0)))}/s")
     if target.get("eta_s"):
-        lines.append(f"    done in about {target['eta_s']:.0f} s")
+        lines.append(f"    done in about {_duration(target['eta_s'])}")
     return lines
 
 

@@ -10,8 +10,8 @@ in `Login` only and are never shown.
 accepted. In this order: show the master's key and its fingerprint; pin it in `known_hosts` of the settings,
 else in `<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken;
 print the authorized_keys line; then, once the master lets us in, make the remote root if it is not there,
-and write, rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
-does not become a second database.
+and write, rename and delete a test file under it. Replication itself never makes the root, so that a
+mistyped name does not become a second database.
 """
 
 from __future__ import annotations

@@ -134,6 +134,7 @@ class Link:
     rate: int = 0
     host: str = ""
     machine: str = ""
+    passed_bytes: int = 0
     busy: set[int] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
     _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
@@ -251,6 +252,7 @@ class Link:
             self.outcomes.put(confirmed)
             self.wake()
         self._bucket.take(count, self._stop)
+        self.passed_bytes += count  # of several threads; for an estimate
         if self._stop.is_set():
             raise LinkError("send", b"", "stopping")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rla_agent.replicate.backend.target import LinkError, MissingError, TargetEr
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.report import as_text, attention, headline, replication_status, stopped
 from rla_agent.replicate.settings import register
+from rla_agent.replicate.worker.main import ESTIMATE_AFTER_S
 from rla_client.database.records import fleet_files
 
 MakeNode = Callable[..., Node]
@@ -138,3 +140,31 @@ def test_no_message_calls_the_masters_folder_root() -> None:
     assert str(LinkError("connect", b"", "h:22: refused")) == "connect: h:22: refused"
     assert str(MissingError("list", b"log", "not there")) == "list log: not there"
     assert "(root)" not in str(TargetError("list", b"", "x"))
+
+
+@pytest.mark.slow
+def test_no_time_is_told_before_there_is_an_estimate(master: Sshd, make_node: MakeNode) -> None:
+    """One large file: what has arrived of it counts, and the first seconds do not tell how fast it is."""
+    rate, size = 400_000, 16_000_000
+    node = make_node(master.remote(rate_limit_bytes_s=rate, connections=2))
+    node.run(state="finished")
+    (node.item("checkpoint") / "c_1.pt").write_bytes(bytes(size))
+    node.start()
+    began: list[float] = []
+    early: list[float] = []
+
+    def estimate() -> float | None:
+        targets = replication_status(node.state)["targets"]
+        if targets and targets[0]["backlog"].get("checkpoint") and not began:
+            began.append(time.monotonic())
+        found: float | None = targets[0].get("eta_s") if targets else None
+        if found is not None and time.monotonic() - began[0] < ESTIMATE_AFTER_S - 2:
+            early.append(found)
+        return found
+
+    eta = wait_until(estimate, 60, "an estimate")
+    assert early == []
+    spent = time.monotonic() - began[0]
+    assert eta + spent < 2 * size / rate
+    assert eta < size / rate
+    wait_until(lambda: estimate() is None and not list(master.root.rglob(".rla-tmp*")), 120, "its end")
