@@ -383,11 +383,12 @@ def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
 @contextmanager
 def _progress() -> Iterator[transfer.Say]:
     """A bar for each large file being moved, on a terminal; the time that is left once it can be told."""
-    from rich.progress import Progress, TaskID  # noqa: PLC0415 - only when there is something to show
+    from rich.console import Console  # noqa: PLC0415 - only when there is something to show
+    from rich.progress import Progress, TaskID  # noqa: PLC0415
 
     lock, count = threading.Lock(), 0
     tasks: dict[str, TaskID] = {}
-    with Progress(transient=True) as bars:
+    with Progress(transient=True, console=Console(stderr=True)) as bars:
         whole = bars.add_task("0 files", total=None)
 
         def say(path: str, done: int, total: int) -> None:

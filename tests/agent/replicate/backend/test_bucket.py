@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.bucket_lab import KEYS, OTHER, BucketPath, S3Server, opened, remote
 from support.faulty_store import FAULTS, FaultyStore
 from support.gcs_front import GcsFront, gcs_remote
 from support.replication_lab import ITEM, random_bytes, tree
+from typer.testing import CliRunner
 
 from rla_agent.command.replicate import examine_master
+from rla_agent.command.retain import transfer_app
 from rla_agent.replicate import report
 from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_store
@@ -584,6 +589,7 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
         (here / run / name).parent.mkdir(parents=True, exist_ok=True)
         (here / run / name).write_bytes(name.encode() * 50)
     odd = odd_objects(server, bucket)
+    caplog.set_level(logging.INFO)
     session = opened(server, bucket)
     sent = push(session, str(here), Selection())
     assert (sent.files, sent.failed) == (3, [])
@@ -610,6 +616,23 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
     session.remove(b"results/moved/run.json")
     session.close()
     assert set(odd) <= set(root.objects())  # they are somebody's
+
+
+def test_a_pull_by_hand_names_them_and_does_its_work(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path
+) -> None:
+    (root / "log" / ITEM / "run.json").write_bytes(b"{}")
+    odd_objects(server, bucket)
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(yaml.safe_dump({"REMOTE_SETTING": remote(server, bucket)}))
+    words = ["pull", "--config", str(config), "--data-root", str(tmp_path / "there"), "--json"]
+    done = CliRunner().invoke(transfer_app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[0])
+    assert (told["files"], told["failed"]) == (1, [])
+    assert "some/prefix/log/\\x01/" in told["left_out"]
+    assert f"no file has such a key: some/prefix/log/{ITEM}/a//" in done.stderr
+    assert (tmp_path / "there" / "log" / ITEM / "run.json").read_bytes() == b"{}"
 
 
 def content_requests(store: FaultyStore) -> list[str]:
