@@ -39,6 +39,7 @@ from rla_agent.replicate.backend.connect import (
 )
 from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
 from rla_agent.replicate.backend.target import Session, TargetError
+from rla_agent.replicate.readers import Readers
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
@@ -248,29 +249,34 @@ def pull(  # noqa: PLR0913, PLR0917 - options
         selection = transfer.Selection(table, index, since, until, tuple(kind or DEFAULT_LOG_TYPES))
         target = _target(load_config(config))
 
-        def fetch(session: Session) -> transfer.Tally:
+        def connect() -> Readers:
+            return Readers.opened(target.open, target.connections)
+
+        def fetch(readers: Readers) -> transfer.Tally:
             with _progress() as progress:
-                return transfer.pull(
-                    session, str(data_root), selection, progress, target.open, target.connections
-                )
+                return transfer.pull(readers, str(data_root), selection, progress)
 
         if keep_on:
-            _follow(target, fetch, every, as_json=as_json)
+            _follow(connect, fetch, every, as_json=as_json)
             return
-        with closing(target.open()) as session:
-            tally = fetch(session)
+        with closing(connect()) as readers:
+            tally = fetch(readers)
     _told("fetched", tally, as_json=as_json)
 
 
 def _follow(
-    target: settings.Target, fetch: Callable[[Session], transfer.Tally], every_s: float, *, as_json: bool
+    connect: Callable[[], Readers],
+    fetch: Callable[[Readers], transfer.Tally],
+    every_s: float,
+    *,
+    as_json: bool,
 ) -> None:
     def tell(tally: transfer.Tally) -> None:
         if tally.files or tally.failed:
             _summary(f"{time.strftime('%H:%M:%S')} fetched", tally, as_json=as_json)
 
     with suppress(KeyboardInterrupt):
-        transfer.follow(target.open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
+        transfer.follow(connect, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
 
 
 @transfer_app.command(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar, cast
 
@@ -30,6 +30,7 @@ class Readers:
         self, first: Session, connect: Callable[[], Session] | None = None, connections: int = 1
     ) -> None:
         """`first` stays the caller's; what `connect` gives is closed by `close`."""
+        self.first = first
         self._connect = connect if first.readers == 1 else None
         self.limit = first.readers if self._connect is None else max(1, connections)
         self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
@@ -37,7 +38,18 @@ class Readers:
             self._free.put(first)
         self._opening = threading.Lock()
         self._opened: list[Session] = []
-        self._stopped = False
+        self._owns_first = self._stopped = False
+
+    @classmethod
+    def opened(cls, connect: Callable[[], Session], connections: int) -> Readers:
+        """With a first session that is closed with the others.
+
+        Raises:
+            TargetError: the target cannot be reached, or refuses.
+        """
+        made = cls(connect(), connect, connections)
+        made._owns_first = True
+        return made
 
     @contextmanager
     def lent(self) -> Iterator[Session]:
@@ -81,7 +93,9 @@ class Readers:
         if self._stopped:
             raise LinkError("fetch", b"", "stopping")
 
-    def each(self, jobs: Iterable[Job], do: Callable[[Session, Job], Result]) -> Iterator[tuple[Job, Result]]:
+    def each(
+        self, jobs: Iterable[Job], do: Callable[[Session, Job], Result]
+    ) -> Generator[tuple[Job, Result], None, None]:
         """What `do` gives for each job, as they are done; what it raises is raised here."""
         if self.limit == 1:
             for job in jobs:
@@ -106,7 +120,7 @@ class Readers:
         """Let threads that read stop, and close what was opened here."""
         self._stopped = True
         with self._opening:
-            for session in self._opened:
+            for session in [*self._opened, *([self.first] if self._owns_first else [])]:
                 session.close()
 
 

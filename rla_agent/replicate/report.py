@@ -43,6 +43,7 @@ FLEET_ID_NAME: Final = "fleet-id"
 FLEET_EVERY_S: Final = 30.0
 MAX_STATUS_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
+_LOCKED: Final = "database is locked"  # by somebody who looks into it, for a moment
 _HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -191,7 +192,7 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
             "see: rla-agent replicate status",
         ]
         found["files"] = "\n".join(filter(None, lines))
-    if "error" in status:
+    if "error" in status and _LOCKED not in status["error"]:
         found["status"] = f"{status['error']}\nsee: rla-agent logs"
     return found
 

@@ -224,23 +224,14 @@ def chosen(path: bytes, selection: Selection) -> bool:
     return found is not None and selection.takes(*found)
 
 
-def pull(
-    session: Session,
-    root: str,
-    selection: Selection,
-    say: Say = lambda *_: None,
-    connect: Callable[[], Session] | None = None,
-    connections: int = 1,
-) -> Tally:
+def pull(source: Session | Readers, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
     """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
 
     Args:
-        session: at the master.
+        source: a session at the master, or several readers, so that several files come at a time.
         root: the data root.
         selection: which items.
         say: is told how far a file is, from any thread.
-        connect: opens a further session, so that several files come at a time.
-        connections: sessions in all.
 
     Raises:
         LinkError: the link broke; what came stays, and the next try goes on from there.
@@ -248,22 +239,23 @@ def pull(
     tally, room = Tally(), Room()
     new: dict[str, list[str]] = {}
     fetched, failed = set[str](), set[str]()  # folders
-    with closing(Readers(session, connect, connections)) as readers:
+    readers = source if isinstance(source, Readers) else Readers(source)
 
-        def told(path: str, done: int, total: int) -> None:
-            readers.go_on()
-            say(path, done, total)
+    def told(path: str, done: int, total: int) -> None:
+        readers.go_on()
+        say(path, done, total)
 
-        def bring(session: Session, wanted: _Wanted) -> bool | Exception:
-            path, state = wanted.path, wanted.state
-            try:
-                return fetch(session, root, path, state, told, ours=wanted.ours, room=room)
-            except LinkError:
-                raise
-            except (TargetError, UnsafeNameError, OSError) as error:
-                return error
+    def bring(session: Session, wanted: _Wanted) -> bool | Exception:
+        path, state = wanted.path, wanted.state
+        try:
+            return fetch(session, root, path, state, told, ours=wanted.ours, room=room)
+        except LinkError:
+            raise
+        except (TargetError, UnsafeNameError, OSError) as error:
+            return error
 
-        for wanted, done in readers.each(_all_wanted(readers, root, selection, tally), bring):
+    with closing(readers.each(_all_wanted(readers, root, selection, tally), bring)) as results:
+        for wanted, done in results:
             path = os.fsdecode(wanted.path)
             folder = path.rpartition("/")[0]
             if isinstance(done, Exception):
@@ -277,7 +269,7 @@ def pull(
             tally.bytes += wanted.state.size if done else 0
             if done and wanted.item is not None:
                 new.setdefault(wanted.item, []).append(path)
-    tally.left_out += session.left_out()
+    tally.left_out += readers.first.left_out()
     for folder in fetched - failed:
         _clear_partials(root, folder)
     tally.failed += [
@@ -480,8 +472,8 @@ def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
 
 
 def follow(
-    connect: Callable[[], Session],
-    pull: Callable[[Session], Tally],
+    connect: Callable[[], Readers],
+    pull: Callable[[Readers], Tally],
     every_s: float,
     tell: Callable[[Tally], None],
     complain: Callable[[str], None],
@@ -496,9 +488,9 @@ def follow(
     tries = 0
     while True:
         try:
-            with closing(connect()) as session:
+            with closing(connect()) as readers:
                 while True:
-                    tell(pull(session))
+                    tell(pull(readers))
                     tries = 0
                     time.sleep(every_s)
         except LinkError as error:
