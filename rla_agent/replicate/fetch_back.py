@@ -34,7 +34,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -42,6 +42,7 @@ from typing import IO, Any, Final
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError, listing_or_empty, read_json
+from rla_agent.replicate.room import NoRoomError, Room
 from rla_agent.replicate.transfer import (
     NewerHereError,
     Tally,
@@ -166,7 +167,11 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             raise FetchError(f"{note.path} is no longer on the master {note.target}")
         if found.size != note.size:
             raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
-        fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
+        try:
+            fill(session, descriptor, path, replace(found, size=note.size), lambda *_: None)
+        except NoRoomError as error:
+            os.unlink(partial, dir_fd=place)
+            raise NoRoomError(f"{note.path}: {error}") from error
         came = fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size)
         if came.sha256.hex() != note.sha256:
             os.unlink(partial, dir_fd=place)
@@ -247,18 +252,37 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
         return {"index": None}
     step, name, state = checkpoint
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
-    _mark(session, question.root, item)
-    for path, remote in _shown(session, item):
-        with suppress(NewerHereError):  # a note that somebody has written here
-            fetch(session, question.root, path, remote)
+    shown = [*_shown(session, item)]
+    needed = [(folder + name, state)]
     for ending in (".state", ".marks.json"):
         path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
         beside = session.stat(path)
         if beside is not None and beside.kind == "file":
-            fetch(session, question.root, path, beside)
-    fetch(session, question.root, folder + name, state)
+            needed.insert(0, (path, beside))
+    _check_room(Path(question.root), item, [*shown, *needed])
+    _mark(session, question.root, item)
+    for path, remote in shown:
+        with suppress(NewerHereError):  # a note that somebody has written here
+            fetch(session, question.root, path, remote)
+    for path, remote in needed:
+        fetch(session, question.root, path, remote)
     _check_sum(question.root, item, name)
     return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
+
+
+def _check_room(root: Path, item: str, wanted: list[tuple[bytes, RemoteStat]]) -> None:
+    """Raise NoRoomError where the disk here has no room for what of these is not here yet."""
+    coming = 0
+    for path, state in wanted:
+        here = root / os.fsdecode(path)
+        coming += max(0, state.size - (here.stat().st_size if here.is_file() else 0))
+    there = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
+    with closing_fd(os.open(os.path.realpath(there), FOLDER_FLAGS)) as place:
+        try:
+            with Room().promised(place, coming):
+                pass
+        except NoRoomError as error:
+            raise NoRoomError(f"the run {item} is not brought here from the master: {error}") from error
 
 
 def _mark(session: Session, root: str, item: str) -> None:

@@ -45,6 +45,7 @@ MAX_DATABASES: Final = 10_000
 SOCKET_NAME: Final = "hints.sock"
 MAX_MESSAGE_BYTES: Final = 60 << 10
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,26 @@ def folder(state: Path) -> Path:
 def entries(state: Path) -> list[Entry]:
     """All databases; an unreadable file counts as empty."""
     try:
-        found = json.loads((state / "replicate" / "databases.json").read_bytes())
-        return [Entry(**{**entry, "off": tuple(entry.get("off", ()))}) for entry in found["databases"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _read_entries(state)
+    except _UNREADABLE:
         return []
+
+
+def registry_problem(state: Path) -> str:
+    """Why it cannot be told which databases are replicated; empty where it can."""
+    try:
+        _read_entries(state)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except _UNREADABLE as error:
+        why = error.strerror if isinstance(error, OSError) else repr(error)
+        return f"{state / 'replicate' / 'databases.json'}, the list of databases, cannot be read: {why}"
+    return ""
+
+
+def _read_entries(state: Path) -> list[Entry]:
+    found = json.loads((state / "replicate" / "databases.json").read_bytes())
+    return [Entry(**{**entry, "off": tuple(entry.get("off", ()))}) for entry in found["databases"]]
 
 
 def register(

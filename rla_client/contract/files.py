@@ -212,7 +212,11 @@ def give_mode(descriptor: int, mode: int) -> None:
 
 
 def umask() -> int:
-    """The process's umask."""
+    """The process's umask. Where /proc tells it, asking for it changes nothing for other threads."""
+    with suppress(OSError), open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
     found = os.umask(0o077)
     os.umask(found)
     return found

@@ -582,14 +582,26 @@ def fleet_files(root: Path) -> list[dict[str, Any]]:
                         found.append(described({**status, "age_s": age_s}))
     except OSError:
         return []  # it is not a master
-    return found
+    return told_apart(found)
+
+
+def told_apart(machines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of machines with one host name each is shown with what tells it from the others."""
+    hosts = Counter(one["host"] for one in machines)
+    return [
+        {**one, "host": f"{one['host']} ({one['machine']})"}
+        if hosts[one["host"]] > 1 and one["machine"]
+        else one
+        for one in machines
+    ]
 
 
 def described(status: dict[str, Any]) -> dict[str, Any]:
-    """`host`, `version`, `age_s`, `backlog` and `runs` of a machine's status, whatever is wrong with it."""
+    """`host`, `machine`, `version`, `age_s`, `backlog` and `runs` of a status, whatever is wrong with it."""
     runs, age_s = status.get("runs"), status.get("age_s")
     return {
         "host": str(status.get("host"))[:200],
+        "machine": str(status.get("machine") or "")[:8],
         "version": str(status.get("version"))[:50],
         "age_s": age_s if isinstance(age_s, int | float) else 0.0,
         "backlog": status.get("backlog"),

@@ -61,7 +61,7 @@ from starlette.routing import Route
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.paths import user_name
-from rla_client.database.records import described, fleet_files
+from rla_client.database.records import described, fleet_files, told_apart
 from rla_client.database.tools import read_views
 from rla_client.web import STATIC, curves, files, runs
 from rla_client.web.site import Site, read_entries, sent, stream
@@ -428,9 +428,8 @@ class Machine:
             masters = answer.get("status")
             age_s = time.monotonic() - self._fleet.moment
             for target, listed in masters.items() if isinstance(masters, dict) else ():
-                machines += [
-                    _machine(described(one), str(target), age_s) for one in listed if isinstance(one, dict)
-                ]
+                of_master = told_apart([described(one) for one in listed if isinstance(one, dict)])
+                machines += [_machine(one, str(target), age_s) for one in of_master]
             found |= {"error": answer.get("error"), "age_s": age_s}
         return found
 
