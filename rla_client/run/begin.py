@@ -1,11 +1,12 @@
-"""Opening a run: a new item, the unfinished one of this run_id, or that of another machine.
+"""Opening a run: a new item, the earlier one of this run_id, or that of another machine.
 
 What is opened, by `resume`:
 
 * `never`: a new item.
-* `allow`, `must`: the newest unfinished run of the run_id, where a newer one of another machine does not
-  take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
-  refuse is a warning and a new item with `allow`, an error with `must`.
+* `allow`, `must`: the newest run of the run_id, where a newer one of another machine does not take its place;
+  that one's checkpoint is put into a new item, chained to it. One that has finished continues at its last
+  checkpoint; without one it is left as it is. What disk, agent or master refuse is a warning and a new item
+  with `allow`, an error with `must`.
 
 What held at a checkpoint comes back with it: clock, moving averages, custom data. `fork` puts the data of an
 earlier run under the open one instead; CSV and TensorBoard continue in it.
@@ -28,6 +29,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.checkpoints import newest_order
 from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
 from rla_client.contract.opening import Continuation
@@ -139,6 +141,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     end_run(data, "finished", "")
     clear_time()
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+    data.save_after(point.saved_before)
     set_current(run.logger)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
@@ -198,6 +201,7 @@ def _take_up(data: RunData, chained: Chained) -> None:
     changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
     _tell_changes(data, changed, chained.time_step)
     _restore(data, chained.state, chained.time_step, chained.parent)
+    data.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
     _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
     data.restore_random_state()
@@ -319,6 +323,7 @@ def fork(data: RunData, loaded: RunData) -> None:
     problem = put_under(source, item, run)
     if problem:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
+    data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
     parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
     run.mark("parent", parent)
@@ -408,6 +413,7 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
     from rla_client.run.find import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import is_over  # noqa: PLC0415
 
     if meeting is not None:
         found = await_resumed(meeting)
@@ -420,8 +426,8 @@ def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
             _see(data, found.item, found.name, found.time_step)
         return
     table, _config, root = data.setup.configured()
-    item = find_unfinished(root, table, data.setup.run_id or "")
-    if item is not None:  # no launcher that would let the ranks meet: what is there now
+    item = find_unfinished(root, table, data.setup.run_id or "", any_state=True)
+    if item is not None and not is_over(item):  # no launcher that would let the ranks meet: what is there now
         _see(data, item, CHECKPOINT_NAME, _newest(item, CHECKPOINT_NAME))
 
 

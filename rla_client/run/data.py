@@ -72,6 +72,7 @@ class RunData:
         self.max_to_keep: int | None = None
         self.resumed_from: int | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
+        self._saved_before = 0  # order of the last save of an earlier process, or of a forked run
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
@@ -79,7 +80,7 @@ class RunData:
     def let_go(self) -> Run | None:
         """Forget what was the open run's own; returns the run, which is still to be closed."""
         run, self.run = self.run, None
-        self.resumed_from, self.resume_state = None, {}
+        self.resumed_from, self.resume_state, self._saved_before = None, {}, 0
         if run is not None:
             self.custom_data = {}
             self._close_saver()
@@ -254,6 +255,12 @@ class RunData:
         if self._saver is not None:
             getattr(self._saver, rule)(*arguments)
 
+    def save_after(self, order: int) -> None:
+        """Checkpoints from now on are newer than that of this order, wherever the clock was set to."""
+        self._saved_before = max(self._saved_before, order)
+        if self._saver is not None:
+            self._saver.come_after(order)
+
     def _open_saver(self) -> CheckpointSaver | None:
         run, item = self.run, self.item
         if self._saver is not None or run is None or item is None or run.outbox is None:
@@ -263,6 +270,7 @@ class RunData:
         identity = run.opening.run if run.opening else ""
         folder = Path(item.folder(CHECKPOINT))
         self._saver = CheckpointSaver(run.outbox, folder, self.max_to_keep, run=identity)
+        self._saver.come_after(self._saved_before)
         for rule, arguments in self._keeps:
             getattr(self._saver, rule)(*arguments)
         return self._saver
@@ -330,10 +338,10 @@ class RunData:
         *,
         trust: bool = False,
     ) -> tuple[int, Any]:
-        """The checkpoint of time-step `ckp_index`, or the newest by number: (time-step, content).
+        """The checkpoint of time-step `ckp_index`, or the one that was saved last: (time-step, content).
 
         Args:
-            ckp_index: a time-step; None takes the newest.
+            ckp_index: a time-step; None takes the one that was saved last.
             checkpoint_name: the series.
             model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
                 the content. Without it that is {variable path: array}.

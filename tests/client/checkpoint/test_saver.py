@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import os
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from decimal import Decimal
@@ -29,12 +30,14 @@ from support.checkpoint_lab import (  # noqa: E402
     work,
 )
 from support.spooled import fill_spool  # noqa: E402
+from support.stamped import stamped  # noqa: E402
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
 from rla_client.checkpoint import saver as fallback_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
+from rla_client.contract.checkpoints import newest_order  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,
     BrokenFileError,
@@ -397,6 +400,34 @@ def test_both_spellings_are_found_newest_by_number(saver: CheckpointSaver, folde
     assert saver.load(index=9) == (9, {"file": "checkpoint_9.pt"})
     with pytest.raises(NoCheckpointError, match="9, 10"):
         find_checkpoint(folder, index=7)
+
+
+def test_the_newest_is_the_one_that_was_saved_last(outbox: Outbox, places: Places, folder: Path) -> None:
+    """Time-steps begin again with each stage of a curriculum."""
+    saver = CheckpointSaver(outbox, folder)
+    for stage in (1, 2):
+        for step in (10, 20, 30) if stage == 1 else (10, 20):
+            saver.save({"stage": stage, "step": step}, time_step=step)
+            assert saver.load() == (step, {"stage": stage, "step": step}), "before its file is there"
+            work(places, folder)
+            assert saver.load() == (step, {"stage": stage, "step": step})
+    assert [step for step, _ in list_checkpoints(folder)] == [30, 10, 20]
+    assert find_checkpoint(folder)[0] == 20
+    assert saver.load(index=30) == (30, {"stage": 1, "step": 30})
+    saver.close()
+
+
+def test_saves_come_after_those_of_an_earlier_process_whose_clock_was_ahead(
+    outbox: Outbox, places: Places, folder: Path
+) -> None:
+    stamped(folder, 50, time.time_ns() + 10**15)
+    one = CheckpointSaver(outbox, folder)
+    one.come_after(newest_order(folder))
+    one.save({"n": 1}, time_step=5)
+    assert one.load() == (5, {"n": 1})
+    work(places, folder)
+    assert one.load() == (5, {"n": 1})
+    one.close()
 
 
 def test_keep_best_and_keep_every(saver: CheckpointSaver, places: Places, folder: Path) -> None:
