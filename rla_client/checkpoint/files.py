@@ -53,6 +53,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import (
     NUMPY_STORAGE_CLASSES,
+    as_numpy,
     geometry,
     text,
     torch_module,
@@ -185,7 +186,7 @@ def load_file(
         map_location = "cpu"
     try:
         with torch.serialization.safe_globals(_safe_globals()):
-            return torch.load(path, map_location=map_location, weights_only=True)
+            return as_numpy(torch.load(path, map_location=map_location, weights_only=True))
     except FileNotFoundError as error:
         raise NoCheckpointError(f"there is no checkpoint {path}") from error
     except _UNREADABLE as error:
@@ -201,7 +202,7 @@ def load_file(
                 f"runs code which the file names, and {problem}. Pass trust=True if you trust whoever wrote "
                 "that file, or save state_dict()s and plain data"
             ) from error
-    return torch.load(path, map_location=map_location, weights_only=False)
+    return as_numpy(torch.load(path, map_location=map_location, weights_only=False))
 
 
 def _is_whole(path: Path) -> bool:
@@ -226,7 +227,7 @@ def restore(
         bytes_of: a copy of the storage of a key, which has so many bytes.
         map_location: a device for all tensors; None leaves them where they were.
     """
-    return _OwnUnpickler(skeleton, bytes_of, map_location).load()
+    return as_numpy(_OwnUnpickler(skeleton, bytes_of, map_location).load())
 
 
 class _OwnUnpickler(pickle.Unpickler):

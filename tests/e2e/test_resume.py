@@ -522,3 +522,55 @@ def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     assert "from 29" in done.stdout
     wait_until(lambda: state_of(item(tmp_path / "moved")) == "finished")
     assert list(rows(item(tmp_path / "moved") / "progress.csv")["time-step"]) == [*range(60)]
+
+
+OBJECTS = """
+    import os, signal, threading, torch
+    from rla_client import ExperimentLoader
+    from rla_client.contract.errors import UntrustedCheckpointError
+    open_run(run_id='objects', resume='allow')
+    exp_manager.log_files_gen()
+    exp_manager.new_saver()
+    net = torch.nn.Linear(2, 2)
+    if exp_manager.resumed_from:
+        optimizer = exp_manager.get_custom_data('optimizer')
+        print(type(optimizer).__name__, optimizer.param_groups[0]['lr'], exp_manager.get_custom_data('n'))
+        loader = ExperimentLoader()
+        loader.config('t', exp_manager.record_date.strftime('%Y/%m/%d/%H-%M-%S-%f'), root)
+        loaded = loader.load()
+        try:
+            loaded.get_custom_data('optimizer')
+        except UntrustedCheckpointError as error:
+            print('refused:', error)
+        trusted = loaded.get_custom_data('optimizer', trust=True)
+        print(trusted.param_groups[0]['lr'], loaded.get_custom_data('n'))
+        exp_manager.close()
+        raise SystemExit
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.25)
+    step(1)
+    exp_manager.save_checkpoint(
+        net.state_dict(), related_variable={'optimizer': optimizer, 'lock': threading.Lock(), 'n': 3}
+    )
+    exp_manager.add_custom_data('locks', threading.Lock())
+    exp_manager.save_checkpoint(net.state_dict())
+    print(flush=True)
+    logger.flush(20)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_objects_beside_a_checkpoint_come_back_in_the_run_that_kept_them(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    """Any picklable object; one that is not costs a warning, and never the checkpoint."""
+    assert agent.alive
+    done = run_code(OBJECTS, tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.stdout.count("'lock' is a lock, which cannot be pickled") == 1
+    assert done.stdout.count("'locks/0' is a lock, which cannot be pickled") == 1
+    wait_until(lambda: state_of(item(tmp_path)) == "killed")
+    done = run_code(OBJECTS, tmp_path)
+    assert "Adam 0.25 3" in done.stdout
+    assert "refused: custom data 'optimizer' holds an object that was not loaded" in done.stdout
+    assert "\n0.25 3\n" in done.stdout

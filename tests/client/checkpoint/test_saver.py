@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime as dt
 import os
+import pickle
 import random
 import time
 from collections import OrderedDict
@@ -449,3 +450,67 @@ def test_saving_twice_at_one_step_keeps_the_second(outbox: Outbox, places: Place
     work(places, folder)  # a replay of both changes nothing
     assert one.load() == (5, {"n": 2})
     one.close()
+
+
+def test_torch_alone_reads_what_it_can_hold_and_we_give_back_the_very_types(
+    saver: CheckpointSaver, places: Places, folder: Path
+) -> None:
+    """formats.md: `torch.load(weights_only=True)` reads tensors, arrays, scalars and plain data."""
+    shared = np.arange(6.0).reshape(2, 3)
+    content = {
+        "array": shared,
+        "again": [shared],
+        "fortran": np.asfortranarray(shared),
+        "strided": shared[:, ::2],
+        "empty": np.zeros((0, 3), np.int8),
+        "single": np.array(2, np.int64),
+        "unsigned": [np.array([1, 2**bits - 1], f"u{bits // 8}") for bits in (8, 16, 32, 64)],
+        "scalars": (np.float32(1.5), np.int64(-3), np.bool_(True), np.complex64(1j), np.float64(0.1)),
+        "many": [np.float16(number) for number in range(600)],
+        "weights": OrderedDict(w=torch.ones(2), p=torch.nn.Parameter(torch.ones(2))),
+        "plain": {"a": [1, 2.0, "x", None, (1,)], "s": {1, "x"}, 7: b"x", "b": bytearray(b"x"), "c": 1j},
+    }
+    keys = {
+        np.int64(3): {np.float32(0.5), (np.int8(1), 2)},
+        "names": np.array(["a", "b"]),
+        "f": frozenset([1]),
+    }
+    saver.save(content, time_step=1)
+    saver.save({**content, **keys}, time_step=2)
+    late = saver.load(index=1)[1], saver.load(index=2)[1]
+    work(places, folder)
+    plain = torch.load(folder / "checkpoint_1.pt", weights_only=True)
+    assert plain["array"].tolist() == shared.tolist()
+    assert plain["array"].dtype == torch.float64
+    assert plain["unsigned"][3].tolist() == [1, 2**64 - 1]
+    assert [float(one.real) for one in plain["scalars"]] == [1.5, -3.0, 1.0, 0.0, 0.1]
+    for number, loaded in (
+        (1, late[0]),
+        (2, late[1]),
+        (1, saver.load(index=1)[1]),
+        (2, saver.load(index=2)[1]),
+    ):
+        wanted: dict[Any, Any] = content if number == 1 else {**content, **keys}
+        assert repr(loaded) == repr(wanted)
+        assert loaded["again"][0] is loaded["array"]
+        assert loaded["array"].flags.writeable
+        for name in ("array", "fortran", "empty", "single"):
+            assert (type(loaded[name]), loaded[name].dtype) == (np.ndarray, wanted[name].dtype)
+            assert loaded[name].strides == wanted[name].strides
+        assert [one.dtype for one in loaded["unsigned"]] == [one.dtype for one in wanted["unsigned"]]
+        assert [type(one) for one in loaded["scalars"]] == [type(one) for one in wanted["scalars"]]
+        assert {type(one) for one in loaded["many"]} == {np.float16}
+        assert type(loaded["weights"]["p"]) is torch.nn.Parameter
+    assert loaded[np.int64(3)] == keys[np.int64(3)]
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        torch.load(folder / "checkpoint_2.pt", weights_only=True)
+
+
+def test_an_array_within_an_object_stays_one(saver: CheckpointSaver, places: Places, folder: Path) -> None:
+    arguments = argparse.Namespace(low=np.zeros(3), scale=np.float32(2))
+    saver.save({"space": arguments, "low": arguments.low}, time_step=1)
+    for _ in range(2):
+        loaded = saver.load()[1]
+        assert (type(loaded["space"].low), type(loaded["space"].scale)) == (np.ndarray, np.float32)
+        assert loaded["low"] is loaded["space"].low
+        work(places, folder)
