@@ -404,7 +404,7 @@ def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> No
     done = run_code(
         "open_run(run_id='none', resume='must'); exp_manager.log_files_gen()", tmp_path, check=False
     )
-    assert "no unfinished run 'none'" in done.stderr
+    assert "has no run 'none' to continue" in done.stderr
     assert not list(tmp_path.glob("log/t/*/*/*/*"))
 
 

@@ -514,3 +514,24 @@ def test_an_array_within_an_object_stays_one(saver: CheckpointSaver, places: Pla
         assert (type(loaded["space"].low), type(loaded["space"].scale)) == (np.ndarray, np.float32)
         assert loaded["low"] is loaded["space"].low
         work(places, folder)
+
+
+def test_the_page_says_how_to_read_the_rest(
+    saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {
+        "names": np.array(["a", "b"]), "days": np.array(["2026-11-21"], "datetime64[D]"),
+        "long": np.ones(2, np.longdouble), "swapped": np.arange(3, dtype=">f8"),
+        np.int64(3): frozenset([np.float32(1)]), "path": Path("a/b"), "array": np.ones(2),
+    }  # fmt: skip
+    saver.save(content, time_step=100)
+    work(places, folder)
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    (block,) = [part for part in page.split("```python\n")[1:] if "safe_globals" in part]
+    monkeypatch.chdir(folder)
+    found: dict[str, Any] = {}
+    exec(block.split("```")[0], found)
+    assert found["content"]["names"].tolist() == ["a", "b"]
+    assert found["content"][np.int64(3)] == frozenset([np.float32(1)])
+    assert found["content"]["path"] == Path("a/b")
+    assert repr(saver.load()[1]) == repr(content)
