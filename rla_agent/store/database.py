@@ -139,6 +139,21 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
+def grow_wal(db: sqlite3.Connection) -> None:
+    """Write the WAL out to its full length once, so that a full disk cannot stop commits.
+
+    It stays so long until the last connection to the file closes.
+
+    Raises:
+        sqlite3.Error: there is no room for it now.
+    """
+    page = b"\0" * 3500
+    with transaction(db):
+        db.execute("CREATE TABLE IF NOT EXISTS filler(page BLOB)")
+        db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
+        db.execute("DELETE FROM filler")
+
+
 def database_files(path: Path) -> tuple[Path, ...]:
     """A database and what SQLite keeps beside it while it is open."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
@@ -290,15 +305,8 @@ class AgentDatabase:
         migrate(self._db, path, STEPS, may=not beside)
 
     def grow_wal(self) -> None:
-        """Write the WAL out to its full length once, so that a full disk cannot stop commits.
-
-        Raises:
-            sqlite3.Error: there is no room for it now.
-        """
-        page = b"\0" * 3500
-        with transaction(self._db) as db:
-            db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
-            db.execute("DELETE FROM filler")
+        """See `grow_wal`."""
+        grow_wal(self._db)
 
     def commit(self, changes: Changes) -> None:
         """Store all changes durably.
