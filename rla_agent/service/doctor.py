@@ -33,6 +33,7 @@ from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, CONFIG_NAME, Con
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, tight_limits
 from rla_client.contract.errors import ConfigError, PlaceError, RlaError, SpoolError
+from rla_client.contract.files import sqlite_address
 from rla_client.contract.paths import (
     MAX_SOCKET_PATH_BYTES,
     NOWHERE,
@@ -360,7 +361,7 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
     path = around.places.database
     if path.exists():
         try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+            with closing(sqlite3.connect(sqlite_address(path), uri=True, timeout=1.0)) as database:
                 answer = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             answer = str(error)

@@ -272,7 +272,7 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
             found = webbrowser.get()
             of_terminal = isinstance(found, webbrowser.GenericBrowser)
             if not of_terminal or isinstance(found, webbrowser.BackgroundBrowser):
-                found.open(f"file://{page.name}")
+                found.open(Path(page.name).as_uri())
         yield
 
 
