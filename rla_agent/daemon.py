@@ -478,12 +478,15 @@ class Wire:
                 router.send_multipart([peer, message], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Send what waits and close."""
+        """Send what waits, close, and take the sockets' files away; the caller holds the agent's lock."""
         self._send_answers()
         self._closed = True
         self._data.close(linger=200)
         self._control.close(linger=200)
         self._context.term()
+        for _, path in self._bound:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         os.close(self._wake_read)
         os.close(self._wake_write)
 

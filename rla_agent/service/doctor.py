@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.status import WITHOUT_LIMITS, Finding
+from rla_agent.model.status import WITHOUT_AGENT, WITHOUT_LIMITS, Finding
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.report import attention, replication_status
 from rla_agent.service.control import ask_status, describe_holder, left_behind, read_holder, visible_holder
@@ -347,7 +347,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
     waiting = [name for name in names if writer_alive(spool / name) is False]
     if waiting and not around.alive:
         what = f"rows of {len(waiting)} ended process(es) wait in {spool}, and no agent runs"
-        yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
+        yield Finding("spool-waiting", "warning", what, WITHOUT_AGENT)
 
 
 def check_other_states(around: Surroundings) -> Iterator[Finding]:
