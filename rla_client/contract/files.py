@@ -249,6 +249,11 @@ def make_folder(name: str | bytes | os.PathLike[str], folder: int | None = None)
     return True
 
 
+def sqlite_address(path: str | os.PathLike[str], options: str = "mode=ro") -> str:
+    """The URI of an SQLite file, for `sqlite3.connect(…, uri=True)`; any name, `#`, `?` and `%` included."""
+    return f"{Path(os.path.abspath(path)).as_uri()}?{options}"
+
+
 def temp_path(final: str | os.PathLike[str]) -> Path:
     """A fresh hidden name in the folder of `final`, short whatever the length of that name."""
     return Path(final).parent / f"{TEMP_PREFIX}{os.urandom(8).hex()}"

@@ -28,11 +28,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rla_client.code.secrets import Secrets
 from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
-from rla_client.contract.files import open_plain
+from rla_client.contract.files import open_plain, sqlite_address
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
@@ -400,7 +399,7 @@ def sqlite_store(path: Path) -> Iterator[sqlite3.Connection]:
             for one in (source, *filter(Path.exists, journals)):
                 copy(one, copies / one.name, links=True)
             source, mode = copies / source.name, "mode=rw"
-        connection = sqlite3.connect(f"file:{quote(os.fspath(source))}?{mode}", uri=True)
+        connection = sqlite3.connect(sqlite_address(source, mode), uri=True)
         held.callback(connection.close)
         if hasattr(connection, "setlimit"):
             connection.setlimit(_SQLITE_LENGTH, MAX_CELL_BYTES)

@@ -75,7 +75,16 @@ def no_params(log: Path) -> None:
 def temp_file(log: Path) -> None:
     path = log / ".rla-tmp-0123"
     path.write_text("x")
-    os.utime(path, (NOW - 2 * 86400,) * 2)
+    os.utime(path, (NOW - 7200,) * 2)
+
+
+def temp_file_of_pictures(log: Path) -> None:
+    """As an agent leaves one that is killed while it draws."""
+    folder = Path(str(log).replace("/log/", "/results/")) / "eval"
+    folder.mkdir(parents=True)
+    path = folder / ".rla-tmp-0123456789abcdef-17-4711"
+    path.write_text("x")
+    os.utime(path, (NOW - 7200,) * 2)
 
 
 def temp_file_beside(log: Path) -> None:
@@ -111,6 +120,7 @@ def step_differs(log: Path) -> None:
         (no_params, "no-params", False),
         (temp_file, "temp-file", True),
         (temp_file_beside, "temp-file", True),
+        (temp_file_of_pictures, "temp-file", True),
         (stray, "stray", True),
         (stale_state, "stale-state", True),
         (step_differs, "step-differs", True),
