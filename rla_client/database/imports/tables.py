@@ -34,10 +34,11 @@ STEP_NAMES = (
     "totaltimesteps", "timesteps", "timestepstotal", "numtimesteps", "numenvstepssampledlifetime",
     "numenvstepssampled", "numenvsteps", "envsteps", "envstep", "totalenvinteracts", "totalsteps",
     "totalnumsteps", "globalstep", "globalsteps", "numsteps", "environmentsteps", "numagentstepssampled",
-    "agenttimestepstotal", "totalframes", "numframes", "envframes", "frames", "frame", "steps", "step",
-    "actorsteps", "learnersteps", "gradientsteps", "trainingsteps", "trainstep", "trainsteps",
+    "agenttimestepstotal", "timestepssofar", "numstepssampled", "nenvsteps", "numstepstotal", "totalstep",
+    "nsteps", "totalframes", "numframes", "envframes", "frames", "frame", "steps", "step", "actorsteps",
+    "learnersteps", "gradientsteps", "trainingsteps", "trainstep", "trainsteps", "trainingstep",
     "timeiterations", "trainingiteration", "iterations", "iteration", "iters", "iter", "itr", "nupdates",
-    "miscnupdates", "updates", "update", "epochs", "epoch", "episodes", "episode",
+    "numupdates", "miscnupdates", "updates", "update", "epochs", "epoch", "episodes", "episode",
 )  # fmt: skip
 PARAMETERS_BESIDE = (  # Lightning; RLlib; Spinning Up; Ultralytics
     "hparams.yaml", "params.json", "config.json", "config.yaml", "args.yaml", "args.json",
