@@ -321,10 +321,10 @@ class Pruner:
         return False
 
     def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, bool]]:
-        """Name → file of a folder that the ledger holds as wholly on the master, and whether to stay there."""
+        """Name → file of a folder that the ledger holds as wholly on the master, and whether confirmed."""
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.check_at IS NULL, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
-            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
+            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.check_at IS NULL, {RECORD_COLUMNS} "  # noqa: S608 - constants
+            "FROM folders d JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
             "AND f.acked = f.size",
             (self._number, folder, CLEAN),
         )

@@ -46,7 +46,8 @@ def replication_status(state: Path) -> dict[str, Any]:
     Returns:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
         fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
-        written_bytes, kept, unconfirmed, mended), `lost` (no more there nor here), `parked` (path, reason, fix; at most 50, and 50 folders of each database),
+        written_bytes, kept, unconfirmed, mended), `lost` (no more there nor here; 50),
+        `parked` (path, reason, fix; at most 50, and 50 folders of each database),
         `parked_files` and `parked_folders`.
     """
     status: dict[str, Any] = {
@@ -121,6 +122,8 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
 
 def _unconfirmed(db: sqlite3.Connection, number: int) -> int:
     """Files that the master has acknowledged and not confirmed yet."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < len(STEPS):
+        return 0  # the worker of an earlier release has it
     query = "SELECT count(*) FROM files WHERE db = ? AND check_at IS NOT NULL"
     return int(db.execute(query, (number,)).fetchone()[0])
 

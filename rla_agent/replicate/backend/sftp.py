@@ -334,10 +334,13 @@ class SftpSession(Session):
         if look.status == wire.NO_SUCH_FILE:
             return Found(None)
         problem = self._problem(look, "look at", one.path)
-        if problem is None and opened is not None and look.state.kind == "file":
-            problem = self._problem(opened, "open", one.path)
-        if problem is not None or opened is None or opened.kind != wire.HANDLE:
-            return problem or Found(look.state)
+        if problem is not None:
+            return problem
+        if opened is None or look.state.kind != "file":
+            return Found(look.state)
+        problem = self._problem(opened, "open", one.path)
+        if problem is not None:
+            return problem
         parts = []
         for span in read[:-1]:
             part = bytearray()
