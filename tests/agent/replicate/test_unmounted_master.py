@@ -66,7 +66,8 @@ def test_nothing_is_written_beneath_a_disk_that_is_away(sent: Node, master: Sshd
             settings.ask_retry(sent.state)
             taken = sent.state / "replicate" / "retry"
             wait_until(lambda taken=taken: not taken.exists(), 20, "the retry being taken up")
-            wait_until(lambda since=time.time(): noted(sent, since), 20, "a look at how it stands")
+            since = time.time()
+            wait_until(lambda since=since: noted(sent, since), 20, "a look at how it stands")
             wait_until(lambda: held_up(sent), 20, "it being tried in vain")
         assert tree(empty) == {}
     settings.ask_retry(sent.state)

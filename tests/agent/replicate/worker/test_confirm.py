@@ -222,8 +222,9 @@ def test_what_an_earlier_release_sent_is_looked_at_once(tmp_path: Path) -> None:
         moved = ("moved on master: the item's folder is gone", *[None] * 10)
         for name, state, record in ((b"a", 0, (None, *sent)), (b"b", 2, moved), (b"c", 6, (None, *sent))):
             db.execute(
-                "INSERT INTO files(folder, db, name, state, reason, ino, size, mtime_ns, ctime_ns, generation, "
-                "acked, crc, head_crc, tail_crc, remote_mtime) VALUES(1, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO files(folder, db, name, state, reason, ino, size, mtime_ns, ctime_ns, "
+                "generation, acked, crc, head_crc, tail_crc, remote_mtime) "
+                f"VALUES(1, 1, {', '.join('?' * 13)})",
                 (name, state, *record),
             )
     with closing(Ledger(path)) as ledger:
