@@ -25,9 +25,9 @@ class PowerMaster:
         os.sync()
         self.cuts = 0
 
-    def remote(self, **more: object) -> dict[str, object]:
+    def remote(self) -> dict[str, object]:
         """REMOTE_SETTING for it."""
-        return self.server.remote(remote_data_root=str(self.root), **more)
+        return self.server.remote(remote_data_root=str(self.root))
 
     def cut(self) -> None:
         """Lose everything that is not on the disk."""

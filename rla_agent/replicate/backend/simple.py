@@ -86,7 +86,10 @@ class FolderSession(OneByOne):
             why = f"{root} is not a folder that can be used: {error.strerror}"
             raise NoRootError("look at", b"", why, "mount it, or correct remote_data_root") from error
 
-    syncs: Final = True
+    @property
+    def syncs(self) -> bool:
+        """See `Session`."""
+        return True
 
     def sync(self, paths: Sequence[bytes]) -> list[bool]:
         """See `Session`."""

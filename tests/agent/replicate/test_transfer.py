@@ -260,6 +260,7 @@ def test_a_full_master_ends_a_push_with_words(tmp_path: Path) -> None:
 
     class Full(FolderSession):
         def _place(self, job: Upload, *, durable: bool = True) -> RemoteStat:
+            del durable
             raise FullError("send", job.path, "the master's disk is full", "free space on the master")
 
     node = Node(tmp_path / "node", {})

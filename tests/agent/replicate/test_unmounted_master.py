@@ -64,15 +64,19 @@ def test_nothing_is_written_beneath_a_disk_that_is_away(sent: Node, master: Sshd
         wait_until(lambda: held_up(sent), 20, lambda: str(attention(replication_status(sent.state))))
         for _ in range(3):
             settings.ask_retry(sent.state)
-            taken = sent.state / "replicate" / "retry"
-            wait_until(lambda taken=taken: not taken.exists(), 20, "the retry being taken up")
-            since = time.time()
-            wait_until(lambda since=since: noted(sent, since), 20, "a look at how it stands")
-            wait_until(lambda: held_up(sent), 20, "it being tried in vain")
+            tried_in_vain(sent)
         assert tree(empty) == {}
     settings.ask_retry(sent.state)
     wait_until(lambda: same_trees(sent, master.root), 30)
     assert replication_status(sent.state)["parked_files"] == 0
+
+
+def tried_in_vain(node: Node) -> None:
+    """Wait until a retry was taken up, and it stands as before."""
+    wait_until(lambda: not (node.state / "replicate" / "retry").exists(), 20, "the retry being taken up")
+    since = time.time()
+    wait_until(lambda: noted(node, since), 20, "a look at how it stands")
+    wait_until(lambda: held_up(node), 20, "it being tried in vain")
 
 
 class Pump:

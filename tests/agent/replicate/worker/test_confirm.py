@@ -71,12 +71,15 @@ class Lab:
 
     def row(self) -> tuple[int, float | None, int | None]:
         """State, when it is looked at, and how many bytes the master has."""
+        row: tuple[int, float | None, int | None]
         (row,) = self.ledger._db.execute("SELECT state, check_at, acked FROM files").fetchall()
         return row
 
 
 class _NoSync(FolderSession):
-    syncs = False
+    @property
+    def syncs(self) -> bool:
+        return False
 
 
 @pytest.fixture
