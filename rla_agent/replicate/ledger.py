@@ -319,7 +319,7 @@ class Ledger:
         self._write(statement, check_at, *key, sent_at)
 
     def confirm_synced(self, db: int, now: float, since: float) -> None:
-        """Confirm what was synced and whose time has come, if it was sent after `since`, and nobody doubts."""
+        """Confirm what was synced and whose time has come, if it was sent after `since` and nobody doubts."""
         self._write(
             "UPDATE files SET check_at = NULL WHERE db = ? AND check_at > 0 AND check_at <= ? "
             "AND synced = 1 AND sent_at > ?",

@@ -12,7 +12,8 @@ without it, a file that was acknowledged is empty or not there after a power cut
 thing at a time, and a sync waits for the disk; so the files of a batch are spread over up to `CHANNELS`
 channels of the connection, whose syncs then share a commit of the file system's journal. A large file is
 synced piece by piece on a channel beside the one that it is sent on. More channels are opened when they are
-first needed, and only where the link is quick enough to fill them.
+first needed, and only where the link is quick enough to fill them; they are closed when they rest, for each
+is a process on the server.
 
 A server without fsync acknowledges what is in its memory (`syncs`). Without posix-rename the old file is
 moved aside, the new one renamed, the old one removed; the name is missing for two round trips. Without
@@ -74,7 +75,9 @@ COPY_DATA: Final = b"copy-data"
 FSYNC: Final = b"fsync@openssh.com"
 CHANNELS: Final = 4  # of one connection that sync at once; sshd allows ten (MaxSessions)
 QUICK_WINDOW_BYTES: Final = 128 << 10  # a link that was found to be as quick may have more than one channel
-FILES_A_CHANNEL: Final = 4  # fewer are not worth another one
+FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another one,
+NAMES_A_CHANNEL: Final = 16  # nor fewer that are only synced
+REST_S: Final = 30.0  # then channels that nobody used are closed
 SYNC_S: Final = 10.0  # a large file on a slow link is synced so often
 _SUFFIX_ASIDE: Final = b".old"
 _FINISH: Final = "set the time and permissions of"
@@ -190,6 +193,7 @@ class SftpSession(Session):
         self.extensions = link.extensions
         self._posix_rename = POSIX_RENAME in link.extensions
         self._keeps_modes = True
+        self._spread_at = 0.0
         self._wires = [link]  # the first one is for everything, the others are for what is synced
         self._channels = CHANNELS if FSYNC in link.extensions else 1  # at most, as far as is known
         self._fsyncs = FSYNC in link.extensions
@@ -224,7 +228,7 @@ class SftpSession(Session):
 
         One that cannot be opened so is none of them, nor is one that gave an error.
         """
-        wires = self._spread(len(names))
+        wires = self._spread(len(names) // NAMES_A_CHANNEL)
         opens = [
             wires[number % len(wires)].submit(wire.open_request(self._full(name), wire.READ_FLAG))
             for number, name in enumerate(names)
@@ -275,9 +279,16 @@ class SftpSession(Session):
             why = f"no answer for {wire.REPLY_TIMEOUT_S:g} s: {error}"
             raise LinkError("talk to", b"", why) from error
 
-    def _spread(self, files: int) -> list[wire.Wire]:
-        """The channels to spread so many files over."""
-        wanted = min(self._channels, files // FILES_A_CHANNEL)
+    def _spread(self, wanted: int) -> list[wire.Wire]:
+        """The channels to spread files over: so many, as far as link and server allow it, and at least one."""
+        wanted = min(self._channels, wanted)
+        now = time.monotonic()
+        if wanted > 1:
+            self._spread_at = now
+        elif now - self._spread_at > REST_S:
+            for resting in self._wires[1:]:
+                resting.close()
+            del self._wires[1:]
         while len(self._wires) < wanted and self._wire.window_bytes >= QUICK_WINDOW_BYTES:
             if self._one_more() is None:
                 break
@@ -564,7 +575,7 @@ class SftpSession(Session):
     def _open_many(
         self, files: Sequence[SmallFile], results: _Results, linked: Container[int]
     ) -> dict[int, _Open]:
-        wires = self._spread(len(files))
+        wires = self._spread(len(files) // FILES_A_CHANNEL)
         looks = [
             wires[number % len(wires)].submit(self._lstat(file.path)) for number, file in enumerate(files)
         ]
@@ -747,6 +758,7 @@ class SftpSession(Session):
         """Open a file that is being sent on another channel, to sync it there; None: it cannot be."""
         if not self._fsyncs:
             return None
+        self._spread_at = time.monotonic()
         beside = self._wires[1] if len(self._wires) > 1 else self._one_more() if self._channels > 1 else None
         if beside is None:
             return None

@@ -58,12 +58,22 @@ def put(session: SftpSession, root: Path, batches: int = 4) -> None:
             assert (root / file.path.decode()).read_bytes() == file.data
 
 
+def put_few(session: SftpSession, root: Path) -> None:
+    (file,) = batch(99, 1)
+    (result,) = session.put_many([file])
+    assert isinstance(result, RemoteStat)
+    assert (root / file.path.decode()).exists()
+
+
 def test_many_small_files_are_synced_over_several_channels(
     start: Callable[..., tuple[SftpSession, Path]],
 ) -> None:
     session, root = start()
     put(session, root)
     assert len(session._wires) == sftp.CHANNELS
+    session._spread_at -= sftp.REST_S + 1
+    put_few(session, root)
+    assert len(session._wires) == 1
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
