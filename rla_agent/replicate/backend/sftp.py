@@ -280,7 +280,7 @@ class SftpSession(Session):
             raise LinkError("talk to", b"", why) from error
 
     def _spread(self, wanted: int) -> list[wire.Wire]:
-        """The channels to spread files over: so many, as far as link and server allow it, and at least one."""
+        """The channels to spread files over: so many, as far as link and server allow it; at least one."""
         wanted = min(self._channels, wanted)
         now = time.monotonic()
         if wanted > 1:
