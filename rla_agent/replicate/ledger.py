@@ -141,7 +141,7 @@ class Temp:
 class Unconfirmed:
     """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
 
-    `sent_at`: Unix seconds.
+    `sent_at`: Unix seconds; `early`: an earlier release sent it, so it is one of very many, perhaps.
     """
 
     key: Key
@@ -151,6 +151,7 @@ class Unconfirmed:
     here: bool
     sent_at: float
     record: Record
+    early: bool = False
 
 
 def record_of(row: tuple[Any, ...]) -> Record | None:
@@ -315,7 +316,9 @@ class Ledger:
 
     def confirm(self, key: Key, sent_at: float, check_at: float | None = None) -> None:
         """A file was looked at and is there as it was sent; `check_at`: it is to be looked at again."""
-        statement = "UPDATE files SET check_at = ? WHERE folder = ? AND name = ? AND sent_at = ?"
+        statement = (
+            "UPDATE files SET check_at = ? WHERE folder = ? AND name = ? AND COALESCE(sent_at, 0.0) = ?"
+        )
         self._write(statement, check_at, *key, sent_at)
 
     def confirm_synced(self, db: int, now: float, since: float) -> None:
@@ -337,19 +340,20 @@ class Ledger:
     def unconfirmed(self, db: int, now: float, limit: int) -> list[Unconfirmed]:
         """Files to look at, those that wait longest first; none that goes as a whole or is deleted anyway."""
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, {RECORD_COLUMNS} "  # noqa: S608 - constants
-            "FROM files f JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.check_at <= ? "
-            "ORDER BY f.check_at LIMIT ?",
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, f.synced, "  # noqa: S608 - constants
+            f"{RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
+            "WHERE f.db = ? AND f.check_at <= ? ORDER BY f.check_at LIMIT ?",
             (db, now, limit),
         ).fetchall()
         found = []
         for row in rows:
-            key, record = Key(row[0], row[1]), record_of(row[7:])
+            key, record = Key(row[0], row[1]), record_of(row[8:])
             if record is None or record.generation < 0 or row[5] in {BURIED, DROPPED}:
                 self._write("UPDATE files SET check_at = NULL WHERE folder = ? AND name = ?", *key)
             else:
                 path = row[2] + b"/" + row[1]
-                found.append(Unconfirmed(key, path, row[3], row[4], row[5] < GONE, row[6] or 0.0, record))
+                here, sent_at, early = row[5] < GONE, row[6] or 0.0, row[7] is None
+                found.append(Unconfirmed(key, path, row[3], row[4], here, sent_at, record, early))
         return found
 
     def any_unconfirmed(self, db: int, now: float) -> bool:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, same
 from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
 from rla_agent.replicate.worker import plan
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Record
+from rla_agent.replicate.worker.plan import SMALL_BYTES
 from rla_agent.replicate.worker.source import EDGE_BYTES
 from rla_client.contract.textformat import printable
 
@@ -74,29 +74,34 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
         LinkError: the session broke.
     """
     synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
-    found = session.probe([Probe(file.path, _spans(file.record)) for file in files])
+    found = session.probe([Probe(file.path, _spans(file)) for file in files])
     return [
-        Checked(file, _judge(file.record, one) if isinstance(one, Found) else "unknown", is_synced)
+        Checked(file, _judge(file, one) if isinstance(one, Found) else "unknown", is_synced)
         for file, one, is_synced in zip(files, found, synced, strict=True)
     ]
 
 
-def _spans(record: Record) -> tuple[tuple[int, int], ...]:
-    """What is read of a file: all of a small one, of others the edges that the ledger has sums of."""
-    if record.acked <= SMALL_BYTES:
-        return ((0, record.acked),) if record.acked else ()
-    return (0, EDGE_BYTES), (record.acked - EDGE_BYTES, EDGE_BYTES)
+def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
+    """What is read of a file: all of a small one, of others the edges that the ledger has sums of.
+
+    Of what an earlier release sent, only those: it may be a million files.
+    """
+    size = file.record.acked
+    if size <= SMALL_BYTES and not file.early:
+        return ((0, size),) if size else ()
+    edge = min(EDGE_BYTES, size)
+    return (0, edge), (size - edge, edge)
 
 
-def _judge(record: Record, found: Found) -> What:
+def _judge(file: Unconfirmed, found: Found) -> What:
+    record = file.record
     if found.state is None:
         return "missing"
     if not same(found.state, RemoteStat(record.acked, record.remote_mtime_s)):
         return "differs"
     sums = [zlib.crc32(part) for part in found.parts]
-    if record.acked <= SMALL_BYTES:
-        return "there" if sums == ([record.crc] if record.acked else []) else "differs"
-    return "there" if sums == [record.head_crc, record.tail_crc] else "differs"
+    expected = [record.crc] if len(sums) == 1 else [record.head_crc, record.tail_crc]
+    return "there" if sums == expected[: len(sums)] else "differs"
 
 
 class Confirmations:
@@ -154,7 +159,7 @@ class Confirmations:
         size = 0
         rows = self._ledger.unconfirmed(self._number, time.time(), CHECKS_A_BATCH + len(self._checking))
         for file in rows:
-            size += sum(count for _, count in _spans(file.record))
+            size += sum(count for _, count in _spans(file))
             if size > CHECK_BYTES and taken:
                 break
             if file.key not in self._checking and file.key not in flying:

@@ -231,8 +231,26 @@ def test_what_an_earlier_release_sent_is_looked_at_once(tmp_path: Path) -> None:
                 (name, state, *record),
             )
     with closing(Ledger(path)) as ledger:
-        assert [file.key.name for file in ledger.unconfirmed(1, time.time(), 10)] == [b"a"]
+        (file,) = ledger.unconfirmed(1, time.time(), 10)
+        assert (file.key.name, file.early) == (b"a", True)
         assert ledger.moved_items(1, 10) == [ITEM]
+
+
+@pytest.mark.parametrize("size", [0, 100, 1000, 10_000])
+@pytest.mark.parametrize("damage", ["", "empty", "zeros"])
+def test_of_what_an_earlier_release_sent_only_the_edges_are_read(
+    tmp_path: Path, size: int, damage: str
+) -> None:
+    lab = Lab(tmp_path, size)
+    lab.send(synced=False)
+    lab.ledger._db.execute("UPDATE files SET synced = NULL, check_at = 0, crc = 0, sent_at = NULL")
+    if damage:
+        lab.there.write_bytes(b"" if damage == "empty" else bytes(size))
+        os.utime(lab.there, (1000, 1000))
+    assert lab.look() == 1
+    assert lab.row() == (int(damage != "" and size > 0), None, size)
+    lab.link.close()
+    lab.ledger.close()
 
 
 def test_an_older_release_refuses_the_new_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
