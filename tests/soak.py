@@ -54,6 +54,7 @@ REPLICATE = "tests/agent/replicate"
 PARTS = (
     Part("r1", "agent SIGKILL at random", (f"{CRASH}/test_agent_kill.py",)),
     Part("r3", "power cuts", (f"{CRASH}/test_power_cut.py",)),
+    Part("master-power", "power cuts of the master (R24)", (f"{CRASH}/test_master_power_cut.py",)),
     Part("r1-calls", "agent SIGKILL at each call", (f"{CRASH}/test_each_call.py", "-k", "agent")),
     Part("r2", "trainer SIGKILL at random", (f"{CRASH}/test_trainer_kill.py",)),
     Part("r2-calls", "trainer SIGKILL at each call", (f"{CRASH}/test_each_call.py", "-k", "trainer")),

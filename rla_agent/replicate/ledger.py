@@ -6,9 +6,16 @@ and sent), `PARKED` (somebody must act; `reason` and `fix` say how), `GONE` (no 
 keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
 see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
 use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
-a large file continues where it stopped. `items` are the item folders that we made there. `contents` has, by
-SHA-256, one code file that is there, so that the same file of the next item becomes a link to it. `mode` of
-files and folders: the permission bits that were sent; NULL: by a release that sent none.
+a large file continues where it stopped. `items` are the item folders that we made there: `made`, `moved`
+(gone by then; what waits for them is parked) or `again` (somebody said that such a one is to be made again).
+`contents` has, by SHA-256, one code file that is there, so that the same file of the next item becomes a link
+to it. `mode` of files and folders: the permission bits that were sent; NULL: by a release that sent none.
+
+*Acknowledged and confirmed.* What the master has acknowledged may be in its memory only, and is gone if it
+loses its power just then. So `check_at` (Unix seconds) of a file says when it is looked at there once more;
+NULL: it is confirmed, and `prune` may rely on it. `synced`: the master said that it is on its disk. That
+alone confirms after `CONFIRM_S` in which no connection ended; any other file is looked at
+(`worker.confirm`), and so is, once there is a connection again, whatever was not confirmed when one ended.
 
 WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
 then files are compared with the master instead of being sent again (`send`). Opened by others
@@ -35,6 +42,7 @@ from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
 OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
+CONFIRM_S: Final = 300.0  # a kernel writes what is dirty within half a minute, a disk what is in its cache
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -120,12 +128,30 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """A temp name on the master and how much of which version of a file it holds."""
+    """A temp name on the master and how much of which version of a file it holds; `synced`: on its disk."""
 
     temp: bytes
     key: Key
     local: Local
     acked: int
+    synced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
+
+    `sent_at`: Unix seconds; `early`: an earlier release sent it, so it is one of very many, perhaps.
+    """
+
+    key: Key
+    path: bytes
+    kind: str
+    item: bytes
+    here: bool
+    sent_at: float
+    record: Record
+    early: bool = False
 
 
 def record_of(row: tuple[Any, ...]) -> Record | None:
@@ -234,9 +260,9 @@ class Ledger:
     def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
         """Files to send, most urgent and smallest first; `prios` is the range, both included."""
         rows = self._db.execute(
-            "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
-            f"f.kept, f.seen, f.attempts, {RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
-            "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, i.state IN ('made', 'moved'), f.pending, "  # noqa: S608
+            f"f.tries, f.kept, f.seen, f.attempts, {RECORD_COLUMNS} FROM files f "
+            "JOIN folders d ON d.id = f.folder LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
             "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
             "ORDER BY f.prio, f.pending LIMIT ?",
             (db, *prios, now, limit),
@@ -275,6 +301,89 @@ class Ledger:
             *(*record.local.version, record.local.mode, record.generation, record.acked),
             *(*sums, record.remote_mtime_s, now, *key),
         )
+
+    # -- acknowledged and confirmed --------------------------------------------------------
+
+    def acknowledged(self, key: Key, check_at: float, *, synced: bool) -> None:
+        """Look at what was just sent once more then."""
+        statement = "UPDATE files SET check_at = ?, synced = ? WHERE folder = ? AND name = ?"
+        self._write(statement, check_at, int(synced), *key)
+
+    def set_synced(self, key: Key, acked: int) -> None:
+        """The master has the first `acked` bytes of a file on its disk, if it was sent no more since."""
+        statement = "UPDATE files SET synced = 1 WHERE folder = ? AND name = ? AND acked = ?"
+        self._write(statement, *key, acked)
+
+    def confirm(self, key: Key, sent_at: float, check_at: float | None = None) -> None:
+        """A file was looked at and is there as it was sent; `check_at`: it is to be looked at again."""
+        statement = (
+            "UPDATE files SET check_at = ? WHERE folder = ? AND name = ? AND COALESCE(sent_at, 0.0) = ?"
+        )
+        self._write(statement, check_at, *key, sent_at)
+
+    def confirm_synced(self, db: int, now: float, since: float) -> None:
+        """Confirm what was synced and whose time has come, if it was sent after `since` and nobody doubts."""
+        self._write(
+            "UPDATE files SET check_at = NULL WHERE db = ? AND check_at > 0 AND check_at <= ? "
+            "AND synced = 1 AND sent_at > ?",
+            *(db, now, since),
+        )
+
+    def confirm_all(self, db: int) -> None:
+        """Whatever this master acknowledges is safe."""
+        self._write("UPDATE files SET check_at = NULL WHERE db = ? AND check_at IS NOT NULL", db)
+
+    def doubt(self, db: int) -> None:
+        """Look at all that is not confirmed now."""
+        self._write("UPDATE files SET check_at = 0 WHERE db = ? AND check_at > 0", db)
+
+    def unconfirmed(self, db: int, now: float, limit: int) -> list[Unconfirmed]:
+        """Files to look at, those that wait longest first; none that goes as a whole or is deleted anyway."""
+        rows = self._db.execute(
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, f.synced, "  # noqa: S608 - constants
+            f"{RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
+            "WHERE f.db = ? AND f.check_at <= ? ORDER BY f.check_at LIMIT ?",
+            (db, now, limit),
+        ).fetchall()
+        found = []
+        for row in rows:
+            key, record = Key(row[0], row[1]), record_of(row[8:])
+            if record is None or record.generation < 0 or row[5] in {BURIED, DROPPED}:
+                self._write("UPDATE files SET check_at = NULL WHERE folder = ? AND name = ?", *key)
+            else:
+                path = row[2] + b"/" + row[1]
+                here, sent_at, early = row[5] < GONE, row[6] or 0.0, row[7] is None
+                found.append(Unconfirmed(key, path, row[3], row[4], here, sent_at, record, early))
+        return found
+
+    def any_unconfirmed(self, db: int, now: float) -> bool:
+        """Whether something is to be looked at."""
+        return self._row("SELECT 1 FROM files WHERE db = ? AND check_at <= ? LIMIT 1", db, now) is not None
+
+    def lost(self, key: Key, prio: int) -> None:
+        """A file that was sent is not there: it is as if never sent."""
+        self._drop_content(key)
+        self._write(
+            "UPDATE files SET state = 1, prio = ?, pending = COALESCE(size, 0), not_before = 0, tries = 0, "
+            "acked = NULL, ino = NULL, check_at = NULL, synced = 0, attempts = NULL "
+            "WHERE folder = ? AND name = ? AND state < 3",
+            *(prio, *key),
+        )
+
+    def _drop_content(self, key: Key) -> None:
+        """Link no file to this one any more."""
+        self._write("DELETE FROM contents WHERE folder = ? AND name = ?", *key)
+
+    def forget_lost_item(self, db: int, item: bytes) -> None:
+        """An item folder is gone of which nothing was ever confirmed: it may be made again."""
+        gone = self._write(
+            "DELETE FROM items WHERE db = ? AND path = ? AND state <> 'again' AND NOT EXISTS (SELECT 1 FROM "
+            "folders d JOIN files f ON f.folder = d.id WHERE d.db = items.db AND d.item = items.path "
+            "AND f.acked IS NOT NULL AND (f.check_at IS NULL OR f.synced = 1))",
+            *(db, item),
+        )
+        if gone.rowcount:
+            self._unpark_moved(db, item)
 
     def add_content(self, db: int, sha256: bytes, key: Key) -> None:
         """A file of this content is on the master and may be linked from now on."""
@@ -339,29 +448,62 @@ class Ledger:
 
     def add_temps(self, db: int, temps: Iterable[Temp]) -> None:
         """Note temp names before they are used."""
-        statement = "INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        statement = "INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         for temp in temps:
-            self._write(statement, db, temp.temp, *temp.key, *temp.local.version, temp.acked)
+            self._write(statement, db, temp.temp, *temp.key, *temp.local.version, temp.acked, temp.synced)
 
     def drop_temps(self, db: int, temps: Iterable[bytes]) -> None:
         """Temp names that are no more on the master."""
         for temp in temps:
             self._write("DELETE FROM temps WHERE db = ? AND temp = ?", db, temp)
 
-    def temp_progress(self, db: int, temp: bytes, acked: int) -> None:
-        """So much of a temp file is confirmed."""
-        self._write("UPDATE temps SET acked = ? WHERE db = ? AND temp = ?", acked, db, temp)
+    def temp_progress(self, db: int, temp: bytes, acked: int, synced: int) -> None:
+        """So much of a temp file is on the master, and so much of that on its disk."""
+        self._write(
+            "UPDATE temps SET acked = ?, synced = ? WHERE db = ? AND temp = ?", acked, synced, db, temp
+        )
 
     def temps(self, db: int) -> list[Temp]:
         """All temp names in use."""
         rows = self._db.execute(
-            "SELECT temp, folder, name, ino, size, mtime_ns, ctime_ns, acked FROM temps WHERE db = ?", (db,)
+            "SELECT temp, folder, name, ino, size, mtime_ns, ctime_ns, acked, synced FROM temps WHERE db = ?",
+            (db,),
         )
-        return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7]) for r in rows]
+        return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7], r[8] or 0) for r in rows]
 
     def made_item(self, db: int, path: bytes) -> None:
         """An item folder was made on the master."""
-        self._write("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", db, path)
+        self._write("INSERT OR REPLACE INTO items VALUES(?, ?, 'made')", db, path)
+
+    def moved_items(self, db: int, limit: int) -> list[bytes]:
+        """Item folders that were gone when something was to be sent into them."""
+        rows = self._db.execute(
+            "SELECT path FROM items WHERE db = ? AND state = 'moved' LIMIT ?", (db, limit)
+        )
+        return [row[0] for row in rows]
+
+    def returned(self, db: int, item: bytes) -> None:
+        """An item folder is back: go on, and look at what is in it."""
+        self._write("UPDATE items SET state = 'made' WHERE db = ? AND path = ? AND state = 'moved'", db, item)
+        self._unpark_moved(db, item)
+        self._doubt_item(db, item)
+
+    def _unpark_moved(self, db: int, item: bytes) -> None:
+        """Try what was parked of an item because its folder was gone."""
+        self._write(
+            "UPDATE files SET state = 1, tries = 0, not_before = 0, reason = NULL, mend = NULL "  # noqa: S608 - a constant
+            f"WHERE state = 2 AND {_OF_MOVED} AND folder IN "
+            "(SELECT id FROM folders WHERE db = ? AND item = ?)",
+            *(db, item),
+        )
+
+    def _doubt_item(self, db: int, item: bytes) -> None:
+        """Look at all of an item that is here."""
+        self._write(
+            "UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state < 2 AND folder IN "
+            "(SELECT id FROM folders WHERE db = ? AND item = ?)",
+            *(db, item),
+        )
 
     def made_any(self, db: int) -> bool:
         """Whether an item folder was made on the master."""
@@ -374,6 +516,7 @@ class Ledger:
             "(SELECT id FROM folders WHERE db = ? AND item = ?)",
             *(reason, fix, db, item),
         )
+        self._write("UPDATE items SET state = 'moved' WHERE db = ? AND path = ?", db, item)
 
     def bury(self, db: int, subject: bytes) -> None:
         """An item was deleted on the master on purpose: nothing of it goes any more."""
@@ -393,9 +536,10 @@ class Ledger:
 
     def send_anew(self, key: Key) -> None:
         """Whatever the master has of a file is not right."""
+        self._drop_content(key)
         self._write(
-            "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, "
-            "generation = -1 WHERE folder = ? AND name = ?",
+            "UPDATE files SET state = 1, pending = COALESCE(size, 0), not_before = 0, tries = 0, crc = 0, "
+            "sha256 = NULL, generation = -1, check_at = NULL WHERE folder = ? AND name = ?",
             *key,
         )
 
@@ -404,12 +548,13 @@ class Ledger:
         self._write("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", sha, *key)
 
     def unpark(self) -> None:
-        """Try everything parked again, also items that were moved on the master."""
-        self._write(
-            "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
-            "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
-        )
+        """Try everything parked again; items that were moved on the master go there again, all of them."""
+        rows = self._db.execute("SELECT db, path FROM items WHERE state = 'moved'").fetchall()
+        for db, item in rows:
+            self._doubt_item(db, item)
+        self._write("UPDATE items SET state = 'again' WHERE state = 'moved'")
         self._write("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)")
+        self._write("DELETE FROM meta WHERE name LIKE 'lost:%'")
 
     def set_meta(self, name: str, value: str | float) -> None:
         """A fact for `status`."""
@@ -480,8 +625,27 @@ def _add_modes(db: sqlite3.Connection) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
 
 
+_OF_MOVED: Final = "reason LIKE 'moved on master%'"
+
+
+def _add_confirmations(db: sqlite3.Connection) -> None:
+    """A ledger of an earlier release: all that was sent is looked at once, for nobody has ever done that."""
+    columns = [row[1] for row in db.execute("PRAGMA table_info(files)")]
+    if "check_at" not in columns:
+        db.execute("ALTER TABLE files ADD COLUMN check_at REAL")
+        db.execute("ALTER TABLE files ADD COLUMN synced INTEGER")
+        db.execute("UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state IN (0, 1, 2, 3, 5)")
+    db.execute("CREATE INDEX IF NOT EXISTS files_check ON files(db, check_at) WHERE check_at IS NOT NULL")
+    if "synced" not in [row[1] for row in db.execute("PRAGMA table_info(temps)")]:
+        db.execute("ALTER TABLE temps ADD COLUMN synced INTEGER")
+    db.execute(
+        "UPDATE items SET state = 'moved' WHERE (db, path) IN (SELECT d.db, d.item FROM files f "  # noqa: S608 - a constant
+        f"JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.{_OF_MOVED})"
+    )
+
+
 # to the newest version; a change is a new one at the end
-STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes)
+STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes, _add_confirmations)
 
 
 def upgrade(db: sqlite3.Connection, state: Path) -> None:

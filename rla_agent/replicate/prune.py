@@ -4,8 +4,8 @@
 and if asked for `results` and `tmp_data`. Rows, parameters, code and archives always stay: the database's
 queries, plots and resume need them, and they are small. Of `checkpoint` only files that `load_checkpoint` can
 ask for, `<name>_<time-step>.pt`. A run that lives is left alone, and of each ended run the newest checkpoints
-of each name stay. Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass. What was sent less
-than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
+of each name stay. Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass. What is not
+confirmed (`ledger`) stays: it may be in the master's memory only.
 
 *How each goes*, in this order:
 
@@ -95,7 +95,6 @@ _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
 _PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
 _ASIDE: Final = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)
 MAX_NAME_BYTES: Final = 255 - len(_PREFIX) - len("01234567-")  # of a file that can be moved aside
-SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
 LEDGER_WAIT_S: Final = 30.0
 FIRST_S: Final = 5.0  # after the start of the process
@@ -104,6 +103,7 @@ DAY_S: Final = 86400.0
 MAX_WARNINGS: Final = 20  # of one pass: a master that lost its disk would fill the log
 _log = logging.getLogger("rla_agent.replicate")
 _OTHER_NAME: Final = "not named NAME_STEP.pt"
+_UNCONFIRMED: Final = "not yet confirmed to be on the master's disk"
 _SPARED: Final = "within the limits given"
 _CHANGED_HERE: Final = "it has changed here meanwhile"
 
@@ -277,7 +277,7 @@ class Pruner:
                 if folder.files and not self._ended(scanner, folder.item, now):
                     kept["of a run that has not ended"] += len(folder.files)
                 elif folder.files:
-                    for found in self._of_folder(folder, rules, now - SETTLED_S):
+                    for found in self._of_folder(folder, rules):
                         kept[_SPARED if isinstance(found, Candidate) else found] += 1
                         if isinstance(found, Candidate):
                             yield found
@@ -301,7 +301,7 @@ class Pruner:
                     settle(here)
             yield folder
 
-    def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate | str]:
+    def _of_folder(self, folder: Folder, rules: Rules) -> Iterator[Candidate | str]:
         """For each file: itself if it may go, else why it stays."""
         kept: set[str] = set()
         if folder.kind == CHECKPOINT and folder.path == folder.item:
@@ -315,7 +315,7 @@ class Pruner:
         for name, local in folder.files.items():
             text = os.fsdecode(name)
             always = "newest of its run and name" if text in kept else unfit(folder.kind, text, local.size)
-            candidate, sent_at = rows.get(name, (None, 0.0))
+            candidate, confirmed = rows.get(name, (None, False))
             if always or len(name) > MAX_NAME_BYTES:
                 yield always or _OTHER_NAME
             elif candidate is None:
@@ -323,7 +323,7 @@ class Pruner:
             elif candidate.local != local:
                 yield "changed since it was sent"
             else:
-                yield candidate if sent_at <= sent_before else "sent less than two minutes ago"
+                yield candidate if confirmed else _UNCONFIRMED
 
     def _ended(self, scanner: Scanner, item: bytes, now: float) -> bool:
         name = os.fsdecode(item.partition(b"/")[2])
@@ -335,20 +335,20 @@ class Pruner:
             return now - os.stat(rows).st_mtime > UNKNOWN_REST_S
         return False
 
-    def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, float]]:
-        """Name → file of a folder that the ledger holds as wholly on the master, and when it was sent."""
+    def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, bool]]:
+        """Name → file of a folder that the ledger holds as wholly on the master, and whether confirmed."""
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.sent_at, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
-            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
+            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.check_at IS NULL, {RECORD_COLUMNS} "  # noqa: S608 - constants
+            "FROM folders d JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
             "AND f.acked = f.size",
             (self._number, folder, CLEAN),
         )
         found = {}
         for row in rows:
             record = record_of(row[6:])
-            if record is not None and row[5] is not None:
+            if record is not None:
                 key = Key(row[0], row[1])
-                found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record), float(row[5])
+                found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record), bool(row[5])
         return found
 
     def carry_out(self, plan: Plan, session: Session, *, deep: bool = True) -> Iterator[Done]:
@@ -379,7 +379,7 @@ class Pruner:
         with self._folder(one.path) as (folder, name):
             _check_here(folder, name, one.local)
             if not self._claim(one):
-                raise StaysError("it has changed, or somebody else prunes it")
+                raise StaysError("it has changed, is to be confirmed again, or somebody else prunes it")
             try:
                 self._note(one, sha, folder)
                 _is_another_folder(session, one)
@@ -406,7 +406,7 @@ class Pruner:
         local = one.local
         return self._update(
             "UPDATE files SET state = ? WHERE folder = ? AND name = ? AND state = ? AND ino = ? AND size = ? "
-            "AND mtime_ns = ? AND ctime_ns = ? AND acked = ?",
+            "AND mtime_ns = ? AND ctime_ns = ? AND acked = ? AND check_at IS NULL",
             PRUNED,
             *one.key,
             *(CLEAN, *local.version, local.size),

@@ -53,7 +53,8 @@ def replication_status(state: Path) -> dict[str, Any]:
     Returns:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
         fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
-        written_bytes, kept), `parked` (path, reason, fix; at most 50, and 50 folders of each database),
+        written_bytes, kept, unconfirmed, mended), `lost` (no more there nor here; 50),
+        `parked` (path, reason, fix; at most 50, and 50 folders of each database),
         `parked_files` and `parked_folders`; `error`: what of it cannot be told, and why.
     """
     status: dict[str, Any] = {
@@ -64,6 +65,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         "parked_files": 0,
         "parked_folders": 0,
         "kept": [],
+        "lost": [],
         "problems": {},
         "databases": [entry.data_root for entry in settings.entries(state)],
     }
@@ -105,6 +107,7 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
                 "data_root": os.fsdecode(root),
                 "target": target,
                 "backlog": backlog,
+                "unconfirmed": _unconfirmed(db, number),
                 **(entry or {}),
                 "eta_s": pending / rate if rate > 0 and pending else None,
             }
@@ -126,6 +129,17 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
     status["kept"] = [
         name[5:] for (name,) in db.execute("SELECT name FROM meta WHERE name LIKE 'kept:%' LIMIT 50")
     ]
+    status["lost"] = [
+        name[5:] for (name,) in db.execute("SELECT name FROM meta WHERE name LIKE 'lost:%' LIMIT 50")
+    ]
+
+
+def _unconfirmed(db: sqlite3.Connection, number: int) -> int:
+    """Files that the master has acknowledged and not confirmed yet."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < len(STEPS):
+        return 0  # the worker of an earlier release has it
+    query = "SELECT count(*) FROM files WHERE db = ? AND check_at IS NOT NULL"
+    return int(db.execute(query, (number,)).fetchone()[0])
 
 
 def _backlog(db: sqlite3.Connection, number: int) -> dict[str, dict[str, int]]:
@@ -171,6 +185,12 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
         {"what": f"not replicated: {text}", "fix": "fix that file; it is read again automatically"}
         for text in status.get("problems", {}).values()
     ]
+    if lost := status.get("lost"):
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        what = f"the master has lost {printable(lost[0])}{more}, and it is no more here"
+        problems.append(
+            {"what": what, "fix": "put back a copy if you have one; then: rla-agent replicate retry"}
+        )
     if "error" in status:
         problems.append({"what": status["error"], "fix": "see: rla-agent logs"})
     return problems
@@ -269,6 +289,7 @@ def as_text(status: dict[str, Any]) -> str:
         lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *fix])
     lines += [f"not replicated: {text}" for text in status.get("problems", {}).values()]
     lines += [f"kept beside ours on the master: {printable(name)}" for name in status.get("kept", [])]
+    lines += [f"lost by the master, and no more here: {printable(name)}" for name in status.get("lost", [])]
     return "\n".join(lines)
 
 
@@ -286,6 +307,12 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
         for kind, count in sorted(target["backlog"].items())
     ]
+    if target.get("unconfirmed"):
+        lines.append(
+            f"    sent, not yet confirmed to be on the master's disk: {target['unconfirmed']} file(s)"
+        )
+    if target.get("mended"):
+        lines.append(f"    lost or damaged there, and sent again: {target['mended']} file(s)")
     if target.get("last_success"):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(target["last_success"]))
         lines.append(f"    last success {when}; {size_text(int(target.get('rate_bytes_s', 0)))}/s")
@@ -351,7 +378,7 @@ def leave_status(session: Session, host: str, machine: str, content: bytes, mode
     session.make_folders([FLEET_FOLDER])
     now = int(time.time())
     temp = FLEET_FOLDER + b"/.rla-tmp-" + name
-    session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode))
+    session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode, durable=False))
 
 
 def remove_old_status(session: Session, host: str) -> None:

@@ -322,6 +322,7 @@ class Target:
         rate: bytes per second, 0 for no limit.
         retention: `mirror` or `keep`.
         append_every_s: seconds between two appends to a run's files, where each costs; 0: as they come.
+        confirms: what it acknowledges may yet be lost, so it is confirmed later (`worker.confirm`).
     """
 
     name: str
@@ -330,6 +331,7 @@ class Target:
     rate: int
     retention: str
     append_every_s: float = 0.0
+    confirms: bool = True
 
 
 def scope(entry: Entry, config: Config, host: str) -> Scope:
@@ -364,6 +366,7 @@ def target(config: Config, private: Path) -> Target:
         rate=remote.rate_limit_bytes_s,
         retention=config.agent.replicate_retention,
         append_every_s=remote.append_every_s if protocol in BUCKETS else 0.0,
+        confirms=protocol not in BUCKETS,
     )
 
 

@@ -18,8 +18,10 @@ from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,
+    Found,
     MissingError,
     NoRootError,
+    Probe,
     RemoteStat,
     Session,
     SmallFile,
@@ -212,6 +214,79 @@ def test_a_large_file_goes_on_where_it_stopped(target: Opened) -> None:
         return  # it begins anew, and has no temp names
     assert session.written_bytes - before < 1.05 * (len(data) - 1_234_567) + 1000
     assert not (root / ".rla-tmp-large").exists()
+
+
+@pytest.mark.parametrize("left", [b"", b"short", b"zeros"])
+def test_what_a_power_cut_left_of_a_large_file_is_not_continued(target: Opened, left: bytes) -> None:
+    session, root = target
+    if in_bucket(root):
+        pytest.skip("it begins anew, and has no temp names")
+    data = random_bytes(3_000_001)
+    contents = {b"": b"", b"short": data[:1_000_000], b"zeros": data[:1_000_000] + bytes(1_000_000)}
+    (root / ".rla-tmp-large").write_bytes(contents[left])
+    job = upload(b"big", data, start=2_000_000)
+    assert session.upload(replace(job, sure=min(500_000, len(contents[left])))).size == len(data)
+    assert (root / "big").read_bytes() == data
+    assert not (root / ".rla-tmp-large").exists()
+
+
+def test_a_temp_file_that_is_gone_is_begun_anew(target: Opened) -> None:
+    session, root = target
+    data = random_bytes(300_000)
+    assert session.upload(upload(b"big", data, start=200_000)).size == len(data)
+    assert (root / "big").read_bytes() == data
+
+
+def test_it_says_what_is_on_its_disk(target: Opened, request: pytest.FixtureRequest) -> None:
+    session, _ = target
+    syncs = request.node.callspec.params["target"] in {"sftp", "folder"}
+    assert session.syncs is syncs
+    session.make_folders([b"a/b"])
+    results = session.put_many([small(b"a/b/%d" % n, random_bytes(n * 517, n)) for n in range(40)])
+    assert [result.synced for result in results if isinstance(result, RemoteStat)] == [syncs] * 40
+    (quick,) = session.put_many([replace(small(b"a/status", b"x"), durable=False)])
+    assert isinstance(quick, RemoteStat)
+    assert not quick.synced
+    assert session.upload(upload(b"a/big", random_bytes(300_000))).synced is syncs
+    paths = [b"a/b/%d" % n for n in range(40)]
+    assert session.sync([*paths, b"a/missing", b"gone/x"]) == [syncs] * 40 + [False] * 2
+
+
+def test_much_is_looked_at_together(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"d/sub"])
+    data = random_bytes(700_000)
+    session.put_many([small(b"d/one", b"123456"), small(b"d/empty", b"")])
+    session.upload(upload(b"d/large", data))
+    (root / "d" / "sub" / "x").write_bytes(b"x")
+    wanted = [
+        Probe(b"d/one", ((0, 6),)),
+        Probe(b"d/one", ((2, 100), (6, 1))),
+        Probe(b"d/large", ((0, 400_000), (699_000, 4096))),
+        Probe(b"d/missing", ((0, 1),)),
+        Probe(b"d/sub", ((0, 1),)),
+        Probe(b"d/empty"),
+    ]
+    found = [one for one in session.probe(wanted) if isinstance(one, Found)]
+    assert [one.parts for one in found] == [
+        (b"123456",),
+        (b"3456", b""),
+        (data[:400_000], data[699_000:]),
+        (),
+        (),
+        (),
+    ]
+    assert [
+        one.state and (one.state.kind, one.state.size) for one in found if one.state != found[4].state
+    ] == [
+        ("file", 6),
+        ("file", 6),
+        ("file", 700_000),
+        None,
+        ("file", 0),
+    ]
+    assert found[4].state is not None
+    assert found[4].state.kind == "folder"
 
 
 def test_a_shrunken_source_is_not_renamed(target: Opened) -> None:

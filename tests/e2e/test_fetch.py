@@ -64,7 +64,7 @@ class Lab:
         there = master.root / "log" / "t" / self.index / "SHA256SUMS"
         wait_until(there.exists, 40, what="the run on the master")
         with closing(sqlite3.connect(agent.places.state / "replicate" / "ledger.db", timeout=10)) as db:
-            db.execute("UPDATE files SET sent_at = sent_at - 600")
+            db.execute("UPDATE files SET sent_at = sent_at - 600, check_at = NULL")
             db.commit()
         done = agent.command("prune", "--max", "1", "--apply", "--json")
         assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.sftp import SftpSession
-from rla_agent.replicate.backend.sftp_wire import START_HINT, Wire
+from rla_agent.replicate.backend.sftp_wire import START_HINT, open_wire
 from rla_agent.replicate.backend.target import (
     BlockedError,
     HostKeyError,
@@ -226,11 +226,8 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
         transport = open_transport(login)
         failed.callback(transport.close)
         try:
-            channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
-            channel.settimeout(HANDSHAKE_TIMEOUT_S)
-            channel.invoke_subsystem("sftp")
             name = root.encode("utf-8", "surrogateescape")
-            session = SftpSession(Wire(channel), name, transport, make_root=make_root)
+            session = SftpSession(open_wire(transport), name, transport, make_root=make_root)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise LinkError("start sftp", b"", _words(error), START_HINT) from error
         except NoRootError as error:

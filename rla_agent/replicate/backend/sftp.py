@@ -1,37 +1,50 @@
 """The SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
 
-Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final names
-and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file goes
-in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix is what a
-later try may start from. Appends are one write each, awaited. A small file that has a twin on the server is
-linked to it by `hardlink@openssh.com`. Where a CSV has much to catch up, the server makes the copy that is
-continued (`extend`).
+Small files go in batches, so a batch of 64 takes five round trips: look at the final names and open the temp
+files; write, set time and permissions, sync, close; (source re-stat); rename; open the folders and sync them.
+A large file goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed
+prefix is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
+on the server is linked to it by `hardlink@openssh.com`. Where a CSV has much to catch up, the server makes
+the copy that is continued (`extend`).
 
-A server without posix-rename: the old file is moved aside, the new one renamed, the old one removed; the
-name is missing for two round trips. Without statvfs `free_bytes` is None, without hardlink files with a twin
-are written like others. A root that is not there is `NoRootError`: a mistyped name must not fill a second
-database.
+*Syncing* is `fsync@openssh.com`, on files before their rename and on folders (opened for reading) after it:
+without it, a file that was acknowledged is empty or not there after a power cut. A server's process does one
+thing at a time, and a sync waits for the disk; so the files of a batch are spread over up to `CHANNELS`
+channels of the connection, whose syncs then share a commit of the file system's journal. A large file is
+synced piece by piece on a channel beside the one that it is sent on. More channels are opened when they are
+first needed, and only where the link is quick enough to fill them; they are closed when they rest, for each
+is a process on the server.
+
+A server without fsync acknowledges what is in its memory (`syncs`). Without posix-rename the old file is
+moved aside, the new one renamed, the old one removed; the name is missing for two round trips. Without
+statvfs `free_bytes` is None, without hardlink files with a twin are written like others. A root that is not
+there is `NoRootError`: a mistyped name must not fill a second database.
 """
 
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.target import (
     ROOM_BYTES,
+    SYNC_BYTES,
     BlockedError,
     ConflictError,
     DeniedError,
+    Found,
     FullError,
     LinkError,
     MissingError,
     ModeOf,
     NoRootError,
+    Probe,
     RemoteStat,
     Session,
     SmallFile,
@@ -46,6 +59,7 @@ from rla_agent.replicate.backend.target import (
     check_room,
     mode_for_umask,
     new_mode,
+    parent,
     parents,
     same,
     warn_of_modes,
@@ -58,11 +72,111 @@ POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
 HARDLINK: Final = b"hardlink@openssh.com"
 COPY_DATA: Final = b"copy-data"
+FSYNC: Final = b"fsync@openssh.com"
+CHANNELS: Final = 4  # of one connection that sync at once; sshd allows ten (MaxSessions)
+QUICK_WINDOW_BYTES: Final = 128 << 10  # a link that was found to be as quick may have more than one channel
+FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another one,
+NAMES_A_CHANNEL: Final = 16  # nor fewer that are only synced
+REST_S: Final = 30.0  # then channels that nobody used are closed
+SYNC_S: Final = 10.0  # a large file on a slow link is synced so often
 _SUFFIX_ASIDE: Final = b".old"
 _FINISH: Final = "set the time and permissions of"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
+_SYNC: Final = "sync"
 _Results: TypeAlias = "list[RemoteStat | Exception | None]"  # of a batch; None: none so far
 _Left: TypeAlias = "dict[int, RemoteStat]"  # by the file's number, where it has not the time that was sent
+
+
+class _Open(NamedTuple):
+    """A file that a channel has open: its handle is good on that channel only."""
+
+    wire: wire.Wire
+    handle: bytes
+
+
+class _Behind:
+    """Syncs what was sent of a large file, on a channel of its own, while more of it is sent.
+
+    So that at the end little is left to be written out, and a later try may start from what was synced.
+    """
+
+    def __init__(self, session: SftpSession, job: Upload) -> None:
+        self._session, self._job = session, job
+        self._open: tuple[wire.Wire, bytes] | None = None
+        self._asked_at, self._asked = time.monotonic(), job.start
+        self._request: int | None = None
+        self._works = session.syncs
+
+    def confirmed(self, at: int) -> None:
+        """So many bytes are on the server: sync them where it is time to."""
+        if not self._works:
+            return
+        if self._request is not None:
+            self._take_answer()
+        elif at - self._asked >= SYNC_BYTES or (
+            at > self._asked and time.monotonic() - self._asked_at >= SYNC_S
+        ):
+            self._open = self._open or self._session.sync_beside(self._job)
+            self._works = self._open is not None
+            if self._open is not None:
+                over, handle = self._open
+                self._request = over.submit(_sync_request(handle))
+                over.flush()
+                self._asked, self._asked_at = at, time.monotonic()
+
+    def _take_answer(self) -> None:
+        assert self._open is not None
+        assert self._request is not None
+        over = self._open[0]
+        over.poll()
+        if over.answered(self._request):
+            self.end()
+
+    def end(self) -> None:
+        """Wait for the sync that is under way.
+
+        Raises:
+            TargetError: it failed; what was written by then may be lost, so that nobody may use it.
+        """
+        if self._open is not None and self._request is not None:
+            request, self._request = self._request, None
+            self._session.check_sync(self._open[0], request, self._job.path)
+            self._job.synced(self._asked)
+
+    def close(self) -> None:
+        """Close the file there."""
+        if self._open is not None:
+            with suppress(TargetError):  # if the connection is gone, so is the handle
+                self.end()
+            over, handle = self._open
+            with suppress(LinkError):
+                over.call(wire.request(wire.CLOSE, handle))
+
+
+def _sync_request(handle: bytes) -> bytes:
+    return wire.request(wire.EXTENDED, FSYNC, handle)
+
+
+def _flush(wires: Iterable[wire.Wire]) -> None:
+    """Let the channels work side by side: waiting for one sends only what is queued there."""
+    for over in wires:
+        over.flush()
+
+
+def _write(over: wire.Wire, handle: bytes, offset: int, data: memoryview) -> list[int]:
+    """Send all of it without waiting; the requests."""
+    sent = []
+    at = 0
+    while at < len(data):
+        piece = data[at : at + over.chunk_bytes()]
+        sent.append(over.submit(wire.write_request(handle, offset + at, piece)))
+        at += len(piece)
+    return sent
+
+
+def _pieces(start: int, length: int, most: int) -> list[tuple[int, int]]:
+    """Split a span of a file into (offset, count), each of at most `most` bytes."""
+    return [(at, min(most, start + length - at)) for at in range(start, start + length, most)]
 
 
 class SftpSession(Session):
@@ -79,12 +193,179 @@ class SftpSession(Session):
         self.extensions = link.extensions
         self._posix_rename = POSIX_RENAME in link.extensions
         self._keeps_modes = True
+        self._spread_at = 0.0
+        self._wires = [link]  # the first one is for everything, the others are for what is synced
+        self._channels = CHANNELS if FSYNC in link.extensions else 1  # at most, as far as is known
+        self._fsyncs = FSYNC in link.extensions
+        self._new_names: set[bytes] = set()  # folders in which folders were made, and that were not synced
         self._check_root(make=make_root)
 
     @property
     def written_bytes(self) -> int:
         """See `Session`."""
         return self._wire.written_bytes
+
+    @property
+    def syncs(self) -> bool:
+        """See `Session`."""
+        return self._fsyncs
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+        return bool(self._transport.is_active())
+
+    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+        """See `Session`; all requests are in flight at once."""
+        if not self._fsyncs or not paths:
+            return [False] * len(paths)
+        folders = {parent(path) for path in paths}
+        synced = self._sync_names([*paths, *folders])
+        return [path in synced and parent(path) in synced for path in paths]
+
+    def _sync_names(self, names: Sequence[bytes]) -> set[bytes]:
+        """Open files or folders for reading and sync them; those that now are on the server's disk.
+
+        One that cannot be opened so is none of them, nor is one that gave an error.
+        """
+        wires = self._spread(len(names) // NAMES_A_CHANNEL)
+        opens = [
+            wires[number % len(wires)].submit(wire.open_request(self._full(name), wire.READ_FLAG))
+            for number, name in enumerate(names)
+        ]
+        _flush(wires)
+        handles = {}
+        for number, request in enumerate(opens):
+            reply = wires[number % len(wires)].wait(request)
+            if reply.kind == wire.HANDLE:
+                handles[number] = reply.handle
+        syncs = {
+            number: wires[number % len(wires)].submit(_sync_request(handle))
+            for number, handle in handles.items()
+        }
+        closes = {
+            number: wires[number % len(wires)].submit(wire.request(wire.CLOSE, handle))
+            for number, handle in handles.items()
+        }
+        _flush(wires)
+        synced = set()
+        for number, request in syncs.items():
+            if self._synced(wires[number % len(wires)], request).status == wire.OK:
+                synced.add(names[number])
+        for number, request in closes.items():
+            wires[number % len(wires)].wait(request)
+        return synced
+
+    def _synced(self, over: wire.Wire, request: int) -> wire.Reply:
+        """The reply to a sync."""
+        reply = over.wait_long(request, self._ask_whether_alive)
+        if reply.status == wire.OP_UNSUPPORTED:
+            self._fsyncs = False
+        return reply
+
+    def _ask_whether_alive(self) -> None:
+        """A server that answers anything is alive; its disk is slow.
+
+        Raises:
+            LinkError: it does not answer.
+        """
+        import paramiko  # noqa: PLC0415
+
+        try:
+            self._transport.open_session(timeout=wire.ANSWER_S).close()
+        except paramiko.ChannelException:
+            return  # refused: an answer
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            why = f"no answer for {wire.REPLY_TIMEOUT_S:g} s: {error}"
+            raise LinkError("talk to", b"", why) from error
+
+    def _spread(self, wanted: int) -> list[wire.Wire]:
+        """The channels to spread files over: so many, as far as link and server allow it; at least one."""
+        wanted = min(self._channels, wanted)
+        now = time.monotonic()
+        if wanted > 1:
+            self._spread_at = now
+        elif now - self._spread_at > REST_S:
+            for resting in self._wires[1:]:
+                resting.close()
+            del self._wires[1:]
+        while len(self._wires) < wanted and self._wire.window_bytes >= QUICK_WINDOW_BYTES:
+            if self._one_more() is None:
+                break
+        return self._wires[: max(1, wanted)]
+
+    def _one_more(self) -> wire.Wire | None:
+        """Another channel; None where the server allows no more."""
+        import paramiko  # noqa: PLC0415
+
+        try:
+            self._wires.append(wire.open_wire(self._transport))
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if not self.alive:
+                raise LinkError("start sftp", b"", str(error) or type(error).__name__) from error
+            self._channels = len(self._wires)
+            return None
+        return self._wires[-1]
+
+    def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:
+        """See `Session`; all requests are in flight at once."""
+        call = self._wire.submit
+        looks = [call(self._lstat(one.path)) for one in wanted]
+        opens = [
+            call(wire.open_request(self._full(one.path), wire.READ_FLAG)) if one.spans else 0
+            for one in wanted
+        ]
+        replies = [self._wire.wait(request) for request in looks]
+        opened = [self._wire.wait(request) if request else None for request in opens]
+        reads = [self._ask_spans(one, reply) for one, reply in zip(wanted, opened, strict=True)]
+        return [
+            self._found(one, look, reply, parts)
+            for one, look, reply, parts in zip(wanted, replies, opened, reads, strict=True)
+        ]
+
+    def _ask_spans(self, one: Probe, opened: wire.Reply | None) -> list[list[tuple[int, int]]]:
+        """Ask for what is to be read, and close the file: for each span its requests and their lengths."""
+        if opened is None or opened.kind != wire.HANDLE:
+            return []
+        size = self._wire.read_bytes
+        asked = [
+            [
+                (self._wire.submit(wire.read_request(opened.handle, at, count)), count)
+                for at, count in _pieces(start, length, size)
+            ]
+            for start, length in one.spans
+        ]
+        asked.append([(self._wire.submit(wire.request(wire.CLOSE, opened.handle)), 0)])
+        return asked
+
+    def _found(
+        self, one: Probe, look: wire.Reply, opened: wire.Reply | None, asked: list[list[tuple[int, int]]]
+    ) -> Found | TargetError:
+        read = [[(self._wire.wait(request), count) for request, count in span] for span in asked]
+        if look.status == wire.NO_SUCH_FILE:
+            return Found(None)
+        problem = self._problem(look, "look at", one.path)
+        if problem is not None:
+            return problem
+        if opened is None or look.state.kind != "file":
+            return Found(look.state)
+        problem = self._problem(opened, "open", one.path)
+        if problem is not None:
+            return problem
+        parts = []
+        for span in read[:-1]:
+            part = bytearray()
+            for reply, count in span:
+                if reply.status == wire.EOF:
+                    break
+                problem = self._problem(reply, "read", one.path)
+                if problem is not None:
+                    return problem
+                part += reply.handle  # DATA has the layout of HANDLE
+                if len(reply.handle) < count:
+                    break
+            parts.append(bytes(part))
+        return Found(look.state, tuple(parts))
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
@@ -131,6 +412,9 @@ class SftpSession(Session):
                 changes += [] if changed is None else [(folder, changed)]
         self._change_modes(changes, warn=all(reply.status == wire.OK for reply in replies))
         self._folders.update(missing)
+        self._new_names.update(
+            parent(folder) for folder, reply in zip(missing, replies, strict=True) if reply.status == wire.OK
+        )
 
     def _folder_found(self, folder: bytes, made: wire.Reply, look: wire.Reply) -> RemoteStat:
         if look.status == wire.NO_SUCH_FILE:
@@ -254,11 +538,12 @@ class SftpSession(Session):
         results: _Results = [None] * len(files)
         left = self._link_many(files)
         handles = self._open_many(files, results, left)
-        self._write_many(files, results, handles, left)
+        synced = self._write_many(files, results, handles, left)
         for number, file in enumerate(files):
             if results[number] is None and not file.unchanged():
                 results[number] = SourceChangedError(file.path)
         self._rename_many(files, results, left)
+        self._name_many(files, results, synced)
         failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
         temps = [self._full(files[number].temp) for number in failed]
         self._wire.calls([wire.request(wire.REMOVE, temp) for temp in temps])
@@ -289,40 +574,50 @@ class SftpSession(Session):
 
     def _open_many(
         self, files: Sequence[SmallFile], results: _Results, linked: Container[int]
-    ) -> dict[int, bytes]:
-        looks = [self._wire.submit(self._lstat(file.path)) for file in files]
+    ) -> dict[int, _Open]:
+        wires = self._spread(len(files) // FILES_A_CHANNEL)
+        looks = [
+            wires[number % len(wires)].submit(self._lstat(file.path)) for number, file in enumerate(files)
+        ]
         opens = {
-            number: self._wire.submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
+            number: wires[number % len(wires)].submit(
+                wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600)
+            )
             for number, file in enumerate(files)
             if number not in linked
         }
+        _flush(wires)
         handles = {}
         for number, file in enumerate(files):
-            results[number] = self._conflict(self._wire.wait(looks[number]), file.path, file.expect)
+            over = wires[number % len(wires)]
+            results[number] = self._conflict(over.wait(looks[number]), file.path, file.expect)
             if number not in opens:
                 continue
-            opened = self._wire.wait(opens[number])
+            opened = over.wait(opens[number])
             results[number] = results[number] or self._problem(opened, "create", file.temp)
             if opened.kind == wire.HANDLE:
-                handles[number] = opened.handle
+                handles[number] = _Open(over, opened.handle)
         return handles
 
     def _write_many(
-        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, bytes], left: _Left
-    ) -> None:
-        """Write and close; `left` gets the state of those whose time could not be set."""
-        plan: list[tuple[int, str]] = []
-        pending: list[int] = []
-        for number, handle in handles.items():
-            data = memoryview(files[number].data) if results[number] is None else memoryview(b"")
-            writes = self._write(handle, 0, data)
-            finish = self._wire.submit(self._finish(handle, files[number]))
-            pending += [*writes, finish, self._wire.submit(wire.request(wire.CLOSE, handle))]
-            plan += [*[(number, "write")] * len(writes), (number, _FINISH), (number, "close")]
+        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, _Open], left: _Left
+    ) -> set[int]:
+        """Write, sync and close; `left` gets the state of those whose time could not be set.
+
+        All syncs come behind all writes, on each channel: what waits for the disk waits together.
+
+        Returns:
+            The files that were synced.
+        """
+        pending = self._ask_writes(files, results, handles)
         refused = {}
-        for request, (number, operation) in zip(pending, plan, strict=True):
-            reply = self._wire.wait(request)
-            if operation == _FINISH and reply.status != wire.OK:
+        synced: set[int] = set()
+        for number, operation, request in pending:
+            over = handles[number].wire
+            reply = self._synced(over, request) if operation == _SYNC else over.wait(request)
+            if operation == _SYNC and reply.status in {wire.OK, wire.OP_UNSUPPORTED}:
+                synced.update({number} if reply.status == wire.OK else ())
+            elif operation == _FINISH and reply.status != wire.OK:
                 refused[number] = reply
             elif results[number] is None:
                 results[number] = self._problem(reply, operation, files[number].path)
@@ -333,16 +628,40 @@ class SftpSession(Session):
                     left[number] = found
                 else:
                     results[number] = found
+        return synced
 
-    def _write(self, handle: bytes, offset: int, data: memoryview) -> list[int]:
-        """Send all of it without waiting; the requests."""
-        sent = []
-        at = 0
-        while at < len(data):
-            piece = data[at : at + self._wire.chunk_bytes()]
-            sent.append(self._wire.submit(wire.write_request(handle, offset + at, piece)))
-            at += len(piece)
-        return sent
+    def _ask_writes(
+        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, _Open]
+    ) -> list[tuple[int, str, int]]:
+        """The requests of `_write_many`: (number of the file, what is done, request)."""
+        pending: list[tuple[int, str, int]] = []
+        for number, (over, handle) in handles.items():
+            data = memoryview(files[number].data) if results[number] is None else memoryview(b"")
+            pending += [(number, "write", request) for request in _write(over, handle, 0, data)]
+            pending.append((number, _FINISH, over.submit(self._finish(handle, files[number]))))
+        for number, (over, handle) in handles.items() if self._fsyncs else ():
+            if files[number].durable and results[number] is None:
+                pending.append((number, _SYNC, over.submit(_sync_request(handle))))
+        for number, (over, handle) in handles.items():
+            pending.append((number, "close", over.submit(wire.request(wire.CLOSE, handle))))
+        _flush(dict.fromkeys(over for over, _ in handles.values()))
+        return pending
+
+    def _name_many(self, files: Sequence[SmallFile], results: _Results, synced: set[int]) -> None:
+        """Sync the folders in which synced files have got their names, and tell of them in `results`."""
+        named = {number: found for number in synced if isinstance(found := results[number], RemoteStat)}
+        folders = self._sync_folders({parent(files[number].path) for number in named})
+        for number, found in named.items():
+            results[number] = replace(found, synced=parent(files[number].path) in folders)
+
+    def _sync_folders(self, folders: set[bytes]) -> set[bytes]:
+        """Sync folders with new names in them, and those in which folders were made; all that now are."""
+        if not folders:
+            return set()
+        synced = self._sync_names([*folders, *(self._new_names - folders)])
+        made = self._new_names <= synced
+        self._new_names -= synced
+        return synced if made else set()
 
     def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
         mode = file.mode if self._keeps_modes else None
@@ -383,15 +702,22 @@ class SftpSession(Session):
         problem = self._conflict(look, job.path, job.expect)
         if problem is not None:
             raise problem
+        begun, job = job.start, job.continued(self)
+        if begun and not job.start:
+            self.remove(job.temp)
         flags = _NEW if job.start == 0 else wire.WRITE_FLAG
         request = wire.open_request(self._full(job.temp), flags, job.mode | 0o600)
         handle = self._ask(request, "create", job.temp).handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
-        self._send_body(job, handle)
-        self._check_size(job, handle)
-        finished, closed = self._wire.calls([self._finish(handle, job), wire.request(wire.CLOSE, handle)])
-        self._check(closed, "close", job.path)
+        behind = _Behind(self, job)
+        try:
+            self._send_body(job, handle, behind)
+            self._check_size(job, handle)
+            finished, synced = self._finish_body(job, handle)
+            behind.end()
+        finally:
+            behind.close()
         left = RemoteStat(job.size, job.mtime_s)
         if finished.status != wire.OK:
             settled = self._settle_for(job, finished)
@@ -402,9 +728,48 @@ class SftpSession(Session):
             self.remove(job.temp)
             raise SourceChangedError(job.path)
         self.rename(job.temp, job.path)
-        return left
+        return replace(left, synced=synced and self._named(job.path))
 
-    def _send_body(self, job: Upload, handle: bytes) -> None:
+    def _named(self, path: bytes) -> bool:
+        """Sync the folder in which a file has just got its name."""
+        return parent(path) in self._sync_folders({parent(path)})
+
+    def _finish_body(self, job: Upload, handle: bytes) -> tuple[wire.Reply, bool]:
+        """Set time and permissions, sync, close: the answer to the first, and whether it is synced."""
+        finish = self._wire.submit(self._finish(handle, job))
+        sync = self._wire.submit(_sync_request(handle)) if self._fsyncs else None
+        close = self._wire.submit(wire.request(wire.CLOSE, handle))
+        finished = self._wire.wait(finish)
+        synced = self._sync_answer(sync, job.path)
+        self._check(self._wire.wait(close), "close", job.path)
+        return finished, synced
+
+    def _sync_answer(self, sync: int | None, path: bytes) -> bool:
+        """Whether a file was synced; what failed to be is no file to be renamed."""
+        if sync is None:
+            return False
+        reply = self._synced(self._wire, sync)
+        if reply.status == wire.OP_UNSUPPORTED:
+            return False
+        self._check(reply, _SYNC, path)
+        return True
+
+    def sync_beside(self, job: Upload) -> tuple[wire.Wire, bytes] | None:
+        """Open a file that is being sent on another channel, to sync it there; None: it cannot be."""
+        if not self._fsyncs:
+            return None
+        self._spread_at = time.monotonic()
+        beside = self._wires[1] if len(self._wires) > 1 else self._one_more() if self._channels > 1 else None
+        if beside is None:
+            return None
+        opened = beside.call(wire.open_request(self._full(job.temp), wire.READ_FLAG))
+        return (beside, opened.handle) if opened.kind == wire.HANDLE else None
+
+    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> None:
+        """Wait for a sync to go well."""
+        self._check(self._synced(over, request), _SYNC, path)
+
+    def _send_body(self, job: Upload, handle: bytes, behind: _Behind) -> None:
         waiting: deque[tuple[int, int]] = deque()
         at = job.start
         while at < job.size:
@@ -419,14 +784,15 @@ class SftpSession(Session):
             waiting.append((self._wire.submit(wire.write_request(handle, at, data)), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
-                self._confirm(job, waiting)
+                self._confirm(job, waiting, behind)
         while waiting:
-            self._confirm(job, waiting)
+            self._confirm(job, waiting, behind)
 
-    def _confirm(self, job: Upload, waiting: deque[tuple[int, int]]) -> None:
+    def _confirm(self, job: Upload, waiting: deque[tuple[int, int]], behind: _Behind) -> None:
         request, end = waiting.popleft()
         self._check(self._wire.wait(request), "write", job.path)
         job.progress(end)
+        behind.confirmed(end)
 
     def _abandon(self, waiting: deque[tuple[int, int]], handle: bytes, temp: bytes) -> None:
         while waiting:
@@ -495,18 +861,20 @@ class SftpSession(Session):
                 self._wire.call(wire.request(wire.CLOSE, handle))
             self.remove(temp)
             return None
-        pending = self._write(target.handle, offset, memoryview(data))
+        pending = _write(self._wire, target.handle, offset, memoryview(data))
         for reply in [self._wire.wait(request) for request in pending]:
             self._check(reply, "write", path)
         if found.mode is not None and self._keeps_modes:
             self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
+        sync = self._wire.submit(_sync_request(target.handle)) if self._fsyncs else None
+        synced = self._sync_answer(sync, path)
         for handle in (source.handle, target.handle):
             self._ask(wire.request(wire.CLOSE, handle), "close", path)
         if state.size != offset + len(data):
             raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
         self.rename(temp, path)
-        return state
+        return replace(state, synced=synced and self._named(path))
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
         return self._ask(wire.request(wire.FSTAT, handle), "look at", path).state

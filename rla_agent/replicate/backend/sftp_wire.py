@@ -14,7 +14,8 @@ doubles while replies are quick and halves when they are slow, so that on a 1 kB
 comes before the deadline and on a fast one the pipe is full. It only grows on requests that at least
 half filled it: that a few small ones were quick says nothing of the link. No reply within `REPLY_TIMEOUT_S`
 means that the peer is dead. That, a connection that was closed and a peer that does not speak SFTP are a
-`LinkError`: the connection is of no more use.
+`LinkError`: the connection is of no more use. Only for a sync, which may take as long as the server's disk
+needs, `wait_long` goes on for `SYNC_TIMEOUT_S` while the server answers something else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import stat
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -77,6 +78,9 @@ MAX_WINDOW_BYTES: Final = 2 << 20  # the window that OpenSSH's channel has
 QUICK_REPLY_S: Final = 1.0
 SLOW_REPLY_S: Final = 4.0
 REPLY_TIMEOUT_S: Final = 25.0  # a dead peer is noticed within 30 s
+ASK_AFTER_S: Final = 5.0  # of waiting for a sync: then the server is asked whether it lives, …
+ANSWER_S: Final = REPLY_TIMEOUT_S - ASK_AFTER_S  # … and has so long to answer
+SYNC_TIMEOUT_S: Final = 300.0  # of one sync at most, whatever else the server answers
 _FLUSH_BYTES: Final = 32 << 10  # one SSH packet
 _MIN_PACKET_BYTES: Final = 5  # type and id
 _STATUS_BYTES: Final = 8  # code and the length of its text
@@ -233,6 +237,10 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
     return body[at + 4 : end], end
 
 
+class SilentError(LinkError):
+    """No answer within the channel's timeout. What was received so far stays: one may go on waiting."""
+
+
 def _broken(why: str) -> LinkError:
     return LinkError("talk to the master", b"", why)
 
@@ -287,9 +295,31 @@ class Wire:
             self._receive()
         return self._replies.pop(number)
 
+    def wait_long(self, number: int, ask: Callable[[], None]) -> Reply:
+        """The reply to a sync, which may take its time; `ask` raises LinkError where the peer is dead."""
+        began = time.monotonic()
+        self.flush()
+        self._channel.settimeout(ASK_AFTER_S)
+        try:
+            while number not in self._replies:
+                try:
+                    self._receive()
+                except SilentError as error:
+                    if time.monotonic() - began > SYNC_TIMEOUT_S:
+                        raise _broken(f"a sync did not end in {SYNC_TIMEOUT_S:g} s") from error
+                    ask()
+        finally:
+            self._channel.settimeout(REPLY_TIMEOUT_S)
+        return self._replies.pop(number)
+
     def answered(self, number: int) -> bool:
-        """Whether the reply to `number` is here already."""
+        """Whether the reply to `number` was received already."""
         return number in self._replies
+
+    def poll(self) -> None:
+        """Receive what has arrived."""
+        while self._waiting and self._channel.recv_ready():
+            self._receive()
 
     def drain(self) -> None:
         """Wait for all outstanding replies and drop them."""
@@ -344,23 +374,29 @@ class Wire:
             self.window_bytes = max(FIRST_WINDOW_BYTES // 4, self.window_bytes // 2)
 
     def _read_packet(self) -> tuple[int, Reply]:
-        head = self._take(5)
-        size, kind = struct.unpack(">IB", head)
+        self._await(5)
+        size, kind = struct.unpack_from(">IB", self._in)
         if not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
             raise _broken(f"the server sent a packet of {size} bytes, which is not SFTP")
-        body = self._take(size - 1)
-        (number,) = struct.unpack_from(">I", body)
-        return number, Reply(kind, body[4:])
+        packet = self._take(size + 4)
+        (number,) = struct.unpack_from(">I", packet, 5)
+        return number, Reply(kind, packet[9:])
 
-    def _take(self, count: int) -> bytes:
+    def _await(self, count: int) -> None:
+        """Have so many bytes at hand; nothing of them is lost where that takes too long."""
         while len(self._in) < count:
             try:
                 more = self._channel.recv(256 << 10)
+            except TimeoutError as error:
+                raise SilentError("talk to", b"", _words(error)) from error
             except (OSError, EOFError) as error:
                 raise _broken(_words(error)) from error
             if not more:
                 raise _broken("the connection was closed")
             self._in += more
+
+    def _take(self, count: int) -> bytes:
+        self._await(count)
         taken = bytes(self._in[:count])
         del self._in[:count]
         return taken
@@ -391,6 +427,19 @@ class Wire:
             max(SAFE_WRITE_BYTES, min(write, _MOST_BYTES)),
             max(SAFE_WRITE_BYTES, min(read, _MOST_BYTES)),
         )
+
+
+def open_wire(transport: paramiko.Transport) -> Wire:
+    """One more SFTP session over a connection: a process of its own on the server.
+
+    Raises:
+        paramiko.SSHException, EOFError, OSError: the server refuses, or is gone.
+        LinkError: it does not answer as SFTP.
+    """
+    channel = transport.open_session(timeout=REPLY_TIMEOUT_S, window_size=4 << 20)
+    channel.settimeout(REPLY_TIMEOUT_S)
+    channel.invoke_subsystem("sftp")
+    return Wire(channel)
 
 
 def _words(error: BaseException) -> str:

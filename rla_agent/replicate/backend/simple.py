@@ -1,9 +1,9 @@
 """The simple targets, which take one file at a time: a folder, and FTP.
 
 *A folder* is a master that is mounted here (NFS), or a disk; tests use it too. The same rules as over SFTP.
-Temp files are fsynced before their rename. A root that is not there is `NoRootError`, never created, and
-one that becomes another folder breaks the session: an unmounted NFS share must not be filled underneath its
-mount point.
+Temp files are fsynced before their rename, and after it their folder. A root that is not there is
+`NoRootError`, never created, and one that becomes another folder breaks the session: an unmounted NFS share
+must not be filled underneath its mount point.
 
 *FTP* only when `file_transfer_protocol: ftp` asks for it; everything goes in the clear. Plain RFC 959 with
 SIZE and MDTM (MFMT where the server has it), passive mode, one connection. Weaker than SFTP in four ways:
@@ -27,10 +27,12 @@ import stat as stat_bits
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.connect import read_password
 from rla_agent.replicate.backend.target import (
+    SYNC_BYTES,
     DeniedError,
     FullError,
     Kind,
@@ -77,11 +79,59 @@ class FolderSession(OneByOne):
 
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)
+        self._new_names: set[bytes] = set()  # folders in which folders were made, and that were not synced
         try:
             self._found = os.stat(os.path.join(self._root, b"."))
         except OSError as error:
             why = f"{root} is not a folder that can be used: {error.strerror}"
             raise NoRootError("look at", b"", why, "mount it, or correct remote_data_root") from error
+
+    @property
+    def syncs(self) -> bool:
+        """See `Session`."""
+        return True
+
+    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+        """See `Session`."""
+        folders = {parent(path) for path in paths}
+        synced = {name for name in {*paths, *folders} if self._sync_one(name)}
+        return [path in synced and parent(path) in synced for path in paths]
+
+    def _sync_one(self, name: bytes) -> bool:
+        try:
+            descriptor = os.open(self._full(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
+        """See `Session`; their folders are synced once."""
+        results = super().put_many(files)
+        folders = {
+            parent(file.path)
+            for file, found in zip(files, results, strict=True)
+            if isinstance(found, RemoteStat) and file.durable
+        }
+        synced = self._sync_folders(folders)
+        return [
+            replace(found, synced=found.synced and parent(file.path) in synced)
+            if isinstance(found, RemoteStat)
+            else found
+            for file, found in zip(files, results, strict=True)
+        ]
+
+    def _sync_folders(self, folders: set[bytes]) -> set[bytes]:
+        """Sync folders with new names in them, and those in which folders were made; all that now are."""
+        synced = {name for name in {*folders, *self._new_names} if self._sync_one(name)} if folders else set()
+        made = self._new_names <= synced
+        self._new_names -= synced
+        return synced if made else set()
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
@@ -102,6 +152,7 @@ class FolderSession(OneByOne):
                 os.mkdir(self._full(folder), 0o755 if mode is None else mode)  # our umask is 0
             except FileExistsError:
                 return False
+        self._new_names.add(parent(folder))
         return True
 
     def set_modes(
@@ -131,7 +182,7 @@ class FolderSession(OneByOne):
             warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
 
     def _put(self, file: SmallFile) -> RemoteStat:
-        return self._link(file) or super()._put(file)
+        return self._link(file) or self._place(file.as_upload(), durable=file.durable)
 
     def _link(self, file: SmallFile) -> RemoteStat | None:
         """Link a file to its twin; None where that does not go."""
@@ -156,8 +207,16 @@ class FolderSession(OneByOne):
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
+        found = self._place(job)
+        return replace(found, synced=parent(job.path) in self._sync_folders({parent(job.path)}))
+
+    def _place(self, job: Upload, *, durable: bool = True) -> RemoteStat:
+        """Write, sync and rename: the content is on the disk, the name perhaps not yet."""
         self._expect(job.path, job.expect)
         temp = self._full(job.temp)
+        begun, job = job.start, job.continued(self)
+        if begun and not job.start:
+            self.remove(job.temp)
         with _converted("send", job.path):
             descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
             try:
@@ -169,14 +228,15 @@ class FolderSession(OneByOne):
                     raise SourceChangedError(job.path)
                 self._permit(descriptor, job.mode)
                 os.utime(descriptor, (job.mtime_s, job.mtime_s))
-                os.fsync(descriptor)
+                if durable:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             os.replace(temp, self._full(job.path))
-        return RemoteStat(job.size, job.mtime_s)
+        return RemoteStat(job.size, job.mtime_s, synced=durable)
 
     def _send_body(self, job: Upload, descriptor: int) -> None:
-        at = job.start
+        at = synced = job.start
         while at < job.size:
             data = job.read(at, min(_CHUNK, job.size - at))
             if not data:
@@ -185,6 +245,10 @@ class FolderSession(OneByOne):
             self.written_bytes += sent
             at += sent
             job.progress(at)
+            if at - synced >= SYNC_BYTES:
+                os.fdatasync(descriptor)
+                synced = at
+                job.synced(at)
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
         """See `Session`."""
@@ -196,7 +260,7 @@ class FolderSession(OneByOne):
                 check_append(path, _state(os.fstat(descriptor)), offset, end, expect)
                 check_room(path, self.free_bytes(), end - offset)
                 self._append(descriptor, offset, whole)
-                return _state(os.fstat(descriptor))
+                return replace(_state(os.fstat(descriptor)), synced=True)
             finally:
                 os.close(descriptor)
 
@@ -385,6 +449,7 @@ class FtpSession(OneByOne):
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
         self._expect(job.path, job.expect)
+        job = job.continued(self)
         with self._converted("send", job.path):
             self._store(job)
         there = self.stat(job.temp)

@@ -23,6 +23,10 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
    the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
 7. Errors are those below and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
+8. *Synced or not, and it says so*: where the target can (`syncs`), `put_many`, `upload` and `extend` have the
+   content on the master's disk before the rename, and the new name before they return (`RemoteStat.synced`).
+   Appends are not synced one by one: `sync` does it for many files at a time. What is not synced is gone
+   when the master loses its power just then; `probe` looks at much in few round trips.
 
 Implementations: `sftp` has all in flight at once, `simple` (a folder, FTP) takes one file at a time
 (`OneByOne`), `bucket` has objects. What most of them do alike is in `Session` itself.
@@ -44,6 +48,8 @@ from rla_client.contract.errors import RlaError
 APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same steps
 log = logging.getLogger("rla_agent.replicate")
 ROOM_BYTES: Final = 1 << 20  # a disk with less is full
+COMPARED_BYTES: Final = 1 << 20  # of what an earlier try left, before its end
+SYNC_BYTES: Final = 32 << 20  # of a large file are synced while the next ones go
 MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
 TEMP_PREFIX: Final = b".rla-tmp-"
 Kind = Literal["file", "folder", "link", "other"]
@@ -141,6 +147,7 @@ class RemoteStat:
 
     `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
     `version`: what `Session.read_version` needs to know, where the target has versions.
+    `synced`: it was written just now, and would survive a power cut there.
     """
 
     size: int
@@ -148,6 +155,23 @@ class RemoteStat:
     kind: Kind = "file"
     mode: int | None = field(default=None, compare=False)
     version: object = field(default=None, compare=False, repr=False)
+    synced: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What to look at: a file, and which of its bytes, as (offset, count), to read."""
+
+    path: bytes
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there: None is nothing. `parts`: the bytes of each span, fewer where the file ends."""
+
+    state: RemoteStat | None
+    parts: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +197,7 @@ class SmallFile:
         twin: may be hard-linked instead of writing `data`, if it is as it was left; the file then has
             the twin's time. For files that nobody writes in place. One of other permissions is not linked.
         mode: permission bits to give it.
+        durable: False for what need not survive a power cut there.
     """
 
     path: bytes
@@ -183,6 +208,7 @@ class SmallFile:
     unchanged: Callable[[], bool]
     twin: Twin | None = None
     mode: int = 0o600
+    durable: bool = True
 
     def as_upload(self) -> Upload:
         """For a target that takes one file at a time."""
@@ -210,6 +236,8 @@ class Upload:
         size: bytes to send.
         start: bytes that an earlier try left confirmed in `temp`; 0 for a new temp file.
         progress: called with the confirmed bytes now and then; may wait (rate limit) or raise.
+        sure: of `start`, those that were synced.
+        synced: called with the bytes that were synced, now and then.
     """
 
     path: bytes
@@ -222,6 +250,28 @@ class Upload:
     start: int
     progress: Callable[[int], None]
     mode: int = 0o600
+    sure: int = 0
+    synced: Callable[[int], None] = lambda _: None
+
+    def continued(self, session: Session) -> Upload:
+        """The same, beginning where the temp file still holds what was left there.
+
+        A server that lost its power has what was not synced in part or not at all, so that is compared; of
+        one that cannot sync the end, which was written last.
+        """
+        if not self.start:
+            return self
+        at = max(self.sure, self.start - (SYNC_BYTES if session.syncs else COMPARED_BYTES))
+        try:
+            found = session.stat(self.temp)
+            there = session.read(self.temp, at, self.start - at)
+        except MissingError:
+            found = None
+        if found is not None and there == self.read(at, self.start - at):
+            return self
+        if found is not None and self.sure <= found.size:
+            return replace(self, start=self.sure)
+        return replace(self, start=0)
 
     def pieces(self, piece_bytes: int) -> Iterator[bytes]:
         """All of the source, from its beginning.
@@ -261,6 +311,35 @@ class Session(Protocol):
     @property
     def append_limit_bytes(self) -> int:
         """Largest piece that `append` writes as one."""
+
+    @property
+    def syncs(self) -> bool:
+        """Whether the target can be asked to have files on its disk, as `sync` does."""
+        return False
+
+    @property
+    def alive(self) -> bool:
+        """False once the connection is known to be gone."""
+        return True
+
+    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+        """Have files, and their names in their folders, on the master's disk; whether each is."""
+        return [False] * len(paths)
+
+    def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:
+        """Look at files and read some of their bytes; one result for each."""
+        results: list[Found | TargetError] = []
+        for one in wanted:
+            try:
+                state = self.stat(one.path)
+                spans = one.spans if state is not None and state.kind == "file" else ()
+                parts = tuple(self.read(one.path, at, count) for at, count in spans)
+                results.append(Found(state, parts))
+            except LinkError:
+                raise
+            except TargetError as error:
+                results.append(error)
+        return results
 
     @property
     def defers(self) -> bool:

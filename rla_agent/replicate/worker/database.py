@@ -33,6 +33,7 @@ from rla_agent.replicate.master_trash import BuriedError, MovedError
 from rla_agent.replicate.prune import is_pruned
 from rla_agent.replicate.verify import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.worker import plan
+from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.link import Batch, BatchOutcome, Confirmed, Leftovers, Link, health_after
 from rla_agent.replicate.worker.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
 from rla_agent.replicate.worker.send import Failed, FolderMode, Job, NotYetError, Sent
@@ -66,6 +67,8 @@ _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
+MOVED_S: Final = 60.0  # between two looks whether an item folder that was gone is back
+MOVED_A_BATCH: Final = 64
 DROPS_A_BATCH: Final = 256  # files that max_to_keep dropped
 MODES_A_BATCH: Final = 256  # folders
 MAX_PACED: Final = 20_000
@@ -86,7 +89,7 @@ class Counters:
 
 @dataclass
 class Database:
-    """A database at a target; see the module."""
+    """A database at a target; see the module. `confirms`: what the target acknowledges may yet be lost."""
 
     number: int
     scanner: Scanner
@@ -98,6 +101,7 @@ class Database:
     problem: str = ""
     mirror: bool = False
     append_every_s: float = 0.0
+    confirms: bool = True
 
     def __post_init__(self) -> None:
         """Open the data root."""
@@ -110,6 +114,8 @@ class Database:
         self._appends = plan.Appends()
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
+        self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
+        self._moved_due = 0.0
         self._last_ended: list[tuple[int, str]] = []  # (end, item), the last one last
         self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
@@ -153,8 +159,9 @@ class Database:
         self._scan_due = self._live_due = now + min(RESCAN_S, wait)
 
     def look_now(self) -> None:
-        """Begin to look at everything with the next `look`."""
+        """Begin to look at everything with the next `look`, and at what the master has not confirmed."""
         self._scan_due = 0.0
+        self.confirmations.doubt()
 
     def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
         """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
@@ -167,7 +174,9 @@ class Database:
             return
         ((name, local),) = folder.files.items()
         key = Key(self.ledger.folder(self.number, folder.path, folder.kind, folder.item), name)
-        self._mark(key, folder.kind, local, 0, now)
+        record = self.ledger.record(key)
+        same_file = record is not None and record.local.ino == local.ino
+        self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
         if whole:
             self._ready.add(key)
 
@@ -267,7 +276,8 @@ class Database:
                 if row[-1] != local.mode:
                     self._see_file_mode(key, folder.kind, known=row[-1] is not None, now=now)
             elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
-                self._mark(key, folder.kind, local, row[5] or 0 if row else 0, now)
+                acked = row[5] or 0 if row and row[1] == local.ino else 0
+                self._mark(key, folder.kind, local, acked, now)
         if folder.partial:
             return  # who is not seen may be there
         for name, row in known.items():
@@ -346,7 +356,11 @@ class Database:
             if drop.key not in self._going
         ]
         remove = self._leftovers.take_orphans(now)
-        if not jobs and not remove and not status and not self._modes and not drops:
+        busy = self._flying.keys() | {job.due.key for job in jobs}
+        last = number == self.link.connections - 1  # the first one is for what is urgent
+        checks = self.confirmations.take_checks(busy, self.link, now) if last else ()
+        syncs, moved = self.confirmations.take_syncs(now), self._take_moved(now)
+        if not any((jobs, remove, status, self._modes, drops, checks, syncs, moved)):
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         temps = [
@@ -362,14 +376,24 @@ class Database:
         self.ledger.commit()
         self._going.update((drop.key, drop) for drop in drops)
         used = self.ledger.made_any(self.number)
-        batch = Batch(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used)
+        batch = Batch(
+            *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
+            *(self.confirms, syncs, checks, moved),
+        )
         self.link.give(number, batch)
+
+    def _take_moved(self, now: float) -> tuple[bytes, ...]:
+        """Item folders that were gone, when it is time to see whether they are back."""
+        if now < self._moved_due:
+            return ()
+        self._moved_due = now + MOVED_S
+        return tuple(self.ledger.moved_items(self.number, MOVED_A_BATCH))
 
     def _jobs(self, due: list[Due], now: float) -> list[Job]:
         jobs: list[Job] = []
         total = 0
         for row in due:
-            if row.key in self._flying or row.key in self._going:
+            if row.key in self._flying or row.key in self._going or self.confirmations.is_checked(row.key):
                 continue
             job = self._job(row, now)
             if job is None:
@@ -460,10 +484,14 @@ class Database:
         for drop in outcome.batch.drops:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
+        self.confirmations.synced(outcome.synced)
+        self.confirmations.checked(outcome.batch.checks, outcome.checked)
+        for item in outcome.back:
+            self.ledger.returned(self.number, item)
         for result in outcome.results:
             self._land(result.job)
             if isinstance(result, Sent):
-                self._sent(result, now)
+                self._sent(result, now, can_sync=outcome.can_sync)
             else:
                 self._failed(result, now)
         for job in outcome.open_jobs():
@@ -484,9 +512,12 @@ class Database:
         self._flying.pop(job.due.key, None)
         self._ready.discard(job.due.key)
 
-    def _sent(self, result: Sent, now: float) -> None:
+    def _sent(self, result: Sent, now: float, *, can_sync: bool) -> None:
         job, key = result.job, result.job.due.key
         self.ledger.sent(key, result.record, time.time())
+        if result.synced is not None:
+            acked = result.record.acked
+            self.confirmations.sent(key, job.due.path, acked, now, synced=result.synced, can_sync=can_sync)
         if job.due.kind == CODE and result.record.sha256 is not None:
             self.ledger.add_content(self.number, result.record.sha256, key)
         if job.uses_temp:
@@ -571,8 +602,10 @@ class Database:
             self.ledger.retry_at(key, now + wait, failed=True, reason=why.reason)
 
     def retry(self) -> None:
-        """Somebody acted: try again at once."""
+        """Somebody acted: try again at once, over a new session, for the old one may know an older master."""
         self.health = Health()
+        self.link.renew()
+        self._moved_due = 0.0
         self.look_now()
 
     def close(self) -> None:

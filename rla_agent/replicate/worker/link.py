@@ -2,7 +2,8 @@
 
 The worker's thread owns `Health` and `Leftovers` and hands out batches; a thread sends one batch at a
 time and puts an `BatchOutcome` on the shared queue. A session is opened at the first batch and closed after
-`IDLE_CLOSE_S` without one.
+`IDLE_CLOSE_S` without one. When sessions begin and end is told (`Link.begun_at` and so on): what a master has
+acknowledged may be gone after one has ended.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from rla_agent.replicate.backend.target import (
     HostKeyError,
     LinkError,
     LoginError,
-    MissingError,
     RemoteStat,
     Session,
     TargetError,
     TransientError,
     same,
 )
-from rla_agent.replicate.ledger import Drop, Key, Ledger
+from rla_agent.replicate.ledger import Drop, Key, Ledger, Unconfirmed
+from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
 from rla_agent.replicate.worker.plan import Health, Whole
-from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender
+from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender, check_mounted
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.files import file_mode
 
 IDLE_CLOSE_S: Final = 60.0
+ALIVE_S: Final = 5.0  # between two looks whether an idle session's connection is still there
 JOIN_S: Final = 5.0
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
 MAX_REMOVED: Final = 1000  # temp names that one batch clears away
 SETTLED_S: Final = 60.0  # until a server has done what a broken link had sent
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
-_UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 log = logging.getLogger("rla_agent.replicate")
 
 
@@ -53,7 +54,9 @@ class Batch:
     """Jobs of one database.
 
     `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
-    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database.
+    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database;
+    `mounts`: its root is a folder that may be unmounted; `syncs`: files to have on its disk; `checks`: to
+    look at; `moved`: item folders that were gone, and may be back.
     """
 
     db: int
@@ -64,22 +67,31 @@ class Batch:
     modes: tuple[FolderMode, ...] = ()
     drops: tuple[Drop, ...] = ()
     used: bool = False
+    mounts: bool = True
+    syncs: tuple[Unsynced, ...] = ()
+    checks: tuple[Unconfirmed, ...] = ()
+    moved: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """So much of a large file is on the master; for the ledger, so that a later try continues there."""
+    """So much of a large file is on the master; for the ledger, so that a later try continues there.
+
+    `synced`: on its disk.
+    """
 
     db: int
     job: Job
     confirmed: int
+    synced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """What became of a batch. `error`: the link broke; jobs without a result are open.
 
-    `dropped`: those of its drops that are no longer there, or are somebody else's file by now.
+    `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
+    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can.
     """
 
     sender: int
@@ -89,6 +101,10 @@ class BatchOutcome:
     error: TargetError | None = None
     written_bytes: int = 0
     dropped: tuple[Drop, ...] = ()
+    synced: tuple[Unsynced, ...] = ()
+    checked: tuple[Checked, ...] = ()
+    back: tuple[bytes, ...] = ()
+    can_sync: bool = False
 
     def open_jobs(self) -> list[Job]:
         """Jobs of a broken batch of which nobody knows what became."""
@@ -125,6 +141,8 @@ class Link:
         connections: number of threads.
         rate: bytes per second over all of them, 0 for no limit.
         host, machine: this machine's name and `report.fleet_id`, for its status file on the master.
+        begun_at, ended_at, broken_at: when a session last began, ended, ended by itself; Unix seconds. Those
+            of an earlier process have ended when this one began.
     """
 
     open_session: Callable[[], Session]
@@ -136,6 +154,11 @@ class Link:
     machine: str = ""
     passed_bytes: int = 0
     busy: set[int] = field(default_factory=set)
+    begun_at: float = 0.0
+    ended_at: float = field(default_factory=time.time)
+    broken_at: float = 0.0
+    _renewed: dict[int, int] = field(default_factory=dict)
+    _renewals: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -164,6 +187,10 @@ class Link:
         """The sender of an outcome is free again."""
         self.busy.discard(outcome.sender)
 
+    def renew(self) -> None:
+        """Let each sender open a new session at its next batch."""
+        self._renewals += 1
+
     def close(self) -> None:
         """Stop the threads; what is on its way is dropped, and continues at the next start."""
         self._stop.set()
@@ -175,17 +202,24 @@ class Link:
             thread.join(JOIN_S)
 
     def _run(self, number: int) -> None:
+        used = time.monotonic()
         while True:
             try:
-                batch = self._inboxes[number].get(timeout=IDLE_CLOSE_S)
+                batch = self._inboxes[number].get(timeout=ALIVE_S)
             except queue.Empty:
-                self._drop(number)
+                session = self._sessions.get(number)
+                if session is not None and not session.alive:
+                    self._drop(number, broken=True)
+                    self.wake()
+                elif time.monotonic() - used >= IDLE_CLOSE_S:
+                    self._drop(number)
                 continue
             if batch is None or self._stop.is_set():
                 self._drop(number)
                 return
             self.outcomes.put(self._send(number, batch))
             self.wake()
+            used = time.monotonic()
 
     def _send(self, number: int, batch: Batch) -> BatchOutcome:
         results: list[Result] = []
@@ -193,17 +227,27 @@ class Link:
         error: TargetError | None = None
         removed: tuple[bytes, ...] = ()
         dropped: list[Drop] = []
+        checked: list[Checked] = []
+        synced: tuple[Unsynced, ...] = ()
+        back: tuple[bytes, ...] = ()
         before = 0
         try:
             session = self._session(number, used=batch.used)
             before = session.written_bytes
             removed = tuple(temp for temp in batch.remove if _remove(session, temp))
             dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
+            used = batch.used and batch.mounts
             if batch.fleet:
+                if used:
+                    check_mounted(session)
                 self._leave_status(session, batch.fleet, file_mode(batch.root))
-            sender = Sender(session, batch.root, _Meter(self, batch.db))
+            meter = _Meter(self, batch.db)
+            sender = Sender(session, batch.root, meter, meter.synced, used=used)
             sender.set_folder_modes(batch.modes)
             sender.send_all(batch.jobs, results)
+            back = tuple(item for item in batch.moved if session.stat(item) is not None)
+            synced = _synced(session, batch.syncs)
+            _check(session, batch.checks, checked, used=used)
         except (LinkError, BlockedError) as caught:
             error = caught
         except (TransientError, DeniedError) as caught:
@@ -216,19 +260,27 @@ class Link:
             log.exception("a sender failed")
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")
         written = session.written_bytes - before if session is not None else 0
+        can_sync = session is not None and session.syncs
         if error is not None:
-            self._drop(number)
-        return BatchOutcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
+            self._drop(number, broken=True)
+        return BatchOutcome(
+            *(number, batch, tuple(results), removed, error, written),
+            *(tuple(dropped), synced, tuple(checked), back, can_sync),
+        )
 
     def _session(self, number: int, *, used: bool) -> Session:
+        if self._renewed.get(number, 0) != self._renewals:
+            self._drop(number)
         if number not in self._sessions:
+            self._renewed[number] = self._renewals
             with ExitStack() as refused:
                 session = self.open_session()
                 refused.callback(session.close)
                 if used:
-                    _check_mounted(session)
+                    check_mounted(session)
                 refused.pop_all()
             self._sessions[number] = session
+            self.begun_at = time.time()
         return self._sessions[number]
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
@@ -256,26 +308,26 @@ class Link:
         if self._stop.is_set():
             raise LinkError("send", b"", "stopping")
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, number: int, *, broken: bool = False) -> None:
         session = self._sessions.pop(number, None)
         if session is not None:
+            self.ended_at = time.time()
+            self.broken_at = self.ended_at if broken else self.broken_at
             session.close()
 
 
-def _check_mounted(session: Session) -> None:
-    """See that a root to which files were sent holds something; one that may not be listed says nothing.
+def _synced(session: Session, files: Sequence[Unsynced]) -> tuple[Unsynced, ...]:
+    """Have files on the master's disk; those that are."""
+    done = session.sync([file.path for file in files]) if files else []
+    return tuple(file for file, is_synced in zip(files, done, strict=True) if is_synced)
 
-    Raises:
-        LinkError: it is empty, or that cannot be found out now.
-    """
-    try:
-        found = session.listing(b"")
-    except DeniedError:
-        return
-    except (TransientError, MissingError) as error:
-        raise LinkError("look at", b"", str(error)) from error
-    if not found:
-        raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)
+
+def _check(session: Session, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:
+    """Look at files; where some are missing all of the master may be, and then nothing is known of any."""
+    found = check_all(session, files) if files else []
+    if used and any(one.what == "missing" for one in found):
+        check_mounted(session)
+    checked += found
 
 
 class _Meter:
@@ -285,16 +337,24 @@ class _Meter:
         self._link = link
         self._db = db
         self._job: Job | None = None
-        self._seen = self._noted = 0
+        self._seen = self._noted = self._sure = 0
+
+    def synced(self, job: Job, synced: int) -> None:
+        """So much of a job's file is on the master's disk."""
+        self._take(job)
+        self._sure = synced
+
+    def _take(self, job: Job) -> None:
+        if job is not self._job:
+            self._job, self._seen, self._noted, self._sure = job, job.start, job.start, job.sure
 
     def __call__(self, job: Job, confirmed: int) -> None:
-        if job is not self._job:
-            self._job, self._seen, self._noted = job, job.start, job.start
+        self._take(job)
         count, self._seen = confirmed - self._seen, confirmed
         note = None
-        if confirmed - self._noted >= NOTE_BYTES:
+        if confirmed - self._noted >= NOTE_BYTES or confirmed < self._noted:
             self._noted = confirmed
-            note = Confirmed(self._db, job, confirmed)
+            note = Confirmed(self._db, job, confirmed, min(self._sure, confirmed))
         self._link.passed(note, max(0, count))
 
 
@@ -370,13 +430,13 @@ class Leftovers:
         if partial is None:
             return job
         if isinstance(job.action, Whole) and partial.local == job.local and not job.action.cut:
-            return replace(job, temp=partial.temp, start=partial.acked)
+            return replace(job, temp=partial.temp, start=partial.acked, sure=partial.synced)
         self.orphans.append(partial.temp)
         return job
 
     def confirmed(self, note: Confirmed) -> None:
         """So much of a job's file is on the master."""
-        self._ledger.temp_progress(self._number, note.job.temp, note.confirmed)
+        self._ledger.temp_progress(self._number, note.job.temp, note.confirmed, note.synced)
         self._progress[note.job.due.key] = note.confirmed
 
     def keep(self, job: Job) -> None:

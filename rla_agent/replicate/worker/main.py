@@ -64,7 +64,8 @@ JOIN_S: Final = 2.0
 MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
 log = logging.getLogger("rla_agent.replicate")
-_outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too
+_outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too,
+_losses = logging.getLogger("rla_agent.replicate.worker.confirm")  # as is what this says
 
 
 class Outage:
@@ -367,7 +368,7 @@ class Worker:
             target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
         )
         scanner = Scanner(root, settings.scope(entry, config, self._host))
-        database = Database(number, scanner, link, self._ledger, self._committed)
+        database = Database(number, scanner, link, self._ledger, self._committed, confirms=target.confirms)
         database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
         return Served(entry, changed, database, target, Outage(target.name), kept=kept)
@@ -376,7 +377,11 @@ class Worker:
         """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
         databases = [served.database for served in self._served.values()]
         busy = any(
-            database.link.busy or (database.health.may_try(now) and self._ledger.any_due(database.number))
+            database.link.busy
+            or (
+                database.health.may_try(now)
+                and (self._ledger.any_due(database.number) or database.confirmations.waits())
+            )
             for database in databases
         )
         return BUSY_TICK_S if busy else IDLE_TICK_S
@@ -438,6 +443,7 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "sent_bytes": counters.sent_bytes,
         "written_bytes": counters.written_bytes,
         "kept": counters.kept,
+        "mended": served.database.confirmations.mended,
     }
 
 
@@ -469,6 +475,7 @@ def _log_beside_the_agent(state: Path) -> None:
     handler = logging.handlers.WatchedFileHandler(state / AGENT_LOG, delay=True)
     handler.setFormatter(OneLine(LOG_FORMAT))
     _outages.addHandler(handler)
+    _losses.addHandler(handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

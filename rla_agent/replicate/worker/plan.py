@@ -186,7 +186,9 @@ def _decide(  # noqa: PLR0911 - one return per case
     local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
 ) -> Action:
     if record is not None and record.generation < 0:  # found to differ
-        return Whole(local.size if owned is None else min(owned.size, local.size), grows=growing)
+        if owned is not None:
+            return Whole(min(owned.size, local.size), owned.generation, grows=True)
+        return Whole(local.size, grows=growing)
     if owned is not None:
         upto = min(owned.size, local.size)
         return _grow(upto, owned.generation, local, record, cut=False, owned=True)

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from rla_agent.outputs.output import Ends, ends_of
@@ -42,7 +43,7 @@ from rla_agent.replicate.backend.target import (
     parents,
 )
 from rla_agent.replicate.ledger import Attempt, Due
-from rla_agent.replicate.master_trash import place_problem
+from rla_agent.replicate.master_trash import MovedError, place_problem
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Local, Permit, Record, Whole, pieces
 from rla_agent.replicate.worker.source import READ_BYTES, Source, folder_copy_mode
 from rla_client.contract.layout import ARCHIVE_TESTER
@@ -62,6 +63,8 @@ class NotYetError(TransientError):
 class Job:
     """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
 
+    `sure`: of these, what was synced.
+
     `twin`: a file on the master that has the same content and may be linked. `local`: the version that
     was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
     """
@@ -72,6 +75,7 @@ class Job:
     start: int = 0
     twin: Twin | None = None
     local: Local | None = None
+    sure: int = 0
 
     @property
     def size(self) -> int:
@@ -112,13 +116,14 @@ class Sent:
     """The master has it.
 
     `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing what was sent
-    before.
+    before; `synced`: it is on the master's disk, None: nothing was written there.
     """
 
     job: Job
     record: Record
     kept: bytes = b""
     read_s: float = 0.0
+    synced: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +136,36 @@ class Failed:
 
 Result: TypeAlias = "Sent | Failed"
 Progress: TypeAlias = "Callable[[Job, int], None]"
+_OWN_NAMES: Final = b".rla-"
+_UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 
 
 class Sender:
     """Sends jobs over one session."""
 
-    def __init__(self, session: Session, root: int, progress: Progress) -> None:
-        """`root` is a descriptor of the data root; `progress(job, confirmed bytes)` may wait."""
+    def __init__(
+        self,
+        session: Session,
+        root: int,
+        progress: Progress,
+        synced: Progress = lambda *_: None,
+        *,
+        used: bool = False,
+    ) -> None:
+        """Whom to send to, and whom to tell.
+
+        Args:
+            session: at the master.
+            root: descriptor of the data root.
+            progress: called with a job and its confirmed bytes; may wait.
+            synced: called with a job and its bytes that are on the master's disk.
+            used: files were sent there before, into a folder that may be unmounted.
+        """
         self._session = session
         self._root = root
         self._progress = progress
+        self._synced = synced
+        self._used = used
         self._items: set[bytes] = set()
         self._runs: set[bytes] = set()
 
@@ -200,7 +225,7 @@ class Sender:
             if problem is not None or record is None or job.local is None:
                 results.append(Failed(job, problem or MissingError("look at", job.due.path, "never sent")))
             else:
-                results.append(Sent(job, replace(record, local=job.local)))
+                results.append(Sent(job, replace(record, local=job.local), synced=None))
 
     def _permit_one(self, job: Job, source: Source) -> None:
         """Where a file's content is there already, give it the permissions that it has here."""
@@ -257,6 +282,8 @@ class Sender:
         if job.due.item in self._items and job.due.kind != ARCHIVE_TESTER:
             return None
         problem = place_problem(self._session, job.due)
+        if self._used and (isinstance(problem, MovedError) or (problem is None and not job.due.item_made)):
+            check_mounted(self._session)  # or all of the master is gone, and came back never would
         if problem is None:
             self._items.add(job.due.item)
         return problem
@@ -307,7 +334,8 @@ class Sender:
         if ours and found.size != size:
             return found, b""
         if found.kind == "file" and found.size <= size:
-            has_all = found.size == size or isinstance(job.action, Append)
+            grown = isinstance(job.action, Append) or (job.action.grows and found.size > 0)
+            has_all = found.size == size or grown  # the rest is appended
             same = self._same_beginning(job, found)
             if same is not None:
                 return same if has_all else (found, b"")
@@ -365,7 +393,7 @@ class Sender:
         head, tail = source.edges(size)
         crc = zlib.crc32(sent, record.crc)
         now = Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
-        return Sent(job, now, read_s=read_s)
+        return Sent(job, now, read_s=read_s, synced=found.synced)
 
     def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
@@ -404,7 +432,7 @@ class Sender:
         known = _same_content(job, source, size)
         if known is not None:
             self._permit_one(job, source)
-            return Sent(job, known, read_s=time.monotonic() - began)
+            return Sent(job, known, read_s=time.monotonic() - began, synced=None)
         source.skip_to(job.start)
         upload = Upload(
             job.due.path,
@@ -415,11 +443,13 @@ class Sender:
             source.read,
             size,
             job.start,
-            lambda confirmed: self._progress(job, confirmed),
+            partial(self._progress, job),
             _mode(source),
+            job.sure,
+            partial(self._synced, job),
         )
         found = self._session.upload(upload)
-        return Sent(job, source.record(action.generation, size, found.mtime_s))
+        return Sent(job, source.record(action.generation, size, found.mtime_s), synced=found.synced)
 
     def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
         opened: list[tuple[Job, Source, SmallFile]] = []
@@ -449,7 +479,7 @@ class Sender:
         size = _planned_size(job, source)
         known = _same_content(job, source, size)
         if known is not None:
-            return Sent(job, known)
+            return Sent(job, known, synced=None)
         data = source.read(0, size)
         if len(data) != size:
             raise SourceChangedError(job.due.path)
@@ -472,12 +502,31 @@ class Sender:
             self._progress(job, len(file.data))
             assert isinstance(job.action, Whole)
             try:
-                return Sent(job, source.record(job.action.generation, len(file.data), answer.mtime_s))
+                record = source.record(job.action.generation, len(file.data), answer.mtime_s)
+                return Sent(job, record, synced=answer.synced)
             except OSError as error:
                 return Failed(job, error)
         if not isinstance(answer, (ConflictError, MissingError)):
             return Failed(job, answer)
         return self._one(job, self._upload)
+
+
+def check_mounted(session: Session) -> None:
+    """See that a root to which files were sent holds something; one that may not be listed says nothing.
+
+    What agents leave there by themselves (`.rla-…`) does not count: it may have been left in an empty one.
+
+    Raises:
+        LinkError: it is empty, or that cannot be found out now.
+    """
+    try:
+        found = session.listing(b"")
+    except DeniedError:
+        return
+    except (TransientError, MissingError) as error:
+        raise LinkError("look at", b"", str(error)) from error
+    if all(name.startswith(_OWN_NAMES) for name, _ in found):
+        raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)
 
 
 def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:

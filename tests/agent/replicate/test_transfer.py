@@ -259,7 +259,8 @@ def test_a_full_master_ends_a_push_with_words(tmp_path: Path) -> None:
     there.mkdir()
 
     class Full(FolderSession):
-        def upload(self, job: Upload) -> RemoteStat:
+        def _place(self, job: Upload, *, durable: bool = True) -> RemoteStat:
+            del durable
             raise FullError("send", job.path, "the master's disk is full", "free space on the master")
 
     node = Node(tmp_path / "node", {})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies
@@ -78,6 +79,15 @@ def test_owned_outputs_go_up_to_what_is_committed() -> None:
 def test_a_new_generation_is_sent_whole() -> None:
     assert look(owned=Owned(1, 90, False), record=sent(acked=60)) == Whole(90, 1, grows=True)
     assert look(owned=Owned(0, 40, False), record=sent(acked=60)) == Whole(40, 0, grows=True)
+
+
+def test_one_that_was_found_to_differ_is_sent_whole_once() -> None:
+    wrong = replace(SENT, generation=-1)
+    owned = Owned(3, 100, final=False)
+    action = look(owned=owned, record=wrong, growing=True)
+    assert action == Whole(100, 3, grows=True)
+    assert isinstance(action, Whole)
+    assert look(owned=owned, record=replace(SENT, generation=action.generation), growing=True) == Nothing()
 
 
 def test_a_large_backlog_on_little_is_sent_whole() -> None:

@@ -1,0 +1,214 @@
+"""Whether what the master has acknowledged is there to stay; if not, it is sent again.
+
+A server acknowledges what is in its memory. If it loses its power then, files are empty, short or not there,
+and the ledger does not know. So every file that was sent is confirmed once:
+
+- *Whole files* are synced before they get their name (`target`, rule 8). *Appends* are not, for a sync waits
+  for the disk: what was appended to all logs of a database is synced together, `RESTED_S` after the last row
+  or `SYNC_S` after the first one that was not. What was synced is confirmed after `CONFIRM_S` (`ledger`),
+  if no session ended meanwhile.
+- *Anything else is looked at*: what was not confirmed when a session ended, as soon as the next one begins
+  (where the session broke, or this process was started again, one is begun for it), and where the server
+  cannot sync, once more after `CONFIRM_S`. Size, time and the sum of a small file must be as they were left,
+  of a large one its first and last 4 KiB.
+
+Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
+lost, and it is made again. A file that is lost there and is no more here is told of: `lost` in the ledger.
+
+`check_all` runs on a sender's thread, the rest belongs to the worker's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, same
+from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
+from rla_agent.replicate.worker import plan
+from rla_agent.replicate.worker.plan import SMALL_BYTES
+from rla_agent.replicate.worker.source import EDGE_BYTES
+from rla_client.contract.textformat import printable
+
+if TYPE_CHECKING:
+    from rla_agent.replicate.worker.link import Link
+
+RESTED_S: Final = 2.0  # after the last append a log is synced …
+SYNC_S: Final = 10.0  # … and while it grows so often: a thousand machines are a hundred rounds a second
+MAX_UNSYNCED: Final = 20_000  # files that wait to be synced; others are looked at later
+SYNCS_A_BATCH: Final = 256
+CHECKS_A_BATCH: Final = 64
+CHECK_BYTES: Final = 4 << 20  # that are read for one batch
+CONFIRM_EVERY_S: Final = 1.0
+MAX_NAMED: Final = 10  # lost files in one line of the log
+log = logging.getLogger("rla_agent.replicate.worker.confirm")
+What: TypeAlias = Literal["there", "missing", "differs", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of looking at a file. `synced`: it is on the master's disk."""
+
+    file: Unconfirmed
+    what: What
+    synced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """A file that was sent, with `acked` bytes, and may be in the master's memory only."""
+
+    key: Key
+    path: bytes
+    acked: int
+
+
+def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
+    """Look at files on the master, after having them synced where it can.
+
+    Raises:
+        LinkError: the session broke.
+    """
+    synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
+    found = session.probe([Probe(file.path, _spans(file)) for file in files])
+    return [
+        Checked(file, _judge(file, one) if isinstance(one, Found) else "unknown", is_synced)
+        for file, one, is_synced in zip(files, found, synced, strict=True)
+    ]
+
+
+def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
+    """What is read of a file: all of a small one, of others the edges that the ledger has sums of.
+
+    Of what an earlier release sent, only those: it may be a million files.
+    """
+    size = file.record.acked
+    if size <= SMALL_BYTES and not file.early:
+        return ((0, size),) if size else ()
+    edge = min(EDGE_BYTES, size)
+    return (0, edge), (size - edge, edge)
+
+
+def _judge(file: Unconfirmed, found: Found) -> What:
+    record = file.record
+    if found.state is None:
+        return "missing"
+    if not same(found.state, RemoteStat(record.acked, record.remote_mtime_s)):
+        return "differs"
+    sums = [zlib.crc32(part) for part in found.parts]
+    expected = [record.crc] if len(sums) == 1 else [record.head_crc, record.tail_crc]
+    return "there" if sums == expected[: len(sums)] else "differs"
+
+
+class Confirmations:
+    """What a database's master has acknowledged and not confirmed. `mended`: files that it had lost."""
+
+    def __init__(self, ledger: Ledger, number: int, *, needed: bool) -> None:
+        """`number`: of the database; `needed`: False where whatever is acknowledged is safe (a bucket)."""
+        self._ledger, self._number, self._needed = ledger, number, needed
+        self._unsynced: dict[Key, Unsynced] = {}
+        self._first = self._last = 0.0  # when the first and the last of them were sent
+        self._checking: set[Key] = set()
+        self._doubted = self._due = 0.0
+        self.mended = 0
+        if needed:
+            self.doubt()
+        else:
+            ledger.confirm_all(number)
+
+    def doubt(self) -> None:
+        """Look at all that is not confirmed: a session has ended, or somebody asks for it."""
+        self._ledger.doubt(self._number)
+        self._doubted = time.time()
+
+    def is_checked(self, key: Key) -> bool:
+        """Whether somebody looks at a file just now: nothing of it may be sent."""
+        return key in self._checking
+
+    def sent(self, key: Key, path: bytes, acked: int, now: float, *, synced: bool, can_sync: bool) -> None:
+        """A file was sent; `can_sync`: the master can be asked to sync it."""
+        if not self._needed:
+            return
+        self._ledger.acknowledged(key, time.time() + CONFIRM_S, synced=synced)
+        self._unsynced.pop(key, None)
+        if can_sync and not synced and len(self._unsynced) < MAX_UNSYNCED:
+            self._first = self._first if self._unsynced else now
+            self._last = now
+            self._unsynced[key] = Unsynced(key, path, acked)
+
+    def take_syncs(self, now: float) -> tuple[Unsynced, ...]:
+        """Files to sync now: when one is due, all are, for they share what it costs."""
+        if not self._unsynced or (now - self._last < RESTED_S and now - self._first < SYNC_S):
+            return ()
+        return tuple(self._unsynced.pop(key) for key in list(self._unsynced)[:SYNCS_A_BATCH])
+
+    def take_checks(self, flying: Container[Key], link: Link, now: float) -> tuple[Unconfirmed, ...]:
+        """Files to look at now, none that is being sent."""
+        if not self._needed:
+            return ()
+        if self._doubted < link.ended_at and max(link.broken_at, link.begun_at) > self._doubted:
+            self.doubt()
+        if now >= self._due:
+            self._due = now + CONFIRM_EVERY_S
+            self._ledger.confirm_synced(self._number, time.time(), link.ended_at)
+        taken: list[Unconfirmed] = []
+        size = 0
+        rows = self._ledger.unconfirmed(self._number, time.time(), CHECKS_A_BATCH + len(self._checking))
+        for file in rows:
+            size += sum(count for _, count in _spans(file))
+            if size > CHECK_BYTES and taken:
+                break
+            if file.key not in self._checking and file.key not in flying:
+                taken.append(file)
+        self._checking.update(file.key for file in taken)
+        return tuple(taken)
+
+    def waits(self) -> bool:
+        """Whether something is to be looked at."""
+        return self._needed and self._ledger.any_unconfirmed(self._number, time.time())
+
+    def synced(self, files: Sequence[Unsynced]) -> None:
+        """These are on the master's disk."""
+        for file in files:
+            self._ledger.set_synced(file.key, file.acked)
+
+    def checked(self, asked: Sequence[Unconfirmed], results: Sequence[Checked]) -> None:
+        """Looking has ended; what has no result is looked at again."""
+        self._checking.difference_update(file.key for file in asked)
+        wrong = []
+        for one in results:
+            file = one.file
+            if one.what in {"there", "unknown"}:
+                sure = one.what == "there" and (one.synced or time.time() - file.sent_at >= CONFIRM_S)
+                again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
+                self._ledger.confirm(file.key, file.sent_at, None if sure else again)
+                continue
+            wrong.append(file)
+            if not file.here:
+                self._ledger.confirm(file.key, file.sent_at)
+                name = file.path.decode("utf-8", "backslashreplace")
+                self._ledger.set_meta(f"lost:{name}", time.time())
+            elif one.what == "missing":
+                self._ledger.lost(file.key, plan.priority(file.kind, file.record.local.size))
+            else:
+                self._ledger.send_anew(file.key)
+        for item in {file.item for file in wrong}:
+            self._ledger.forget_lost_item(self._number, item)
+        if wrong:
+            self._tell(wrong)
+
+    def _tell(self, wrong: Sequence[Unconfirmed]) -> None:
+        self.mended += sum(file.here for file in wrong)
+        names = [printable(file.path.decode("utf-8", "backslashreplace")) for file in wrong[:MAX_NAMED]]
+        more = f" and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
+        log.warning(
+            "the master had acknowledged %d file(s) that it has lost or damaged (did it lose its power?); "
+            "what is here is sent again: %s%s",
+            len(wrong),
+            ", ".join(names),
+            more,
+        )

@@ -1,0 +1,141 @@
+"""Syncing over several channels of one connection, and with a server that allows few or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.replication_lab import Sshd, random_bytes
+
+from rla_agent.replicate.backend import sftp, sftp_wire
+from rla_agent.replicate.backend.connect import Login, open_sftp
+from rla_agent.replicate.backend.sftp import SftpSession
+from rla_agent.replicate.backend.target import LinkError, RemoteStat, SmallFile, Upload
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., tuple[SftpSession, Path]]]:
+    """`start(*lines)`: a session at a server with these lines in its configuration, and its root."""
+    opened: list[tuple[SftpSession, Sshd]] = []
+
+    def start(*lines: str, sftp: str = "internal-sftp") -> tuple[SftpSession, Path]:
+        server = Sshd(tmp_path / "sshd", *lines, sftp=sftp).start()
+        login = Login(
+            server.address,
+            server.address,
+            server.port,
+            "root",
+            host_key=server.fingerprint(),
+            key_files=(server.folder / "user",),
+        )
+        opened.append((open_sftp(login, str(server.root)), server))
+        return opened[-1][0], server.root
+
+    yield start
+    for session, server in opened:
+        session.close()
+        server.stop()
+
+
+def batch(number: int, files: int = 64) -> list[SmallFile]:
+    """Files of 4 KiB with names of their own."""
+    names = [b"%d-%d" % (number, n) for n in range(files)]
+    return [
+        SmallFile(name, b".rla-tmp-" + name, random_bytes(4096, n), 1, None, lambda: True)
+        for n, name in enumerate(names)
+    ]
+
+
+def put(session: SftpSession, root: Path, batches: int = 4) -> None:
+    for number in range(batches):
+        files = batch(number)
+        for file, result in zip(files, session.put_many(files), strict=True):
+            assert isinstance(result, RemoteStat), result
+            assert result.synced
+            assert (root / file.path.decode()).read_bytes() == file.data
+
+
+def put_few(session: SftpSession, root: Path) -> None:
+    (file,) = batch(99, 1)
+    (result,) = session.put_many([file])
+    assert isinstance(result, RemoteStat)
+    assert (root / file.path.decode()).exists()
+
+
+def test_many_small_files_are_synced_over_several_channels(
+    start: Callable[..., tuple[SftpSession, Path]],
+) -> None:
+    session, root = start()
+    put(session, root)
+    assert len(session._wires) == sftp.CHANNELS
+    session._spread_at -= sftp.REST_S + 1
+    put_few(session, root)
+    assert len(session._wires) == 1
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_a_server_that_allows_few_channels(
+    start: Callable[..., tuple[SftpSession, Path]], allowed: int
+) -> None:
+    session, root = start(f"MaxSessions {allowed}")
+    put(session, root)
+    assert len(session._wires) == allowed
+
+
+def test_a_large_file_is_synced_while_it_is_sent(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
+    session, root = start()
+    data = random_bytes(12 << 20)
+    synced: list[int] = []
+    job = Upload(
+        b"big",
+        b".rla-tmp-big",
+        1,
+        None,
+        lambda: True,
+        lambda at, count: data[at : at + count],
+        len(data),
+        0,
+        lambda _: None,
+        synced=synced.append,
+    )
+    assert session.upload(job).synced
+    assert (root / "big").read_bytes() == data
+    assert synced == sorted(synced)
+    assert len(synced) > 1
+    assert 0 < synced[0] <= synced[-1] <= len(data)
+
+
+def test_a_sync_may_take_longer_than_any_other_answer(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers, its disk is slow; once the server is silent, too, that is noticed."""
+    monkeypatch.setattr(sftp_wire, "ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(sftp_wire, "ANSWER_S", 0.5)
+    asked = 0
+    session, _ = start()
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        session._ask_whether_alive()
+        if asked == 3:
+            raise LinkError("talk to", b"", "the test has seen enough")
+
+    number = session._wire.submit(sftp_wire.request(sftp_wire.LSTAT, b"."))
+    session._wire.flush()
+    session._wire.wait(number)
+    session._wire._waiting[99] = (time.monotonic(), 0, 0)  # a request whose answer does not come
+    with pytest.raises(LinkError, match="seen enough"):
+        session._wire.wait_long(99, ask)
+    assert asked == 3
+    with closing(session._transport):
+        pass
+    with pytest.raises(LinkError):
+        session._ask_whether_alive()
+    assert not session.alive
