@@ -441,7 +441,7 @@ def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
 
 def _give_up(stream: Stream, file: ItemFile, why: str, faults: dict[str, str]) -> None:
     fault = f"{stream.name}/{file.path}"
-    stream.given_up += 1
+    stream.give_up_file(file.path, why)
     message = f"{file.path} was not kept: {why}"
     _log.warning("%s: %s", stream.opening.log_folder, message)
     if fault in faults or sum(key.startswith(f"{stream.name}/") for key in faults) < MOST_FAULTS:

@@ -52,6 +52,7 @@ from rla_client.contract.layout import (
     check_relative,
     component_problem,
 )
+from rla_client.contract.losses import Loss, of_job
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
@@ -134,6 +135,7 @@ class JobQueue:
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
         self._failed: Counter[tuple[str, bool]] = Counter()  # (stream, media) → jobs dropped undone
+        self._losses: dict[str, list[Loss]] = {}  # stream → those that no commit has yet
 
     def restore(self, stream: str, database: AgentDatabase) -> None:
         """Take up the jobs that agent.db holds for a stream."""
@@ -194,7 +196,7 @@ class JobQueue:
         else:
             kind, stream = job.row.kind, job.row.stream
             _log.error("job %r of %s is dropped: %d starts did not finish it", kind, stream, MAX_TRIES)
-            self._drop(job)
+            self._drop(job, f"{MAX_TRIES} starts of the agent did not finish it")
 
     def collect(self) -> list[str]:
         """Notice finished runners; returns the streams that need a commit."""
@@ -220,13 +222,23 @@ class JobQueue:
                     job.done = True
                 else:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
-                    self._drop(job)
+                    self._drop(job, str(error))
                 changed.append(name)
         return changed
 
-    def _drop(self, job: _Pending) -> None:
+    def _drop(self, job: _Pending, why: str) -> None:
         job.done = True
-        self._failed[job.row.stream, self._is_media(job.row.kind)] += 1
+        row = job.row
+        self._failed[row.stream, self._is_media(row.kind)] += 1
+        fields = None
+        with suppress(RlaError):  # of a row that makes no sense
+            fields = unpack(row.fields)
+        self._losses.setdefault(row.stream, []).append(Loss(*of_job(row.kind, fields), why))
+
+    def take_losses(self) -> dict[str, list[Loss]]:
+        """What was dropped since the last call, by stream: for the commit that drops the jobs' rows, too."""
+        taken, self._losses = self._losses, {}
+        return taken
 
     def failed(self, stream: str) -> tuple[int, int]:
         """How many jobs of a stream were dropped undone: media, others."""
@@ -238,8 +250,10 @@ class JobQueue:
             self._failed.pop((stream, media), None)
 
     def pending(self, stream: str, *, media: bool) -> bool:
-        """Whether jobs of a stream are not done; media ones only count if asked for."""
-        return any(not job.done for job in self._jobs_of(stream, media=media))
+        """Whether jobs of a stream are not done, or no record tells of them; media ones only if asked for."""
+        return (media and stream in self._losses) or any(
+            not job.done for job in self._jobs_of(stream, media=media)
+        )
 
     def broken(self, stream: str, *, media: bool) -> bool:
         """Whether one of those will not be done before the agent's next start."""

@@ -46,6 +46,7 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
+from rla_client.contract.losses import Loss
 from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening
 from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
 from rla_client.contract.segments import end_of, writer_alive
@@ -100,6 +101,12 @@ class RunRegistry:
         self._unstored[opening.run] = None
         if self._alerting is not None:
             self._alerting.run_opened(stream)
+
+    def lose(self, run: str, losses: Iterable[Loss]) -> None:
+        """Jobs of a run were dropped."""
+        gone = list(losses)
+        self.records[run] = self.records[run].losing(0, len(gone), gone)
+        self._unstored[run] = None
 
     def follow(
         self,
@@ -239,11 +246,12 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
         _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
         record = replace(record, damaged=record.damaged + stream.new_damaged)
         stream.new_damaged = 0
+    if any(stream.new_lost):
+        record = record.losing(*stream.new_lost, stream.new_losses)
+        stream.new_lost = (0, 0)
+        stream.new_losses.clear()
     for mark in stream.marks:
         stream.replicate_now |= mark.name == REPLICATE_NOW
-        lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
-        if isinstance(lost, int):
-            record = replace(record, lost=max(record.lost, lost))
     stream.marks.clear()
     return record
 

@@ -469,6 +469,8 @@ class Volume(threading.Thread):
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
         of_interest = self.streams.values() if everything else dirty
+        for name, losses in self._jobs.take_losses().items():
+            self._registry.lose(self.streams[name].opening.run, losses)
         self._registry.follow(of_interest, dirty, wall, self._settings.stall_s, changes)
         self._jobs.add_changes((job for stream in dirty for job in stream.new_jobs), changes)
         if self._committer.commit(dirty, changes, self.faults):
