@@ -1,12 +1,13 @@
 """Jobs: slow work that streams ask for, accepted durably, done in a pool, never in ingest.
 
 A JOB frame becomes a row of agent.db in the same transaction that moves the stream's position
-past it; then its runner starts. Jobs of one stream and kind run in order. When a runner is done
-its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
-no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
-again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
-its row and its payload until the agent's next start, which tries once more; `status` names it. What
-MAX_TRIES starts began and did not finish, because it failed so or took the agent with it, fails for good.
+past it; then its runner starts, for media in a pool of their own, as a video takes minutes. Jobs of one
+stream and kind run in order. When a runner is done its row goes with the next commit, and the stream's spool
+folder (which holds blobs) stays until no job of it is left. A job that fails for good is dropped, and counted
+among what its run lost; after a crash it runs again, so runners are idempotent. A fault of the agent's own in
+a runner stops that job alone: it keeps its row and its payload until the agent's next start, which tries once
+more; `status` names it. What MAX_TRIES starts began and did not finish, because it failed so or took the
+agent with it, fails for good.
 
 KINDS names the runner of each kind of JOB frame. A runner is idempotent, gets checked fields, and tells the
 three ends apart: done (or nothing to do), not now (`RetryLaterError`), never (`RlaError`). It runs in a
@@ -122,12 +123,14 @@ class JobQueue:
     def __init__(
         self,
         executor: Executor,
+        media_executor: Executor,
         places: Places,
         kinds: Mapping[str, JobKind],
         wake: Callable[[], None],
         internal_error: Callable[[str, str, Exception], str],
     ) -> None:
         self._executor = executor
+        self._media_executor = media_executor  # a video takes minutes: no checkpoint waits for it
         self._places = places
         self._kinds = kinds
         self._wake = wake
@@ -187,7 +190,9 @@ class JobQueue:
     def _begin(self, job: _Pending, context: JobContext) -> None:
         """Start a job, or have its try counted first."""
         if job.counted:
-            job.future = self._executor.submit(run_job, self._kinds, job.row, context)
+            media = self._is_media(job.row.kind)
+            executor = self._media_executor if media else self._executor
+            job.future = executor.submit(run_job, self._kinds, job.row, context)
             job.future.add_done_callback(lambda _: self._wake())
             return
         job.counted = True

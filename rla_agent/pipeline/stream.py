@@ -186,7 +186,8 @@ class Stream:
     def committed(self, *, whole: bool) -> None:
         """A commit holds the stream's position; `whole`: and all of its outputs and files."""
         self.dirty = not whole
-        self.new_jobs = []
+        if not self.new_files:  # else they are stored with the position, once it moves past them
+            self.new_jobs = []
 
     def writer_left(self) -> None:
         """The writer is gone: what is there now is all there will be."""
@@ -561,8 +562,13 @@ class Stream:
             "parked": self.parked,
             "rows": self.rows,
             "damaged_bytes": self.damaged,
-            "errors": [error for error in (self.unread, *(o.error for o in self.outputs)) if error],
+            "errors": self.errors,
         }
+
+    @property
+    def errors(self) -> list[str]:
+        """Why its segments, or some of its outputs, cannot be read or written now."""
+        return [error for error in (self.unread, *(output.error for output in self.outputs)) if error]
 
 
 def read_opening(folder: Path) -> tuple[Opening, int]:
