@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from support.spooled import bare_opening
 import rla_agent.pipeline.volume as module
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import StreamEvent
-from rla_agent.pipeline import lifecycle
+from rla_agent.pipeline import commit, lifecycle
 from rla_agent.pipeline.commit import Flush, FlushWaiters
 from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
+from rla_agent.store.database import AgentDatabase
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
@@ -479,3 +482,34 @@ def test_many_ends_leave_time_for_others(
     assert max(ended) == 1
     for number in range(8):
         assert (tmp_path / str(number) / "run.json").exists()
+
+
+def test_a_job_behind_a_file_that_waits_is_stored_with_the_position(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be read once more after a crash, when its payload is gone."""
+    done: list[object] = []
+    kind = JobKind(lambda fields, _context: done.append(fields), media=False)
+    monkeypatch.setattr(module, "KINDS", {"counted": kind})
+    keep, refuse = commit.keep_item_file, [True]
+
+    def full(opening: Any, file: Any) -> None:
+        if refuse[0]:
+            raise OSError(errno.ENOSPC, "no space")
+        keep(opening, file)
+
+    monkeypatch.setattr(commit, "keep_item_file", full)
+    stream = lone(tmp_path / "one")
+    stream.writer.append(encode_frame(FrameKind.FILE, pack(["log", "note.txt", b"x"])), 0)
+    stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {"blob": "b"}])), 0)
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: volume.snapshot()["faults"], what="the fault of the file")
+    again = Asked(volume, stream)
+    wait_until(lambda: volume.streams[stream.writer.name].position.offset > 0, what="the job's frame")
+    with closing(AgentDatabase(volume._places.database)) as database:
+        assert database.jobs_of(stream.writer.name) == []
+    assert (done, again.answers) == ([], [])
+    refuse[0] = False
+    wait_until(lambda: done, what="the job")
+    assert len(done) == 1
