@@ -147,7 +147,7 @@ class RunRegistry:
         return changed
 
     def write_files(self, records: Iterable[RunRecord], now: float, until: float = math.inf) -> bool:
-        """Write run.json of runs that changed state, or are live and were written a while ago.
+        """Write run.json of runs that changed state or began to lose, or are live and were written long ago.
 
         What a full disk refused is in `unwritten` until a later call with that run succeeds, and so is what
         had no data root to go to. At `until` (monotonic) the rest is left to a later call, but one is
@@ -163,7 +163,7 @@ class RunRegistry:
         for record in (late | wanted).values():
             former, written = self._written.get(record.run, (None, 0.0))
             if record.live:
-                same = former is not None and (former.state, former.reason) == (record.state, record.reason)
+                same = former is not None and _told(former) == _told(record)
                 if same and 0 <= now - written < RUN_FILE_INTERVAL_S:
                     continue
             elif record == former:
@@ -194,6 +194,11 @@ class RunRegistry:
             self._written.pop(run, None)
             self._openings.pop(run, None)
             self.unwritten.pop(run, None)
+
+
+def _told(record: RunRecord) -> tuple[object, ...]:
+    """What run.json of a live run is written for at once."""
+    return record.state, record.reason, bool(record.lost), record.lost_others
 
 
 def new_run_record(stream: Stream) -> RunRecord:
@@ -268,7 +273,7 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
         _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
         record = replace(record, damaged=record.damaged + stream.new_damaged)
         stream.new_damaged = 0
-    if any(stream.new_lost):
+    if any(stream.new_lost) or stream.new_losses:
         record = record.losing(*stream.new_lost, stream.new_losses)
         stream.new_lost = (0, 0)
         stream.new_losses.clear()

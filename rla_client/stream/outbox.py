@@ -231,7 +231,7 @@ class Outbox:
 
         said = count_text(self.lost, self.lost_others)
         logging.getLogger("rla_client").warning(
-            "the run ended; lost of it: %s, the last one: %s; see: rla show", said, self.losses[-1]
+            "the run ended; lost of it: %s (%s); see: rla show", said, self.losses[-1]
         )
 
     def release(self) -> None:
