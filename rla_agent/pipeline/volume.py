@@ -273,7 +273,9 @@ class Volume(threading.Thread):
                 self._data(item)
             elif isinstance(item, Flush):
                 self._flushes.add(item)
-                self._look(self.streams.get(item.stream))
+                if (asked := self.streams.get(item.stream)) is not None:
+                    asked.asleep = False  # what its client sent may take more than this look
+                    self._look(asked)
             elif isinstance(item, Adopt):
                 self._adopt(item)
             elif isinstance(item, JobsDone):

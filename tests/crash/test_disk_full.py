@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -169,6 +170,27 @@ def test_data_root_full_from_the_start(bench: Bench, small_disk: MakeDisk) -> No
     disk.empty()
     bench.end(one)
     assert check_folder(one) > 1000
+
+
+@pytest.mark.slow
+def test_no_inodes_are_left_in_the_data_root(bench: Bench, small_disk: MakeDisk) -> None:
+    """Only run.json is a new file each time: it waits, and is told of once."""
+    disk = small_disk(bench.folder / "disk", 6)
+    subprocess.run(["mount", "-o", "remount,nr_inodes=200", str(disk.folder)], check=True)
+    one = start(bench, "disk", 1 << 18)
+    files = disk.folder / "many"
+    files.mkdir()
+    with contextlib.suppress(OSError):
+        for number in range(1000):
+            (files / str(number)).touch()
+    one.stop()
+    bench.wait_until(lambda: "run.json is not written" in json.dumps(ask_status(bench.places)))
+    told_once = told(bench, "run.json is not written")
+    bench.wait_until(lambda: told(bench, "serving") == 1)
+    shutil.rmtree(files)
+    bench.end(one)
+    assert told_once == told(bench, "run.json") == 1
+    assert json.loads((one.folder / "run.json").read_text())["state"] == "finished"
 
 
 @pytest.mark.slow
