@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
+from rla_client.media.pictures import is_picture
 from rla_client.run.recording import Row, scalar_rows
 from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream.clock import TimeStep, time_step_holder
@@ -250,12 +251,14 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
     Values that were recorded before and not yet dumped are part of the row.
 
     Args:
-        values: name to number, text or array; nested dicts become `group/name`.
+        values: name to number, text or array; nested dicts become `group/name`. Figures of matplotlib
+            and plotly, PIL images, uint8 arrays of shape (H, W, C) or (C, H, W) with C of 1, 3 or 4, and
+            lists of these are saved as `results/…/<time-step>-<name>.png` (plotly: `.html`) by the agent.
         step: the time-step. Without it, the clock keeps its value; if it was never set, the
             calls are counted from 0.
 
     Returns:
-        The row with `time-step` and `timestamp`; an empty dict when there was no value.
+        The row with `time-step` and `timestamp`; an empty dict when there was no value, pictures aside.
 
     Raises:
         ArgumentError: `values` is not a dict, or `step` is not a finite number; nothing is written then.
@@ -267,7 +270,7 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         for name, value in given:
             logger.record_tabular(name, value)
         row = logger.dump_tabular()
-        if row:
+        if row or given:
             time_step_holder.count()
     return row
 
@@ -281,9 +284,14 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
     """
     if step > time_step_holder.get_time():
         time_step_holder.set_time(step)
-    plain = {name: to_plain(value) for name, value in flat(values)}
+    current, plain = logger.get_current(), {}
+    for name, value in flat(values):
+        if is_picture(value):
+            current.save_picture(name, value, step)
+        else:
+            plain[name] = to_plain(value)
     if plain:
-        logger.get_current().write_row(plain, step, time.time(), ())
+        current.write_row(plain, step, time.time(), ())
 
 
 class CountedRows:

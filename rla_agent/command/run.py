@@ -42,6 +42,7 @@ from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.endings import FOR_ANYTHING, STOPS, signal_of
 from rla_client.contract.errors import RlaError
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import process_start, stream_names, writer_alive
@@ -393,6 +394,8 @@ def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float
                 content = {**plain, **record.to_plain(now)}
                 database.commit(Changes(runs=[(record.run, now, record.live, content)]))
                 keeper.write_run_file(record.root, record.log_folder, content, wait_s)
+                for line in lost_lines(content):
+                    sys.stderr.write(f"rla-agent run: {record.table}/{record.index}: {line}\n")
 
 
 def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rla_agent.replicate.report import headline, size_text
 from rla_client.contract.layout import RunIndex
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.textformat import duration_text, indented, printable
 
 WATCH_INTERVAL_S = 1.0
@@ -162,6 +163,8 @@ class _Runs:
             yield _line(cells, widths, STYLES.get(run["state"], ""))
             if run["reason"] and run["state"] != "finished":
                 yield Text(indented(_on_one_line(run["reason"]), options.max_width, "  ", "  "), style="dim")
+            for said in lost_lines(run):
+                yield Text(indented(_on_one_line(said), options.max_width, "  ", "  "), style="red")
 
 
 def _cells(run: dict[str, Any], *, live: bool) -> list[str]:

@@ -71,11 +71,13 @@ removed      the item folder was taken away under a run that was still writing
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
 from rla_client.contract.endings import stopped_by
+from rla_client.contract.losses import Loss, merged, read_losses
 
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
@@ -84,7 +86,9 @@ _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
     "last_row", "closed", "time_step", "rows", "lost", "parent",
 )  # fmt: skip
 # earlier releases lack these
-_SINCE_LATER: dict[str, Any] = {"reopened": None, "ran_before_s": 0.0, "config": None, "launch": ""}
+_SINCE_LATER: dict[str, Any] = {
+    "reopened": None, "ran_before_s": 0.0, "config": None, "launch": "", "lost_others": 0,
+}  # fmt: skip
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
 
 
@@ -283,7 +287,9 @@ class RunRecord:
     closed: float | None = None
     time_step: float | None = None
     rows: int = 0
-    lost: int = 0
+    lost: int = 0  # rows
+    lost_others: int = 0
+    losses: tuple[Loss, ...] = ()
     reopened: float | None = None
     ran_before_s: float = 0.0
     damaged: int = 0  # bytes of the spool that held no record
@@ -348,6 +354,15 @@ class RunRecord:
             return replace(self, state=RunState.INTERRUPTED if stopped else RunState.FAILED, reason=words)
         return self
 
+    def losing(self, rows: int, others: int, losses: Iterable[Loss]) -> RunRecord:
+        """So many more rows and other things are lost."""
+        return replace(
+            self,
+            lost=self.lost + rows,
+            lost_others=self.lost_others + others,
+            losses=merged(self.losses, losses),
+        )
+
     def with_stream(self, stream: str) -> RunRecord:
         """One more writer process."""
         return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
@@ -381,6 +396,8 @@ class RunRecord:
             "time_step": self.time_step,
             "rows": self.rows,
             "lost": self.lost,
+            "lost_others": self.lost_others,
+            "losses": [loss._asdict() for loss in self.losses],
             "damaged_bytes": self.damaged,
             "streams": list(self.streams),
             "taken": {stream: list(position) for stream, position in self.taken.items()},
@@ -404,6 +421,7 @@ class RunRecord:
             damaged=plain.get("damaged_bytes", 0),
             streams=tuple(plain["streams"]),
             taken={stream: (number, offset) for stream, (number, offset) in plain.get("taken", {}).items()},
+            losses=tuple(read_losses(plain.get("losses"))),
             extra={name: plain.get(name, usual) for name, usual in _EXTRA.items()},
             **{name: plain[name] for name in _AS_THEY_ARE},
             **{name: plain.get(name, usual) for name, usual in _SINCE_LATER.items()},

@@ -15,6 +15,7 @@ from typing import Any
 from rla_agent.model.states import RunRecord
 from rla_client.config.schema import machine_config_path
 from rla_client.contract import __version__
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import SEGMENT_MAX_BYTES
 from rla_client.contract.textformat import printable
@@ -142,6 +143,7 @@ def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
             run["lag_bytes"], run["lag_rows"] = lag_bytes.get(record.run, 0), lag_rows.get(record.run, 0)
             runs.append(run)
         problems += _volume_problems(volume)
+    problems += [one for run in runs if run["live"] for one in _losses(run)]
     shown = {run["run_id"] for run in runs}
     runs += [_run(plain, facts, live=False) for plain in facts.ended if plain["run_id"] not in shown]
     runs.sort(key=lambda run: (run["live"], run["opened"]))
@@ -242,6 +244,19 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
         what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk{roots}"
         problems.append({"what": what, "fix": "check that disk or its server; rows wait in the spool"})
     return problems
+
+
+def _losses(run: dict[str, Any]) -> list[dict[str, str]]:
+    """What a live run lost: one line for all of it, with the newest reason."""
+    lines = lost_lines(run)
+    if not lines:
+        return []
+    title = f"{run['table']}/{run['index']}" if run["table"] else run["root"]
+    why = f"; {lines[-1]}" if len(lines) > 1 else ""
+    known = problem(f"{title} {lines[0].replace('lost:', 'lost', 1)}{why}")
+    if known["fix"] == OTHERWISE:
+        known["fix"] = "see: rla show, or for more: rla-agent logs"
+    return [known]
 
 
 def _own_problems(facts: Facts) -> list[dict[str, str]]:

@@ -82,7 +82,10 @@ from rla_client.contract.jobs import (
     MAX_FILE_BYTES,
     MAX_FILES,
     MAX_FPS,
+    MAX_FRAMES,
     MAX_INDEX_BYTES,
+    MAX_RAW_BYTES,
+    MAX_SIDE,
     MAX_TOTAL_BYTES,
     SlotRef,
 )
@@ -93,9 +96,6 @@ RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
 MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000
-MAX_SIDE = 16384  # pixels
-MAX_FRAMES = 1_000_000
-MAX_RAW_BYTES = 4 << 30
 ITEM_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8,
     "int64": 8, "float16": 2, "float32": 4, "float64": 8,

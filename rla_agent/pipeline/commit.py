@@ -60,6 +60,7 @@ from rla_client.contract.opening import RUN_FILE, Opening
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
+SCAN_S = 0.1  # of looking at what waits for the columns that it needs; other streams wait meanwhile
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
 NOTHING = (0, 0)
@@ -208,20 +209,24 @@ class Rewritten:
 class Widener:
     """Rewrites CSV outputs of one volume."""
 
-    def __init__(self, executor: Executor, database: AgentDatabase) -> None:
+    def __init__(self, executor: Executor, database: AgentDatabase, ended: Callable[[str], object]) -> None:
         self._executor = executor
         self._database = database
+        self._ended = ended  # called from any thread, with the stream, when a rewrite is to be finished
         self._running: dict[Output, Future[Rewritten]] = {}
 
     def serve(self, stream: Stream, output: Output, files: OpenFiles, *, hurry: bool) -> None:
-        """Start a rewrite that is due, or finish one that has ended."""
+        """Start a rewrite that is due, or finish one that has ended; waits for none.
+
+        `hurry` leaves out the rest after the last one.
+        """
         if output.intent:
             if not output.error:
                 finish_intent(stream, output)
             return
         running = self._running.get(output)
         if running is not None:
-            if hurry or running.done():
+            if running.done():
                 self._finish(stream, output, files)
             return
         if (
@@ -230,8 +235,6 @@ class Widener:
             and (hurry or time.monotonic() >= output.next_rewrite)
         ):
             self._start(stream, output, files)
-            if hurry and output in self._running:
-                self._finish(stream, output, files)
 
     def forget(self, output: Output, files: OpenFiles) -> None:
         """Nobody waits for an output's file or its rewrite any more."""
@@ -242,17 +245,19 @@ class Widener:
         encoder = output.encoder
         if not isinstance(encoder, CsvEncoder):
             return
-        columns = list(encoder.columns)
+        columns, until = list(encoder.columns), time.monotonic() + SCAN_S
         for records in stream.pending_records(output):
             columns += new_columns(columns, records)
+            if time.monotonic() > until:
+                break  # what comes later may cost one more rewrite
         files.close(output)
         if output.state is OutputState.SUSPECT:
             return
         output.handle(OutputEvent.REWRITE)
         added = len(columns) - len(encoder.columns)
-        self._running[output] = self._executor.submit(
-            rewrite, output, columns, added, output.size, temp_name(stream.name)
-        )
+        begun = self._executor.submit(rewrite, output, columns, added, output.size, temp_name(stream.name))
+        self._running[output] = begun
+        begun.add_done_callback(lambda _: self._ended(stream.name))
 
     def _finish(self, stream: Stream, output: Output, files: OpenFiles) -> None:
         future = self._running.pop(output)
@@ -441,7 +446,7 @@ def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
 
 def _give_up(stream: Stream, file: ItemFile, why: str, faults: dict[str, str]) -> None:
     fault = f"{stream.name}/{file.path}"
-    stream.given_up += 1
+    stream.give_up_file(file.path, why)
     message = f"{file.path} was not kept: {why}"
     _log.warning("%s: %s", stream.opening.log_folder, message)
     if fault in faults or sum(key.startswith(f"{stream.name}/") for key in faults) < MOST_FAULTS:
@@ -476,7 +481,7 @@ class FlushWaiters:
     def __init__(self, database: AgentDatabase, jobs: JobQueue) -> None:
         self._database = database
         self._jobs = jobs
-        self._waiting: dict[tuple[bytes, str], tuple[Flush, float]] = {}
+        self._waiting: dict[str, dict[bytes, tuple[Flush, float]]] = {}  # by stream, and who asks
         self._ended: dict[str, None] = {}
         self.fresh = False  # something new was asked since the last commit
 
@@ -485,13 +490,14 @@ class FlushWaiters:
 
     def add(self, flush: Flush) -> None:
         """Answer this one when its time has come."""
-        known, _ = self._waiting.get((flush.peer, flush.stream), (None, 0.0))
+        of_stream = self._waiting.setdefault(flush.stream, {})
+        known, _ = of_stream.get(flush.peer, (None, 0.0))
         self.fresh |= known is None or (known.number, known.offset) != (flush.number, flush.offset)
-        self._waiting[flush.peer, flush.stream] = flush, time.monotonic()
+        of_stream[flush.peer] = flush, time.monotonic()
 
     def awaits(self, stream: str) -> bool:
         """Whether somebody waits for a stream."""
-        return any(name == stream for _, name in self._waiting)
+        return stream in self._waiting
 
     def ended(self, stream: str) -> None:
         """A stream was taken in to its end and is gone."""
@@ -509,11 +515,12 @@ class FlushWaiters:
         """
         self.fresh = False
         since = time.monotonic() - GONE_S
-        self._waiting = {
-            key: (flush, asked)
-            for key, (flush, asked) in self._waiting.items()
-            if asked > since and not self._answered(flush, streams.get(flush.stream), coming)
-        }
+        for name, of_stream in list(self._waiting.items()):
+            for peer, (flush, asked) in list(of_stream.items()):
+                if asked <= since or self._answered(flush, streams.get(name), coming):
+                    del of_stream[peer]
+            if not of_stream:
+                del self._waiting[name]
 
     def _answered(self, flush: Flush, stream: Stream | None, coming: Collection[str]) -> bool:
         if stream is None and flush.stream in coming:

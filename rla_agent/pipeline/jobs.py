@@ -1,12 +1,13 @@
 """Jobs: slow work that streams ask for, accepted durably, done in a pool, never in ingest.
 
 A JOB frame becomes a row of agent.db in the same transaction that moves the stream's position
-past it; then its runner starts. Jobs of one stream and kind run in order. When a runner is done
-its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
-no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
-again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
-its row and its payload until the agent's next start, which tries once more; `status` names it. What
-MAX_TRIES starts began and did not finish, because it failed so or took the agent with it, fails for good.
+past it; then its runner starts, for media in a pool of their own, as a video takes minutes. Jobs of one
+stream and kind run in order. When a runner is done its row goes with the next commit, and the stream's spool
+folder (which holds blobs) stays until no job of it is left. A job that fails for good is dropped, and counted
+among what its run lost; after a crash it runs again, so runners are idempotent. A fault of the agent's own in
+a runner stops that job alone: it keeps its row and its payload until the agent's next start, which tries once
+more; `status` names it. What MAX_TRIES starts began and did not finish, because it failed so or took the
+agent with it, fails for good.
 
 KINDS names the runner of each kind of JOB frame. A runner is idempotent, gets checked fields, and tells the
 three ends apart: done (or nothing to do), not now (`RetryLaterError`), never (`RlaError`). It runs in a
@@ -52,6 +53,7 @@ from rla_client.contract.layout import (
     check_relative,
     component_problem,
 )
+from rla_client.contract.losses import Loss, of_job
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
@@ -121,12 +123,14 @@ class JobQueue:
     def __init__(
         self,
         executor: Executor,
+        media_executor: Executor,
         places: Places,
         kinds: Mapping[str, JobKind],
         wake: Callable[[], None],
         internal_error: Callable[[str, str, Exception], str],
     ) -> None:
         self._executor = executor
+        self._media_executor = media_executor  # a video takes minutes: no checkpoint waits for it
         self._places = places
         self._kinds = kinds
         self._wake = wake
@@ -134,6 +138,7 @@ class JobQueue:
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
         self._failed: Counter[tuple[str, bool]] = Counter()  # (stream, media) → jobs dropped undone
+        self._losses: dict[str, list[Loss]] = {}  # stream → those that no commit has yet
 
     def restore(self, stream: str, database: AgentDatabase) -> None:
         """Take up the jobs that agent.db holds for a stream."""
@@ -185,7 +190,9 @@ class JobQueue:
     def _begin(self, job: _Pending, context: JobContext) -> None:
         """Start a job, or have its try counted first."""
         if job.counted:
-            job.future = self._executor.submit(run_job, self._kinds, job.row, context)
+            media = self._is_media(job.row.kind)
+            executor = self._media_executor if media else self._executor
+            job.future = executor.submit(run_job, self._kinds, job.row, context)
             job.future.add_done_callback(lambda _: self._wake())
             return
         job.counted = True
@@ -194,7 +201,7 @@ class JobQueue:
         else:
             kind, stream = job.row.kind, job.row.stream
             _log.error("job %r of %s is dropped: %d starts did not finish it", kind, stream, MAX_TRIES)
-            self._drop(job)
+            self._drop(job, f"{MAX_TRIES} starts of the agent did not finish it")
 
     def collect(self) -> list[str]:
         """Notice finished runners; returns the streams that need a commit."""
@@ -220,13 +227,23 @@ class JobQueue:
                     job.done = True
                 else:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
-                    self._drop(job)
+                    self._drop(job, str(error))
                 changed.append(name)
         return changed
 
-    def _drop(self, job: _Pending) -> None:
+    def _drop(self, job: _Pending, why: str) -> None:
         job.done = True
-        self._failed[job.row.stream, self._is_media(job.row.kind)] += 1
+        row = job.row
+        self._failed[row.stream, self._is_media(row.kind)] += 1
+        fields = None
+        with suppress(RlaError):  # of a row that makes no sense
+            fields = unpack(row.fields)
+        self._losses.setdefault(row.stream, []).append(Loss(*of_job(row.kind, fields), why))
+
+    def take_losses(self) -> dict[str, list[Loss]]:
+        """What was dropped since the last call, by stream: for the commit that drops the jobs' rows, too."""
+        taken, self._losses = self._losses, {}
+        return taken
 
     def failed(self, stream: str) -> tuple[int, int]:
         """How many jobs of a stream were dropped undone: media, others."""
@@ -238,8 +255,10 @@ class JobQueue:
             self._failed.pop((stream, media), None)
 
     def pending(self, stream: str, *, media: bool) -> bool:
-        """Whether jobs of a stream are not done; media ones only count if asked for."""
-        return any(not job.done for job in self._jobs_of(stream, media=media))
+        """Whether jobs of a stream are not done, or no record tells of them; media ones only if asked for."""
+        return (media and stream in self._losses) or any(
+            not job.done for job in self._jobs_of(stream, media=media)
+        )
 
     def broken(self, stream: str, *, media: bool) -> bool:
         """Whether one of those will not be done before the agent's next start."""

@@ -229,6 +229,8 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
     with making_sense(f"agent.db, of stream {stream.name},"):
         stream.rows = int(row.state.get("rows", 0))
         stream.damaged = int(row.state.get("damaged", 0))
+        lost, others = row.state.get("lost", (0, 0))
+        stream.lost = int(lost), int(others)
         stream.watch_state = row.state.get("watch")
         stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
         closed = row.state.get("closed")

@@ -24,7 +24,9 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +35,7 @@ from typing import Any, Protocol
 
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import RunEvent, RunRecord, RunState, closed_as
-from rla_agent.outputs.data_roots import same_root
+from rla_agent.outputs.data_roots import same_root, why_parked
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.contract.descriptors import try_lock
@@ -46,6 +48,7 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
+from rla_client.contract.losses import Loss
 from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening
 from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
 from rla_client.contract.segments import end_of, writer_alive
@@ -80,7 +83,8 @@ class RunRegistry:
         self._fired: list[Stream] = []  # whose firings are in the commit under way
         self._openings: dict[str, Opening] = {}  # by run: of a stream that was to be committed
         self._written: dict[str, tuple[RunRecord, float]] = {}  # run.json, and when
-        self.unwritten: set[str] = set()
+        self.unwritten: dict[str, str] = {}  # run → why its run.json is not written, and is tried again
+        self._due: set[str] = set()  # runs whose run.json had no time yet
 
     def opened(self, stream: Stream, database: AgentDatabase, now: float) -> None:
         """A stream is taken in: its run is known here, in agent.db, or new; a run that ended is reopened."""
@@ -100,6 +104,12 @@ class RunRegistry:
         self._unstored[opening.run] = None
         if self._alerting is not None:
             self._alerting.run_opened(stream)
+
+    def lose(self, run: str, losses: Iterable[Loss]) -> None:
+        """Jobs of a run were dropped."""
+        gone = list(losses)
+        self.records[run] = self.records[run].losing(0, len(gone), gone)
+        self._unstored[run] = None
 
     def follow(
         self,
@@ -124,7 +134,8 @@ class RunRegistry:
             record = self.records[run]
             changes.runs.append((run, now, record.live, record.to_plain(now)))
         if self._alerting is not None:
-            self._fired = self._alerting.add_changes(streams, changes)
+            # those whose position is stored now: what waits behind a file is read once more after a crash
+            self._fired = self._alerting.add_changes([one for one in streams if not one.new_files], changes)
 
     def stored(self) -> list[RunRecord]:
         """Note that agent.db has all records; those that it got now."""
@@ -135,25 +146,43 @@ class RunRegistry:
                 stream.watch.firings.clear()
         return changed
 
-    def write_files(self, records: Iterable[RunRecord], now: float) -> None:
-        """Write run.json of runs that changed state, or are live and were written a while ago.
+    def write_files(self, records: Iterable[RunRecord], now: float, until: float = math.inf) -> bool:
+        """Write run.json of runs that changed state or began to lose, or are live and were written long ago.
 
         What a full disk refused is in `unwritten` until a later call with that run succeeds, and so is what
-        had no data root to go to.
+        had no data root to go to. At `until` (monotonic) the rest is left to a later call, but one is
+        tried.
+
+        Returns:
+            Whether some are left.
         """
-        for record in records:
+        wanted = {record.run: record for record in records}
+        late = {run: self.records[run] for run in self._due if run in self.records}
+        self._due.clear()
+        tried = False
+        for record in (late | wanted).values():
             former, written = self._written.get(record.run, (None, 0.0))
             if record.live:
-                same = former is not None and (former.state, former.reason) == (record.state, record.reason)
+                same = former is not None and _told(former) == _told(record)
                 if same and 0 <= now - written < RUN_FILE_INTERVAL_S:
                     continue
             elif record == former:
                 continue
-            if write_run_file(record, now, self._openings.get(record.run)):
-                self._written[record.run] = (record, now)
-                self.unwritten.discard(record.run)
+            if tried and time.monotonic() > until:
+                self._due.add(record.run)
+                continue
+            tried = True
+            why = write_run_file(record, now, self._openings.get(record.run))
+            if why:
+                self.unwritten[record.run] = why
             else:
-                self.unwritten.add(record.run)
+                self._written[record.run] = (record, now)
+                self.unwritten.pop(record.run, None)
+        return bool(self._due)
+
+    def is_written(self, run: str) -> bool:
+        """Whether run.json of a run says all that there is to say."""
+        return run not in self.unwritten and run not in self._due
 
     def forget_ended(self, streams: Collection[Stream]) -> None:
         """Drop runs that ended and have no stream left."""
@@ -164,7 +193,12 @@ class RunRegistry:
             self._unstored.pop(run, None)
             self._written.pop(run, None)
             self._openings.pop(run, None)
-            self.unwritten.discard(run)
+            self.unwritten.pop(run, None)
+
+
+def _told(record: RunRecord) -> tuple[object, ...]:
+    """What run.json of a live run is written for at once."""
+    return record.state, record.reason, bool(record.lost), record.lost_others
 
 
 def new_run_record(stream: Stream) -> RunRecord:
@@ -239,16 +273,17 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
         _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
         record = replace(record, damaged=record.damaged + stream.new_damaged)
         stream.new_damaged = 0
+    if any(stream.new_lost) or stream.new_losses:
+        record = record.losing(*stream.new_lost, stream.new_losses)
+        stream.new_lost = (0, 0)
+        stream.new_losses.clear()
     for mark in stream.marks:
         stream.replicate_now |= mark.name == REPLICATE_NOW
-        lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
-        if isinstance(lost, int):
-            record = replace(record, lost=max(record.lost, lost))
     stream.marks.clear()
     return record
 
 
-def write_run_file(record: RunRecord, now: float, opening: Opening | None = None) -> bool:
+def write_run_file(record: RunRecord, now: float, opening: Opening | None = None) -> str:
     """Write run.json into the run's log folder, unless that was removed.
 
     Args:
@@ -257,7 +292,7 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
         opening: of a stream of the run, which knows its data root from another one of that name.
 
     Returns:
-        False when it has to be tried again: the disk refused it, or the data root is away.
+        Why it has to be tried again: the disk refused it, or the data root is away; else empty.
     """
     content = json.dumps(record.to_plain(now), indent=1).encode()
     below = os.path.relpath(record.log_folder, record.root)
@@ -265,8 +300,9 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
         folder = open_folder(record.root, below)
     except OSError:
         if record.state is RunState.REMOVED:
-            return True
-        return os.path.isdir(record.root) if opening is None else same_root(opening)
+            return ""
+        there = os.path.isdir(record.root) if opening is None else same_root(opening)
+        return "" if there else f"run.json is not written: {why_parked(record.root)}"
     try:
         with closing_fd(folder):
             found, epoch = read_run_file(folder), int(record.extra.get(EPOCH, 0))
@@ -274,9 +310,10 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
             if not behind and not newer_than(found, record.run, epoch):  # else it is another agent's by now
                 write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
     except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            return f"run.json is not written, tried again: {error.strerror}: {record.log_folder}"
         _log.warning("run.json not written: %s: %s", record.log_folder, error)
-        return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-    return True
+    return ""
 
 
 def read_run_file(folder: int) -> dict[str, Any]:

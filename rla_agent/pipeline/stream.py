@@ -41,6 +41,7 @@ from rla_agent.store.database import JobRow, OutputRow
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.contract.files import ItemGoneError, fsync_file, fsync_folder, write_atomic
 from rla_client.contract.jobs import CHECKPOINT_KIND
+from rla_client.contract.losses import LOST_MARK, Loss, read_losses
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import (
     FRAME_HEADER_BYTES,
@@ -63,6 +64,7 @@ from rla_client.contract.segments import (
 )
 
 CONTROL = ""  # name of the row that holds the stream's own position
+MOST_LOST = 1 << 60  # whatever a client says
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
 
@@ -117,6 +119,9 @@ class Stream:
         self.new_jobs: list[JobRow] = []
         self.new_files: list[ItemFile] = []
         self.given_up = 0  # of these, since this agent reads the stream
+        self.lost = (0, 0)  # rows and other things, as its writer tells
+        self.new_lost = (0, 0)  # since the run's record was brought up to date, with what was given up
+        self.new_losses: list[Loss] = []
         self.refused_since: float | None = None  # the first of them; monotonic
         self.marks: list[Mark] = []
         self.replicate_now = False  # asked for since the last commit
@@ -181,7 +186,8 @@ class Stream:
     def committed(self, *, whole: bool) -> None:
         """A commit holds the stream's position; `whole`: and all of its outputs and files."""
         self.dirty = not whole
-        self.new_jobs = []
+        if not self.new_files:  # else they are stored with the position, once it moves past them
+            self.new_jobs = []
 
     def writer_left(self) -> None:
         """The writer is gone: what is there now is all there will be."""
@@ -331,6 +337,8 @@ class Stream:
             case Close() as close:
                 self.closed = close
             case Mark() as mark:
+                if mark.name == LOST_MARK:
+                    self._note_lost(mark.data)
                 self.marks.append(mark)
             case ItemFile() as file:
                 self.new_files.append(file)
@@ -338,7 +346,27 @@ class Stream:
                 fields = pack(self._with_marks(job))
                 self.new_jobs.append(JobRow(self.name, Position(number, record.end), job.kind, fields))
             case OpeningFrame({"lost": int() as lost}) if lost:
-                self.marks.append(Mark("lost", {"records": lost}))
+                self._note_lost({"rows": lost})
+
+    def _note_lost(self, told: object) -> None:
+        """What the writer could not keep, since the stream began; an earlier release's tells one number."""
+        if not isinstance(told, dict):
+            return
+        counts = told.get("rows", told.get("records")), told.get("others", 0)
+        if any(type(count) is not int or not 0 <= count <= MOST_LOST for count in counts):
+            return
+        before, added = self.lost, self.new_lost
+        rows, others = (max(count, known) for count, known in zip(counts, before, strict=True))
+        self.lost = rows, others
+        self.new_lost = added[0] + rows - before[0], added[1] + others - before[1]
+        self.new_losses += read_losses(told.get("losses"))
+
+    def give_up_file(self, path: str, why: str) -> None:
+        """A small file of the item cannot be kept."""
+        self.given_up += 1
+        self.new_lost = self.new_lost[0], self.new_lost[1] + 1
+        self.new_losses.append(Loss("file", path, why))
+        self.touch()
 
     def _with_marks(self, job: Job) -> dict[str, Any]:
         """A job's fields; a checkpoint's also say how long every output is at this frame."""
@@ -473,6 +501,8 @@ class Stream:
         """Durable form of the stream's own position."""
         closed = None if self.closed is None else list(self.closed)
         state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
+        if any(self.lost):
+            state["lost"] = list(self.lost)
         if self.watch is not None:
             state["watch"] = self.watch.state()
         elif self.watch_state:
@@ -532,8 +562,13 @@ class Stream:
             "parked": self.parked,
             "rows": self.rows,
             "damaged_bytes": self.damaged,
-            "errors": [error for error in (self.unread, *(o.error for o in self.outputs)) if error],
+            "errors": self.errors,
         }
+
+    @property
+    def errors(self) -> list[str]:
+        """Why its segments, or some of its outputs, cannot be read or written now."""
+        return [error for error in (self.unread, *(output.error for output in self.outputs)) if error]
 
 
 def read_opening(folder: Path) -> tuple[Opening, int]:

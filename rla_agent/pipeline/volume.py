@@ -27,6 +27,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rla_agent.model.fault_log import FaultLog
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import OutputState, RunRecord, StreamEvent
 from rla_agent.outputs.output import OpenFiles
@@ -90,6 +91,13 @@ class JobsDone:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteDone:
+    """A rewrite of an output ended, and is to be finished."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
 
@@ -140,7 +148,9 @@ class Volume(threading.Thread):
         self._replication = replication
         self._adjust = adjust
         self.through = threading.Event()  # nothing more is taken in; jobs may still run
-        self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
+            queue.SimpleQueue()
+        )
         self.files = OpenFiles(settings.open_files_max)
         self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
         self._targets: dict[str, Position] = {}  # how far streams go before we stop
@@ -150,12 +160,15 @@ class Volume(threading.Thread):
         self._retry_waiting = False
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
+        self._media_pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-media")
         self._syncers = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-sync")
-        self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
+        self._rewriters = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = self._next_tick = self._next_lock_look = self._next_full_commit = 0.0
         self._all_asleep = False
         self._spool = -1  # the folder of our streams, held: whatever takes its name meanwhile
         self._first = 0  # stream whose turn is next
+        self._fault_log = FaultLog()
+        self._unfinished = False  # the last commit had no time for all that follows it
 
     @property
     def runs(self) -> dict[str, RunRecord]:
@@ -196,14 +209,17 @@ class Volume(threading.Thread):
                 os.close(self._spool)
             self.through.set()
             for wait in (False, True):  # this thread lives as long as theirs: the lock is held till then
-                for pool in (self._pool, self._rewriters, self._syncers):
+                for pool in (self._pool, self._media_pool, self._rewriters, self._syncers):
                     pool.shutdown(wait=wait, cancel_futures=True)
 
     def _serve(self) -> None:
-        self._widener = Widener(self._rewriters, self._database)
-        self._jobs = JobQueue(
-            self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
+        self._widener = Widener(
+            self._rewriters, self._database, lambda stream: self._queue.put(RewriteDone(stream))
         )
+        self._jobs = JobQueue(
+            self._pool, self._media_pool, self._places, KINDS,
+            lambda: self._queue.put(JobsDone()), self._broken_job,
+        )  # fmt: skip
         self._flushes = FlushWaiters(self._database, self._jobs)
         self._committer = Committer(self._database, self.files, self._syncers)
         while not self._finished():
@@ -223,7 +239,9 @@ class Volume(threading.Thread):
         now = time.monotonic()
         if now >= self._next_commit or asked:
             again = self.commit()
-            self._next_commit = 0.0 if again else time.monotonic() + self._settings.commit_interval_s
+            rest_s = self._settings.commit_interval_s
+            rest_s = min(rest_s, FLUSH_TICK_S) if self._unfinished else rest_s
+            self._next_commit = 0.0 if again else time.monotonic() + rest_s
             if self._flushes:
                 self._next_tick = self._next_commit = min(self._next_commit, time.monotonic() + FLUSH_TICK_S)
         if busy:
@@ -255,11 +273,15 @@ class Volume(threading.Thread):
                 self._data(item)
             elif isinstance(item, Flush):
                 self._flushes.add(item)
-                self._look(self.streams.get(item.stream))
+                if (asked := self.streams.get(item.stream)) is not None:
+                    asked.asleep = False  # what its client sent may take more than this look
+                    self._look(asked)
             elif isinstance(item, Adopt):
                 self._adopt(item)
             elif isinstance(item, JobsDone):
                 self._collect_jobs()
+            elif isinstance(item, RewriteDone):
+                self._look(self.streams.get(item.stream))
             else:
                 self._stopping = item
                 self._targets = {stream.name: stream.end() for stream in self.streams.values()}
@@ -469,37 +491,54 @@ class Volume(threading.Thread):
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
         of_interest = self.streams.values() if everything else dirty
+        for name, losses in self._jobs.take_losses().items():
+            self._registry.lose(self.streams[name].opening.run, losses)
         self._registry.follow(of_interest, dirty, wall, self._settings.stall_s, changes)
-        self._jobs.add_changes((job for stream in dirty for job in stream.new_jobs), changes)
+        self._jobs.add_changes(
+            (job for stream in dirty if not stream.new_files for job in stream.new_jobs), changes
+        )
         if self._committer.commit(dirty, changes, self.faults):
             changed = self._registry.stored()
             again = self._jobs.start(lambda name: job_context(self.streams.get(name)))
             coming = self._waiting_streams.keys() | self._late.keys()
             self._flushes.answer(self.streams, coming)
             records = list(self.runs.values()) if everything else changed
-            self._registry.write_files(records, wall)  # the last one before the stream is forgotten
+            until = time.monotonic() + TURN_S
+            left = self._registry.write_files(records, wall, until)  # the last one before the stream goes
             if self._replication is not None:
                 self._replication.committed(dirty)  # an item without run.json would be nobody's
-            if self._end_streams(wall) or everything:
+            gone, more = self._end_streams(wall, time.monotonic() + TURN_S)
+            self._unfinished = left or more
+            if gone or everything:
                 self._registry.forget_ended(self.streams.values())
             self.commit_lag_s = time.monotonic() - began
+        if everything:
+            self._log_faults(began)
         if self._validates:
             for stream in self.streams.values():
                 stream.validate()
         return again
 
-    def _end_streams(self, wall: float) -> int:
-        """Delete streams that were taken in to their end; how many streams are gone."""
+    def _log_faults(self, now: float) -> None:
+        errors = [error for stream in self.streams.values() for error in stream.errors]
+        for level, line in self._fault_log.look(now, [*self._all_faults(), *errors]):
+            _log.log(level, "%s", line)
+
+    def _all_faults(self) -> list[str]:
+        return [*self.faults.copy().values(), *self._registry.unwritten.copy().values()]
+
+    def _end_streams(self, wall: float, until: float) -> tuple[int, bool]:
+        """Delete streams that were taken in to their end, until a moment (monotonic); at least one.
+
+        Returns:
+            How many are gone, and whether there was no time for all.
+        """
         before = len(self.streams)
         for stream in list(self.streams.values()):
-            if not stream.writer_gone or stream.dirty or stream.parked:
-                continue
-            if stream.opening.run in self._registry.unwritten:
-                continue
-            stands = self._stands(stream)
-            if stands is None or stream.lagging or (stands and not stream.at_end):
-                continue
-            if self._jobs.pending(stream.name, media=True):
+            gone = before - len(self.streams)
+            if gone and time.monotonic() > until:
+                return gone, True
+            if not self._may_end(stream):
                 continue
             try:
                 sweep_fork_copies(stream.folder.parent, stream.name, stream.opening)
@@ -519,11 +558,23 @@ class Volume(threading.Thread):
                 self._replication.run_ended(stream.opening)
             self._pool.submit(sweep_after, self._places, stream.opening)
             self._retry_waiting, self._next_tick = True, 0.0
-        return before - len(self.streams)
+        return before - len(self.streams), False
+
+    def _may_end(self, stream: Stream) -> bool:
+        """Whether all of a stream is in its item, and its run's last state is told."""
+        if not stream.writer_gone or stream.dirty or stream.parked:
+            return False
+        if not self._registry.is_written(stream.opening.run):
+            return False
+        stands = self._stands(stream)
+        if stands is None or stream.lagging or (stands and not stream.at_end):
+            return False
+        return not self._jobs.pending(stream.name, media=True)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called from any thread."""
         streams = list(self.streams.values())
+        unwritten = {f"{run}/run.json": why for run, why in self._registry.unwritten.copy().items()}
         roots = sorted({stream.opening.root for stream in streams})[:MAX_NAMED]
         return {
             "name": self.name,
@@ -533,7 +584,7 @@ class Volume(threading.Thread):
             "open_files": len(self.files),
             "queued_bytes": self.queued_bytes,
             "internal_errors": self.internal_errors,
-            "faults": dict(self.faults),
+            "faults": dict(self.faults) | unwritten,
             "runs": {run.run: run for run in list(self.runs.values())},
             "streams": [stream.snapshot() for stream in streams],
         }

@@ -24,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +47,7 @@ FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 STEADY_S: Final = 60.0
 KILL_AFTER_S: Final = 5.0
+LOG_BYTES: Final = 4 << 20  # of worker.log; the one before is kept
 _log = logging.getLogger("rla_agent.replicate.agent_side")
 
 
@@ -191,6 +192,7 @@ class ReplicatorProcess:
         self._log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [sys.executable, "-m", "rla_agent.replicate.worker.main"]
         command += ["--state", str(self._state), "--parent", str(os.getpid())]
+        rotate(self._log_path)
         with self._log_path.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", close_fds=True
@@ -216,11 +218,21 @@ class ReplicatorProcess:
         if process is None or process.poll() is not None:
             return
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
+            return
+        process.kill()
+        try:
             process.wait(KILL_AFTER_S)
+        except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
+            _log.warning("the replicator (pid %d) does not end; the agent does not wait for it", process.pid)
+
+
+def rotate(path: Path) -> None:
+    """Put a log that is long aside, in the place of the one that was put aside before."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
 
 
 def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:

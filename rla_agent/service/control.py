@@ -36,6 +36,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rla_agent.model.fault_log import Repeats
 from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import settings
 from rla_agent.service.systemd import manager_reachable, systemctl
@@ -516,6 +517,7 @@ def set_up_logging(places: Places, *, to_console: bool) -> None:
         handlers.append(logging.StreamHandler())
     for handler in handlers:
         handler.setFormatter(form)
+        handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 

@@ -369,8 +369,7 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
             what = f"{path} is damaged ({answer})"
             fix = "rla-agent restart: it makes a new one; positions come from the spool"
             yield Finding("database", "fault", what, fix)
-    aside = path.with_name(path.name + ".broken")
-    if aside.exists():
+    for aside in sorted(path.parent.glob(f"{path.name}.broken*")):
         what = f"{aside} is a damaged database that was set aside; it is no longer used"
         yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")
 

@@ -31,6 +31,7 @@ from rla_client.contract.files import sqlite_address
 from rla_client.contract.parsing import INT64, whole
 
 BUSY_TIMEOUT_S = 60.0
+MOST_BROKEN = 5  # damaged databases that are kept: a disk that goes on damaging them must not be filled
 BESIDE_TIMEOUT_S = 2.0  # for those who only look
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # ended runs that are remembered, beside those of the last KEPT_RUNS_S
@@ -185,10 +186,17 @@ def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store,
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
-        aside = path.with_name(f"{path.name}.broken")
+        aside = broken_name(path)
         path.replace(aside)
         _remove_beside(path)
         return opened(path), str(aside)
+
+
+def broken_name(path: Path) -> Path:
+    """Where a broken database goes: the first free name, the last one of MOST_BROKEN when all are taken."""
+    endings = ["", *(f"-{number}" for number in range(2, MOST_BROKEN + 1))]
+    paths = [path.with_name(f"{path.name}.broken{ending}") for ending in endings]
+    return next((free for free in paths if not free.exists()), paths[-1])
 
 
 def _remove_beside(path: Path) -> None:

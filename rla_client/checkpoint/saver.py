@@ -351,6 +351,9 @@ class CheckpointSaver(SlotSender):
             self._folder,
             self._problem,
         )
+        self._outbox.lose(
+            CHECKPOINT_KIND, final_name(stamp.name, stamp.time_step), f"no room; {self._problem}"
+        )
 
 
 def _read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:

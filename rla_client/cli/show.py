@@ -35,6 +35,7 @@ from rla_client.cli.options import (
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import CHECKPOINT, CODE, LOG
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.opening import run_file
 from rla_client.contract.textformat import duration_text, full_name
 from rla_client.database.query import last_lines, log_path
@@ -201,6 +202,8 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)
     facts["host"] = record.host
+    if lines := lost_lines(about):
+        facts["lost"] = "\n".join(lines).removeprefix("lost: ")
     parent = about.get("parent")
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"

@@ -94,6 +94,12 @@ FORMATS = {
     JOB_VIDEO: frozenset({"mp4", "gif"}),
 }  # fmt: skip
 MAX_FPS = 1000.0
+# what is larger would hold up what is drawn behind it, or the machine's memory; said where it is recorded
+MAX_SIDE = 16384  # pixels of an image or frame
+MAX_FRAMES = 1_000_000
+MAX_RAW_BYTES = 4 << 30  # of an image or video before it is encoded
+MAX_FIGURE_PIXELS = 100_000_000  # some seconds of drawing
+VECTOR_FORMATS = frozenset({"pdf", "svg", "svgz", "eps", "ps", "pgf"})  # their pixels cost nothing
 CHECKPOINT_KIND = "checkpoint"
 CHECKPOINT_VERSION = 1
 MAX_STORAGES = 500_000  # half of what a frame's decoder lets through

@@ -70,7 +70,8 @@ UNKNOWN = "unknown"
 SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
 WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
 TOLD = (  # fields of run.json that a record has no place of its own for
-    "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "parent", "user", "pid", "run_id",
+    "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "lost_others", "parent",
+    "user", "pid", "run_id",
 )  # fmt: skip
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)

@@ -18,6 +18,7 @@ way to repair it; what is taken away goes to the trash:
     orphan        items of a run that has no log                 to the trash, but only when named
     stray         something in a day folder that is not an item  to the trash, but only when named
     no-params     a run that has hyper-parameters in no file     none
+    lost          rows or files that the run could not keep      none
 
 Runs that are being written are passed over. Repairing needs the lock of `changes`. Killed in between, the
 fault is there still, or the repair is done.
@@ -52,6 +53,7 @@ from rla_client.contract.layout import (
     LOG,
     TIME_STEP,
 )
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
 from rla_client.contract.parsing import rows_text, split_rows
 from rla_client.database.changes import (
@@ -345,6 +347,9 @@ class _Run:
         old = isinstance(updated, int | float) and updated < self.now - OLD_S
         if old and about.get("state") in LIVE_STATES:
             yield self.fault("stale-state", folder / RUN_FILE, "running, but silent for a day")
+        if lines := lost_lines(about):
+            text = "; ".join(lines).removeprefix("lost: ")
+            yield self.fault("lost", folder / RUN_FILE, text, repairable=False)
         if os.path.lexists(folder / PROGRESS_FILE):
             yield from self._of_csv(folder / PROGRESS_FILE, about)
         places = [self.data_root / kind / self.table / self.index for kind in (HYPARAMETER, LOG)]

@@ -61,6 +61,12 @@ class JobOutbox(Protocol):
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
         """Append one JOB frame; False when nobody will do the job."""
 
+    def file(self, kind: str, path: str, content: bytes) -> bool:
+        """Have the agent keep a small file of the item; False when it will not."""
+
+    def lose(self, kind: str, name: str, reason: str) -> None:
+        """Count something that could not be kept."""
+
     def agent_alive(self, *, memory: bool = False) -> bool:
         """Whether an agent serves this machine; with `memory`, one that sees our /dev/shm."""
 
@@ -107,6 +113,18 @@ def bind(target: RecordingTarget | None) -> None:
         _state.slots = None
     if target is not None and _state.expects_videos:
         _prepare_first(target)
+
+
+def is_bound() -> bool:
+    """Whether a run is open that recorders belong to."""
+    return _state.target is not None
+
+
+def lose(kind: str, name: str, reason: str) -> None:
+    """Warn that something will not be there, and count it among what the run lost."""
+    warn_once(f"lost {kind}: {reason}", f"{kind} {name} is lost: {reason}")
+    if _state.target is not None and _state.target.outbox is not None:
+        _state.target.outbox.lose(kind, name, reason)
 
 
 def expect_videos() -> None:
@@ -333,7 +351,7 @@ def job_fields(place: Place) -> dict[str, Any]:
     return {"name": place.name, "format": place.format, "cover": place.cover}
 
 
-def make_here(place: Place, draw: Callable[[BinaryIO], None]) -> None:
+def make_here(place: Place, kind: str, draw: Callable[[BinaryIO], object]) -> None:
     """Make the file in this process; a failing disk is a warning, other errors are the caller's."""
     target = _state.target
     try:
@@ -345,7 +363,7 @@ def make_here(place: Place, draw: Callable[[BinaryIO], None]) -> None:
         with atomic_file(place.path, durable=False) as file:
             draw(file)
     except OSError as error:
-        warn_once("disk", f"{place.path} could not be written: {error.strerror or error}")
+        lose(kind, place.name, f"{place.path} could not be written: {error.strerror or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +427,7 @@ def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) 
     """Encode raw pixels in this process."""
     request = fields | {"format": place.format, "offset": 0}
     encode = render.encode_image if kind == JOB_IMAGE else render.encode_video
-    make_here(place, lambda file: encode(raw, file, request))
+    make_here(place, kind, lambda file: encode(raw, file, request))
 
 
 def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE
+from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE, MAX_FIGURE_PIXELS, VECTOR_FORMATS
 from rla_client.media.jobs import (
     Place,
     RecordingTarget,
@@ -234,14 +234,37 @@ def _figure_place(
 def _record_figure(
     place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
 ) -> None:
-    """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do."""
+    """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do.
+
+    Raises:
+        ArgumentError: it is too large.
+    """
+    _check_size(place, figure, options)
     if can_send(place) and _send_figure(place, figure, options, decoration):
         return
     if decoration:
         from rla_client.media.render import decorate  # noqa: PLC0415 - for figures only
 
         decorate(options, **decoration)
-    make_here(place, lambda file: figure.savefig(file, format=place.format, **options))
+    make_here(place, JOB_FIGURE, lambda file: figure.savefig(file, format=place.format, **options))
+
+
+def _check_size(place: Place, figure: Figure, options: dict[str, Any]) -> None:
+    if place.format in VECTOR_FORMATS:
+        return
+    import matplotlib as mpl  # noqa: PLC0415 - who has a figure has it
+
+    dpi = options.get("dpi") or mpl.rcParams["savefig.dpi"]
+    dpi = figure.get_dpi() if dpi == "figure" else dpi
+    try:
+        width, height = (float(inches) * float(dpi) for inches in figure.get_size_inches())
+    except (TypeError, ValueError):  # savefig will refuse it, in its own words
+        return
+    if width * height > MAX_FIGURE_PIXELS:
+        raise ArgumentError(
+            f"figure {place.name} would have {width:.0f} x {height:.0f} pixels, at most {MAX_FIGURE_PIXELS} "
+            f"are drawn: choose a smaller figsize or dpi, or a name that ends in .pdf"
+        )
 
 
 def _send_figure(

@@ -54,6 +54,9 @@ FORBIDDEN_EVENTS = (
     "socket.", "subprocess.",
 )  # fmt: skip
 
+MAX_FIGURE_PIXELS = 100_000_000  # contract/jobs.py; `tight` may make a figure larger than its size says
+VECTOR_FORMATS = frozenset({"pdf", "svg", "svgz", "eps", "ps", "pgf"})
+
 LEGEND_SIZE, LABEL_SIZE, TICK_SIZE, TITLE_SIZE = 15, 18, 14, 13  # points, as RLA's
 UPPER_LEFT = 2
 
@@ -138,7 +141,24 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
     FigureCanvasAgg(figure)
     if payload.get("decoration"):
         decorate(payload["options"], **payload["decoration"])
+    if format_ not in VECTOR_FORMATS:
+        _check_size(figure, payload["options"])
     figure.savefig(target, format=format_, **payload["options"])
+
+
+def _check_size(figure: Any, options: dict[str, Any]) -> None:  # noqa: ANN401 - of matplotlib
+    """Refuse a figure that its farthest artist makes too large; drawing it would take minutes."""
+    import matplotlib as mpl  # noqa: PLC0415 - not for images and videos
+
+    if options.get("bbox_inches", mpl.rcParams["savefig.bbox"]) != "tight":
+        return
+    dpi = options.get("dpi") or mpl.rcParams["savefig.dpi"]
+    dpi = figure.get_dpi() if dpi == "figure" else dpi
+    figure.draw_without_rendering()
+    box = figure.get_tightbbox(bbox_extra_artists=options.get("bbox_extra_artists"))
+    if box.width * box.height * dpi * dpi > MAX_FIGURE_PIXELS:
+        size = f"{box.width * dpi:.0f} x {box.height * dpi:.0f}"
+        raise ValueError(f"the figure would have {size} pixels, at most {MAX_FIGURE_PIXELS} are drawn")
 
 
 def decorate(

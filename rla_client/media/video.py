@@ -24,7 +24,7 @@ import numpy as np
 
 from rla_client.contract.descriptors import OwnFile, lowest_own, open_high
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS
+from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS, MAX_FRAMES, MAX_RAW_BYTES, MAX_SIDE
 from rla_client.media import jobs
 from rla_client.media.jobs import Pixels
 
@@ -89,6 +89,7 @@ class VideoRecorder:
         self._files: list[tuple[OwnFile, str | None]] = []  # with the path of a blob; the first one is used
         self._behind = _WriteBehind()
         self._broken = self._place.stays
+        self._lost = self._full = False
         self._closed = False
         self._adding: list[None] = []  # one for each `add` under way: a signal handler may add and close, too
         self._process = os.getpid()
@@ -172,7 +173,7 @@ class VideoRecorder:
                 f"frame {len(self._done)} is {pixels.shape[1:]} {pixels.dtype}, "
                 f"the first one {self._shape} {self._dtype}"
             )
-        if self._broken:
+        if self._broken or not self._has_room():
             return
         self._adding.append(None)
         try:
@@ -182,6 +183,21 @@ class VideoRecorder:
         finally:
             self._adding.pop()
             self._drop_if_over()
+
+    def _has_room(self) -> bool:
+        """Whether one more frame is within what a video may have; says once where it is not."""
+        count = len(self._done) + 1
+        if count <= MAX_FRAMES and count * self._frame_bytes <= MAX_RAW_BYTES:
+            return True
+        if not self._full:
+            self._full = True
+            most = f"{MAX_FRAMES} frames and {MAX_RAW_BYTES >> 30} GiB of pixels are taken"
+            jobs.lose(
+                "frames of video",
+                self._place.name,
+                f"those after the first {len(self._done)}: at most {most}",
+            )
+        return False
 
     def _append(self, pixels: Pixels) -> None:
         if not self._files:
@@ -204,17 +220,21 @@ class VideoRecorder:
             at = jobs.write_all(number, chunk, at)
 
     def close(self) -> str:
-        """Finish the video; nothing is written when it has no frame. Returns the path."""
+        """Finish the video.
+
+        Returns:
+            The path; empty where there will be no file: no frame was added, or the video was lost.
+        """
         if not self._closed:
             self._closed = True
             try:
-                if self._files and not self._broken and os.getpid() == self._process:
+                if os.getpid() == self._process and not self._broken:
                     self._finish()
             except OSError as error:
                 self._lose(error)
             finally:
                 self._drop_if_over()
-        return self.path
+        return "" if self._lost else self.path
 
     def _open(self) -> tuple[OwnFile, str | None]:
         """Open a blob in the spool, which has a path, or a temp file without, if the caller will encode."""
@@ -242,11 +262,13 @@ class VideoRecorder:
             return file.number, blob
 
     def _finish(self) -> None:
+        if not self._files or not self._done:
+            self._lost = True
+            jobs.warn_once("no frames", f"video {self._place.name} has no frame: no file is made")
+            return
         number, blob = self._own()
         self._behind.finish(number)
         places = sorted(self._done)
-        if not places:
-            return
         if places[-1] >= len(places):
             number, blob = self._closed_up(number, places)
         os.ftruncate(number, len(places) * self._frame_bytes)
@@ -262,6 +284,7 @@ class VideoRecorder:
             jobs.warn_full(JOB_VIDEO)
         with open(os.dup(number), "rb") as raw:
             jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
+        self._lost = not self._place.path.exists()
 
     def _closed_up(self, number: int, places: Sequence[int]) -> tuple[int, str | None]:
         """As `_own`, of a new file with these frames alone: an exception left places without one."""
@@ -273,8 +296,8 @@ class VideoRecorder:
         return made, blob
 
     def _lose(self, error: OSError) -> None:
-        self._broken = True
-        jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
+        self._broken = self._lost = True
+        jobs.lose(JOB_VIDEO, self._place.name, error.strerror or str(error))
 
     def _drop_if_over(self) -> None:
         """Let go of everything once there is nothing to add, and no frame is being added."""
@@ -440,6 +463,7 @@ def video_pixels(frames: object) -> Pixels:
     if array.shape[3] not in CHANNELS and array.shape[1] in CHANNELS:
         array = array.transpose(0, 2, 3, 1)
     _check(array[0])
+    _check_total(len(array), array[0].nbytes)
     return Pixels(array.shape, array.dtype.name, (array,))
 
 
@@ -448,12 +472,21 @@ def _stacked(frames: Sequence[Any]) -> Pixels:
     if not arrays:
         raise ArgumentError("a video needs at least one frame")
     first = arrays[0]
+    _check_total(len(arrays), first.nbytes)
     for number, array in enumerate(arrays):
         if array.shape != first.shape or array.dtype != first.dtype:
             raise ArgumentError(
                 f"frame {number} is {array.shape} {array.dtype}, the first one {first.shape} {first.dtype}"
             )
     return Pixels((len(arrays), *first.shape), first.dtype.name, tuple(array[None] for array in arrays))
+
+
+def _check_total(frames: int, frame_bytes: int) -> None:
+    if frames > MAX_FRAMES or frames * frame_bytes > MAX_RAW_BYTES:
+        raise ArgumentError(
+            f"a video has at most {MAX_FRAMES} frames and {MAX_RAW_BYTES >> 30} GiB of pixels, "
+            f"got {frames} frames of {frame_bytes} bytes: record fewer frames, or smaller ones"
+        )
 
 
 def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
@@ -498,5 +531,7 @@ def _check(array: NDArray[Any]) -> None:
             f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "
             f"got {array.shape}"
         )
+    if max(array.shape) > MAX_SIDE:
+        raise ArgumentError(f"an image has at most {MAX_SIDE} x {MAX_SIDE} pixels, got {array.shape[:2]}")
     if _type_name(array.dtype) not in TYPES:
         raise ArgumentError(f"an image must hold plain numbers, got {array.dtype}")

@@ -29,6 +29,7 @@ from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.textformat import format_table
+from rla_client.media.pictures import is_picture, save_picture
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import to_plain
@@ -124,9 +125,12 @@ class Logger:
         """Set a value of the next row. See `logger.record_tabular`."""
         key = str(key)
         if type(value) not in PLAIN_TYPES:
-            value = to_plain(value)
+            if is_picture(value):
+                self.save_picture(key, value)
+                return
+            given, value = value, to_plain(value)
             if type(value) not in PLAIN_TYPES:
-                self._warn_no_scalar(key, value)
+                self._warn_no_scalar(key, value, given)
         if exclude is not None or freq is not None:
             self._record_specially(key, value, exclude, freq)
             return
@@ -134,6 +138,13 @@ class Logger:
             self.pending[key] = value
             if self.excluded:
                 self.excluded.pop(key, None)
+
+    def save_picture(self, key: str, value: object, step: float | None = None) -> None:
+        """Save what `is_picture` knows, at the time-step `step`, by default the clock's."""
+        with self.lock:
+            if self.outbox is None and self._join is not None:
+                self._joined()
+        save_picture(key, value, step=step, folder=self.folder)
 
     def _record_specially(self, key: str, value: object, exclude: Exclude, freq: float | None) -> None:
         names = sink_names(exclude)
@@ -190,12 +201,14 @@ class Logger:
             before = self.pending.get(key)
             self.record(key, (before if isinstance(before, int | float) else 0.0) + amount)
 
-    def _warn_no_scalar(self, key: str, value: object) -> None:
+    def _warn_no_scalar(self, key: str, value: object, given: object) -> None:
         if value is None or isinstance(value, (int, float)) or "tensorboard" not in self.sinks:
             return
         if key not in self._text_keys:
             self._text_keys.add(key)
-            self._warn(f"{key} is not a number; it is kept in CSV and JSON and left out of TensorBoard")
+            shown = isinstance(value, str) and not isinstance(given, str)
+            what = f"is of type {type(given).__name__}; its text" if shown else "is not a number; it"
+            self._warn(f"{key} {what} is kept in CSV and JSON and left out of TensorBoard")
 
     # -- rows ---------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class Run:
     def file(self, kind: str, path: str, content: bytes) -> None:
         """Have the agent keep `content` durably as `path` in the item folder of `kind`."""
         if self.outbox is not None:
-            self.outbox.put(FrameKind.FILE, pack([kind, path, content]), time.time())
+            self.outbox.file(kind, path, content)
 
     def go_on(self, **continues: Any) -> bool:  # noqa: ANN401 - plain data
         """Go on in a new stream, for which something other than the next record is due (see `Outbox.go_on`).

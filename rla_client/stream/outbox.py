@@ -33,6 +33,7 @@ from rla_client.contract.agent_process import agent_alive, memory_apart, refuses
 from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.files import is_there
+from rla_client.contract.losses import LOST_MARK, ROW, Loss, count_text, merged, of_frame
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
@@ -102,9 +103,7 @@ class Outbox:
         waits_for_opening: bool = False,
     ) -> None:
         self.lock = lock or threading.RLock()
-        self.lost = 0
-        self._reported_lost = 0
-        self._told_lost = 0  # by `flush_kept`
+        self._forget_losses()
         self._told = ("", 0.0, 0, 0)  # stream, agent, media, others
         self._places = places
         self._opening = opening
@@ -121,6 +120,13 @@ class Outbox:
             self._open_writer()
         self._messenger.start_agent_if_none()
         at_fork(self)
+
+    def _forget_losses(self) -> None:
+        self.lost = self.lost_others = 0  # rows; other things
+        self.losses: tuple[Loss, ...] = ()
+        self._untold: tuple[Loss, ...] = ()  # those that the agent was not told of
+        self._told_before = self._reported = (0, 0)  # by earlier streams; by this one, too
+        self._told_lost = 0  # by `flush_kept`
 
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
@@ -155,11 +161,11 @@ class Outbox:
         frame = encode_frame(kind, payload)
         with self.lock:
             if not is_row:
-                if self._short and self._refuses(kind, len(frame)):
+                if self._short and self._refuses(kind, frame):
                     return False
                 self._no_rows += len(frame)
             if self._blocked:
-                return self._put_slowly(frame, is_row)
+                return self._put_slowly(kind, frame, is_row)
             writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
             try:
                 if not 0.0 < now - self._last_put < writer.trust_s:
@@ -189,6 +195,16 @@ class Outbox:
             self.push()
         return taken
 
+    def file(self, kind: str, path: str, content: bytes) -> bool:
+        """Have the agent keep `content` durably as `path` in the item folder of `kind`; as for `put`."""
+        return self.put(FrameKind.FILE, pack([kind, path, content]), time.time())
+
+    def lose(self, kind: str, name: str, reason: str) -> None:
+        """Count something that is no row and could not be kept, and tell the agent."""
+        with self.lock:
+            self._lose([Loss(kind, name, reason)])
+            self._report_lost()
+
     def push(self) -> None:
         """Send what is pending now instead of within SEND_INTERVAL_S."""
         with self.lock:
@@ -206,6 +222,17 @@ class Outbox:
             self.push()
             self._waiting.clear()  # the agent notices the end without it, too
             self.release()
+            self._say_last_word()
+
+    def _say_last_word(self) -> None:
+        if not (self.lost or self.lost_others):
+            return
+        import logging  # noqa: PLC0415 - not at import of the package
+
+        said = count_text(self.lost, self.lost_others)
+        logging.getLogger("rla_client").warning(
+            "the run ended; lost of it: %s (%s); see: rla show", said, self.losses[-1]
+        )
 
     def release(self) -> None:
         """Let go of the stream without a closing record."""
@@ -254,7 +281,7 @@ class Outbox:
         """Whether an agent of an earlier release serves, which would lose a checkpoint's raw blob."""
         return refuses_raw_blobs(self._places)
 
-    def _put_slowly(self, frame: bytes, is_row: int) -> bool:
+    def _put_slowly(self, kind: int, frame: bytes, is_row: int) -> bool:
         if self._closed or self._dropping:
             return False
         if self._writer is None and not self._open_writer():
@@ -263,7 +290,7 @@ class Outbox:
         if self._full is not None and now >= self._next_try:
             self._check_quota(count=True)
         if self._full is not None:
-            self._lose(1, self._full)
+            self._lose_refused(kind, frame, self._full)
             return False
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
@@ -272,13 +299,14 @@ class Outbox:
         if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:
             gone, _ = self._waiting.pop()
             self._waiting_bytes -= len(gone)
-            self._lose(1, "the spool cannot be written and the memory kept for that is used up")
+            why = "the spool cannot be written and the memory kept for that is used up"
+            self._lose_refused(kind, gone, why)
             return False
         return True
 
-    def _refuses(self, kind: int, size: int) -> bool:
+    def _refuses(self, kind: int, frame: bytes) -> bool:
         """Whether what is not a row is too much for its share of the spool; it is counted as lost then."""
-        share = SHARES.get(kind, SHARE_ROWS)
+        size, share = len(frame), SHARES.get(kind, SHARE_ROWS)
         if kind == FrameKind.FILE and size > SMALL_FILE_BYTES:
             share = SHARE_MEDIA
         if share == SHARE_ROWS or self._quota.why_full(share, size) is None:
@@ -286,7 +314,7 @@ class Outbox:
         self._check_quota()
         why = self._quota.why_full(share, size)
         if why is not None:
-            self._lose(1, why)
+            self._lose_refused(kind, frame, why)
         return why is not None
 
     def _takes_blob(self, name: str) -> bool:
@@ -344,7 +372,8 @@ class Outbox:
             if self._waiting and writer.never_fits(len(self._waiting[0][0])):
                 gone, _ = self._waiting.popleft()
                 self._waiting_bytes -= len(gone)
-                self._lose(1, f"one of {len(gone)} bytes is over the limit of a file's size (ulimit -f)")
+                why = f"one of {len(gone)} bytes is over the limit of a file's size (ulimit -f)"
+                self._lose([Loss(*of_frame(gone), why)])
                 self._write_waiting()
                 return
             self._retry_later(error)
@@ -364,11 +393,12 @@ class Outbox:
         if self._writer is not None:
             self._full = None  # the last words fit into what the limits leave free
             self._blocked = bool(self._waiting)
-        if count := len(self._waiting):
+        if self._waiting:
+            why = "the spool could not be written before the run ended"
+            gone = [Loss(*of_frame(frame), why) for frame, _ in self._waiting]
             self._waiting.clear()
             self._blocked = self._writer is None
-            self._warned.pop("lost", None)  # the last word about it
-            self._lose(count, "they could not be written to the spool before the run ended")
+            self._lose(gone)
         self._next_try = 0.0
         self._report_lost()
 
@@ -401,7 +431,7 @@ class Outbox:
 
     def _opening_frames(self, opening: Opening) -> OpeningFrame:
         told = opening.of_spool(self._places.spool)
-        return lambda number, rows: told.frame(number, rows, self.lost)
+        return lambda number, rows: told.frame(number, rows, self.lost - self._told_before[0])
 
     def go_on(self, continues: Callable[[str], Continuation]) -> bool:
         """Go on in a new stream of the run: the new one is there first, then the old one ends.
@@ -426,6 +456,8 @@ class Outbox:
                 writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
             except SpoolError:
                 return False
+            self._report_lost()
+            self._told_before = self._reported
             self._opening = opening
             self._writer = writer
             self._quota.begin(writer.name, opening.run)
@@ -447,22 +479,42 @@ class Outbox:
         if self._full is not None:
             self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
+            self._report_lost()  # the reserve has room for it, a disk that is full to the end has not
         elif self._writer is not None:
             self._blocked = self._closed or bool(self._waiting)
             self._report_lost()
 
-    def _lose(self, count: int, why: str) -> None:
-        self.lost += count
-        warn_rarely(self._warned, "lost", "records are being lost (%d so far): %s", self.lost, why)
+    def _lose_refused(self, kind: int, frame: bytes, why: str) -> None:
+        """Count a frame that is not taken; what a job was to do, the caller does himself."""
+        if kind == FrameKind.ROW:
+            self._lose([Loss(ROW, "", why)])
+        elif kind not in {FrameKind.JOB, FrameKind.CLOSE}:
+            self._lose([Loss(*of_frame(frame), why)])
+
+    def _lose(self, gone: list[Loss]) -> None:
+        rows = sum(loss.kind == ROW for loss in gone)
+        self.lost += rows
+        self.lost_others += len(gone) - rows
+        known = self._untold[-1].kind if self._untold else ""
+        if rows < len(gone) or known != ROW:  # else it is the same once more
+            self.losses, self._untold = merged(self.losses, gone), merged(self._untold, gone)
+        if rows:
+            why = gone[-1].reason
+            warn_rarely(self._warned, "lost", "rows are being lost (%d so far): %s", self.lost, why)
+        if rows < len(gone):
+            what = "other things than rows are being lost (%d so far): %s"
+            warn_rarely(self._warned, "others", what, self.lost_others, self.losses[-1])
 
     def _report_lost(self) -> None:
-        if self.lost != self._reported_lost and self._writer is not None:
-            lost = self.lost
-            mark = encode_frame(FrameKind.MARK, pack(["lost", {"records": lost, "time": time.time()}]))
+        lost = (self.lost, self.lost_others)
+        if lost != self._reported and self._writer is not None and not self._closed:
+            rows, others = (now - before for now, before in zip(lost, self._told_before, strict=True))
+            told = {"rows": rows, "others": others, "losses": [list(loss) for loss in self._untold]}
+            content = {**told, "records": rows + others, "time": time.time()}
             with suppress(SpoolError):
                 self._writer.verify()
-                self._writer.append(mark, 0)
-                self._reported_lost = lost
+                self._writer.append(encode_frame(FrameKind.MARK, pack([LOST_MARK, content])), 0)
+                self._reported, self._untold = lost, ()
 
     def _send(self, now: float) -> None:
         writer = self._writer
@@ -510,7 +562,8 @@ class Outbox:
         if not flushed.done:
             return False
         with self.lock:
-            lost, self._told_lost = self.lost - self._told_lost, self.lost
+            every = self.lost + self.lost_others
+            lost, self._told_lost = every - self._told_lost, every
             told = self._told if self._told[:2] == (stream, flushed.since) else (stream, flushed.since, 0, 0)
             others = max(flushed.others, told[3])
             shown = max(flushed.media, told[2]) if media else told[2]
@@ -553,7 +606,7 @@ class Outbox:
         if self._writer is not None:
             self._writer.abandon()
         closed = self._closed
-        self.lost = self._reported_lost = self._told_lost = 0
+        self._forget_losses()
         self._told = ("", 0.0, 0, 0)
         self._reset()
         self._closed = closed

@@ -31,6 +31,7 @@ import numpy as np
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES
 from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES, RunIndex
+from rla_client.contract.losses import lost_lines
 from rla_client.contract.opening import RUN_FILE, run_file
 from rla_client.contract.parsing import parse_json
 from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
@@ -71,7 +72,8 @@ WARNING_BYTES = 16 << 10
 WARNINGS = 8
 _ABOUT = (
     "run_id", "user", "pid", "reason", "exit_code", "signal", "opened", "reopened", "last_row", "closed",
-    "updated", "rows", "lost", "damaged_bytes", "config", "launch", "versions", "replicate", "run_key",
+    "updated", "rows", "lost", "lost_others", "damaged_bytes", "config", "launch", "versions",
+    "replicate", "run_key",
 )  # fmt: skip
 _EXTREME = re.compile(r"(?P<which>max|min)\((?P<metric>.+)\)")
 
@@ -219,6 +221,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "warnings": _warnings(site, entry),
         "metrics": [[name, sent(value)] for name, value in list(record.metrics.items())[:MAX_PARAMETERS]],
         "about": {name: sent(run[name]) for name in _ABOUT if run.get(name) not in (None, "")},
+        "lost": lost_lines(run),
         **_relatives(site, entry),
     }
 

@@ -12,7 +12,7 @@ import os
 import random
 import sqlite3
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 
@@ -107,7 +107,7 @@ class Side:
         self.files = OpenFiles(open_files)
         self.pool = ThreadPoolExecutor(2)
         self.committer = Committer(self.database, self.files, self.pool)
-        self.widener = Widener(self.pool, self.database)
+        self.widener = Widener(self.pool, self.database, lambda _: None)
         self.stream = Stream(lone.writer.name, lone.writer.folder)
         self.faults: dict[str, str] = {}
         recover(self.stream, self.database, self.files)
@@ -136,6 +136,9 @@ class Side:
         """Rewrites and outputs that lag."""
         for output in self.stream.outputs:
             self.widener.serve(self.stream, output, self.files, hurry=hurry)
+            if hurry and (rewrite := self.widener._running.get(output)) is not None:
+                wait([rewrite], 60)
+                self.widener.serve(self.stream, output, self.files, hurry=hurry)
             if output.position < self.stream.position:
                 self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
                 self.stream.dirty = True

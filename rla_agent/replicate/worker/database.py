@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -178,7 +179,7 @@ class Database:
         same_file = record is not None and record.local.ino == local.ino
         self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
         if whole:
-            self._ready.add(key)
+            self._ready.add(key)  # until it is sent, or there is nothing to send
 
     def hint_item(self, path: bytes, now: float) -> None:
         """Look at an item now; `path` is one of its folders, below the data root."""
@@ -308,6 +309,7 @@ class Database:
         if key in self._flying or state not in {CLEAN, 1, PARKED}:
             return
         self._leftovers.give_up(key)
+        self._settled(key)
         if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
             self.ledger.set_state(key, PRUNED)
         elif sent and self.mirror and self._was_dropped(key, path):
@@ -316,6 +318,11 @@ class Database:
             self.ledger.set_state(key, GONE)
         else:
             self.ledger.forget(key)
+
+    def _settled(self, key: Key) -> None:
+        """There is nothing to send of a file: forget how it was to go."""
+        self._ready.discard(key)
+        self._left_behind.discard(key)
 
     def _was_dropped(self, key: Key, path: bytes) -> bool:
         """Whether `max_to_keep`, and nobody else, took the version that was sent, or a later one, away."""
@@ -415,6 +422,7 @@ class Database:
             return None
         action = self._decide(due, full, local, now)
         if isinstance(action, Nothing):
+            self._settled(due.key)
             self.ledger.set_state(due.key, CLEAN)
             return None
         at = now + max(0.1, action.seconds) if isinstance(action, Wait) else self._earliest(due, action, now)
@@ -609,11 +617,20 @@ class Database:
         self.look_now()
 
     def close(self) -> None:
-        """Stop sending."""
-        self.link.close()
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        """Stop sending. The data root stays open as long as a sender reads in it."""
+        left, root, self.descriptor = self.link.close(), self.descriptor, -1
+        if root < 0:
+            return
+        if left:
+            threading.Thread(target=_close_after, args=(left, root), name="close-root", daemon=True).start()
+        else:
+            os.close(root)
+
+
+def _close_after(threads: list[threading.Thread], root: int) -> None:
+    for thread in threads:
+        thread.join()
+    os.close(root)
 
 
 def _temp(path: bytes) -> bytes:

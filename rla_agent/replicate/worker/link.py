@@ -191,15 +191,21 @@ class Link:
         """Let each sender open a new session at its next batch."""
         self._renewals += 1
 
-    def close(self) -> None:
-        """Stop the threads; what is on its way is dropped, and continues at the next start."""
+    def close(self) -> list[threading.Thread]:
+        """Stop the threads; what is on its way is dropped, and continues at the next start.
+
+        Returns:
+            Threads that a target holds up: they may still read the data root.
+        """
         self._stop.set()
         for inbox in self._inboxes:
             inbox.put(None)
         for session in list(self._sessions.values()):
             session.close()
+        deadline = time.monotonic() + JOIN_S
         for thread in self._threads:
-            thread.join(JOIN_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread for thread in self._threads if thread.is_alive()]
 
     def _run(self, number: int) -> None:
         used = time.monotonic()

@@ -63,6 +63,8 @@ REST_S: Final = 60.0  # after watchfiles failed: a name that is not UTF-8, no wa
 JOIN_S: Final = 2.0
 MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
+WORKER_LOG: Final = "worker.log"
+LOG_BYTES: Final = 4 << 20  # then one before it is kept
 log = logging.getLogger("rla_agent.replicate")
 _outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too,
 _losses = logging.getLogger("rla_agent.replicate.worker.confirm")  # as is what this says
@@ -467,6 +469,27 @@ def _take_lock(path: Path) -> IO[str]:
     return lock
 
 
+class _OwnLog(logging.handlers.RotatingFileHandler):
+    """`worker.log`, which stdout and stderr lead to as well: they follow when it is put aside."""
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        """Go on in a new file."""
+        super().doRollover()
+        if self.stream is not None:
+            for descriptor in (1, 2):
+                os.dup2(self.stream.fileno(), descriptor)
+
+
+def _log_to(path: Path) -> None:
+    """Log to stderr; where that is `worker.log`, it does not grow for ever."""
+    handler: logging.Handler = logging.StreamHandler()
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(2), os.stat(path)):
+            handler = _OwnLog(path, maxBytes=LOG_BYTES, backupCount=1)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 def _log_beside_the_agent(state: Path) -> None:
     """Let outages appear in the agent's own log, which `rla-agent logs` shows; `worker.log` has the details.
 
@@ -485,9 +508,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="end when this process is gone")
     parser.add_argument("--host", default=socket.gethostname(), help="this machine's name in run.json")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO)
-    for handler in logging.root.handlers:
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    _log_to(options.state / "replicate" / WORKER_LOG)
     try:
         worker = Worker(options.state, options.host)
     except RlaError as error:

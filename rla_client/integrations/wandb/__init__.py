@@ -29,6 +29,7 @@ from rla_client.contract.paths import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
+from rla_client.media.pictures import safe_name
 from rla_client.run.run import MODE_VARIABLE, disabled, info, warn
 from rla_client.shortcuts import default_data_root, ensure_run, script_name, starts_agent
 from rla_client.stream.clock import time_step_holder
@@ -93,7 +94,7 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
     about = {"name": name, "group": group, "job_type": job_type}
     told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
     _set_mode(mode)
-    table = data_types.safe_name(project or environment("WANDB_PROJECT") or script_name())
+    table = safe_name(project or environment("WANDB_PROJECT") or script_name())
     known = id or environment("WANDB_RUN_ID") or None
     resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
     try:

@@ -22,9 +22,10 @@ import numpy as np
 from rla_client import logger
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import replacing, write_atomic
-from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, component_problem
+from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.contract.parsing import write_rows
 from rla_client.manager import exp_manager
+from rla_client.media.pictures import MAX_FRAME_FILE, safe_name
 from rla_client.run.recording import scalar_rows
 from rla_client.run.run import warn
 from rla_client.run.tensorboard import tbx_writer
@@ -33,7 +34,6 @@ from rla_client.stream.values import plain_hyper_param, summary_scalars, to_plai
 
 _warned: set[str] = set()
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
-MAX_FRAME_FILE = 1 << 20  # larger files are written here, smaller ones by the agent
 PLAIN_TYPES = frozenset({float, int, bool, str})
 
 
@@ -465,12 +465,6 @@ def pixels(data: Any) -> Any:
         if least < 0 or (tensor and greatest > 1):
             found = (found - least) / ((greatest - least) or 1.0)
     return found
-
-
-def safe_name(name: object) -> str:
-    """A relative path without parts that cannot be a file's name."""
-    parts = [part for part in str(name).replace("\\", "/").split("/") if part and not component_problem(part)]
-    return "/".join(parts) or "unnamed"
 
 
 def put(target: Path, content: Path | bytes) -> None:

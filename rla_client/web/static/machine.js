@@ -85,7 +85,7 @@ function runsTable(runs, databases) {
     return [place >= 0 && run.table ? h("a", { href: runLink(`${place}/${name}`) }, name) : run.table ? name : run.root,
       h("span", { title: run.reason || null }, badge(run.state)), numberText(run.time_step), String(run.rows),
       run.live ? numberText(run.rows_per_s) : "", run.live ? durationText(Math.round(run.silent_s)) : "", bytesText(run.lag_bytes),
-      { class: run.lost ? "bad" : "", node: String(run.lost ?? 0) }];
+      { class: run.lost || run.lost_others ? "bad" : "", node: [run.lost ?? 0, run.lost_others].filter((count, at) => !at || count).join(" + ") }];
   }));
 }
 

@@ -94,7 +94,7 @@ function showHead([top, line, troubles], run, context, look) {
       [run.live ? "last row" : "ended", run.live ? ago(run.now, rowTime(run)) : timeText(run.about.closed ?? rowTime(run))],
       ["host", [run.about.user, run.host].filter(Boolean).join("@")], !run.live && ["rows", numberText(run.about.rows)],
     ].filter((pair) => pair && pair[1]).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))));
-  refill(troubles, [run.state, run.about.reason, run.problems, run.about.lost, run.traceback, run.state === "unknown" && run.now], () => trouble(run));
+  refill(troubles, [run.state, run.about.reason, run.problems, run.lost, run.traceback, run.state === "unknown" && run.now], () => trouble(run));
 }
 
 function trouble(run) {
@@ -105,7 +105,7 @@ function trouble(run) {
   return [
     run.state !== "finished" && lines.length > 0 && h("div", { class: `banner${bad ? " bad" : ""}`, role: bad ? "alert" : "status" },
       h("b", {}, lines.join("; ")), run.traceback && h("pre", { class: "trace", tabIndex: 0 }, run.traceback)),
-    run.about.lost > 0 && h("div", { class: "banner bad" }, `${run.about.lost} rows found no room and are lost`),
+    run.lost.length > 0 && h("div", { class: "banner bad" }, run.lost.map((line) => h("div", {}, line))),
     run.about.damaged_bytes > 0 && h("div", { class: "banner bad" }, `${bytesText(run.about.damaged_bytes)} of what it sent were damaged`),
     run.problems.map((problem) => h("div", { class: "banner" }, problem)),
   ];

@@ -88,10 +88,10 @@ def test_the_run_file_of_a_later_stream_is_not_overwritten(tmp_path: Path) -> No
     log = tmp_path / "log"
     log.mkdir()
     record = RunRecord("r", str(tmp_path), "", "", str(log), "h", "u", 1, 1.0, "0", extra={"epoch": 5})
-    assert write_run_file(record, 1.0)
+    assert not write_run_file(record, 1.0)
     assert json.loads((log / "run.json").read_text())["epoch"] == 5
     (log / "run.json").write_text(json.dumps({"run_id": "r", "epoch": 6, "state": "finished"}))
-    assert write_run_file(record, 2.0)
+    assert not write_run_file(record, 2.0)
     assert json.loads((log / "run.json").read_text())["state"] == "finished"
 
 
@@ -103,9 +103,9 @@ def test_an_older_copy_writes_no_run_file_and_a_resumed_run_does(tmp_path: Path)
     older = older.taken_in("old", (1, 2000))
     told = {"run_id": "r", "epoch": 5, "state": "finished", "taken": {"old": [1, 5000]}}
     (log / "run.json").write_text(json.dumps(told))
-    assert write_run_file(older, 2.0)
+    assert not write_run_file(older, 2.0)
     assert json.loads((log / "run.json").read_text()) == told
-    assert write_run_file(replace(older, extra={"epoch": 9}), 3.0)
+    assert not write_run_file(replace(older, extra={"epoch": 9}), 3.0)
     written = json.loads((log / "run.json").read_text())
     assert (written["epoch"], written["state"]) == (9, "running")
 

@@ -37,7 +37,7 @@ class Start:
         self.began = 0
         self._work, self._database = work, database
         kinds = {"figure": JobKind(self._run, media=True)}
-        self.queue = JobQueue(pool, places, kinds, lambda: None, lambda *_: "internal error")
+        self.queue = JobQueue(pool, pool, places, kinds, lambda: None, lambda *_: "internal error")
         self.queue.restore(STREAM, database)
 
     def _run(self, _fields: dict[str, Any], _context: JobContext) -> None:

@@ -252,7 +252,7 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
     with Side(LoneStream(tmp_path)) as side, ThreadPoolExecutor(1) as pool:
         stream = side.stream
         desk = JobQueue(
-            pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
+            pool, pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
         stream.new_jobs = [JobRow(stream.name, Position(1, 1), "kind", pack({}))]
         desk.add_changes(stream.new_jobs, Changes())
@@ -280,7 +280,7 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
         stream = side.stream
         side.commit()
         desk = JobQueue(
-            pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
+            pool, pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
         stream.new_jobs = [job(stream, "kind", {})]
         desk.add_changes(stream.new_jobs, Changes())

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.states import RunState
-from rla_agent.pipeline.runs import follow, new_run_record
+from rla_agent.model.states import RunRecord, RunState
+from rla_agent.pipeline.runs import RunRegistry, follow, new_run_record
+from rla_client.contract.losses import Loss
 from rla_client.contract.opening import Continuation, Earlier
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,60 @@ def test_a_run_that_was_resumed_after_long_is_not_stalled_at_once(tmp_path: Path
         record = replace(new_run_record(side.stream), opened=1e6, reopened=2e6)
         assert follow(side.stream, record, 2e6 + 10, 1800.0).state is RunState.RUNNING
         assert follow(side.stream, record, 2e6 + 2000, 1800.0).state is RunState.STALLED
+
+
+def lost(writer: Any, **told: Any) -> None:
+    writer.append(encode_frame(FrameKind.MARK, pack(["lost", {"time": 1.0, **told}])), 0)
+
+
+def test_losses_are_summed_over_streams_and_counted_once_after_a_restart(tmp_path: Path) -> None:
+    """A client tells them cumulatively, once more in each opening frame; an earlier one told one number."""
+    lone = LoneStream(tmp_path)
+    figure = ["figure", "1-a.png", "Traceback:\n  File x\nValueError: bad"]
+    lost(lone.writer, rows=2, others=1, losses=[["row", "", "full"], figure], records=3)
+    with Side(lone) as side:
+        side.read_all()
+        record = follow(side.stream, new_run_record(side.stream), 0.0, 1e9)
+        assert (record.lost, record.lost_others) == (2, 1)
+        assert record.losses == (Loss("row", "", "full"), Loss("figure", "1-a.png", "ValueError: bad"))
+        side.commit()
+    lost(lone.writer, rows=5, others=1, losses=[["row", "", "fuller"]], records=6)
+    lost(lone.writer, rows=-1, others="x", losses=7)
+    lost(lone.writer, records="many")
+    with Side(lone) as side:
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+        lost(lone.writer, rows=5, others=1, losses=[["text", "", "full"]], records=6)
+        side.read_all()  # reasons that come after the number, which an opening frame told
+        record = follow(side.stream, record, 0.0, 1e9)
+        assert (record.lost, record.lost_others) == (5, 1)
+        assert record.losses[1:] == (Loss("row", "", "fuller"), Loss("text", "", "full"))
+    assert RunRecord.from_plain(record.to_plain(0.0)).losses == record.losses
+    (tmp_path / "other").mkdir()
+    other = LoneStream(tmp_path / "other")
+    lost(other.writer, records=4)
+    with Side(other) as side:
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+    assert (record.lost, record.lost_others) == (9, 1)
+    earlier = {
+        name: value for name, value in record.to_plain(0.0).items() if name not in {"lost_others", "losses"}
+    }
+    assert RunRecord.from_plain(earlier).lost == 9
+
+
+def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) -> None:
+    registry = RunRegistry()
+    with Side(LoneStream(tmp_path)) as side:
+        record = new_run_record(side.stream)
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        registry.records[str(number)] = replace(
+            record, run=str(number), log_folder=str(tmp_path / str(number)), root=str(tmp_path)
+        )
+    records = list(registry.records.values())
+    assert registry.write_files(records, 1.0, until=0.0), "one is written, two are left"
+    assert [registry.is_written(str(number)) for number in range(3)].count(False) == 2
+    assert registry.write_files((), 1.0, until=0.0)
+    assert not registry.write_files((), 1.0)
+    assert all((tmp_path / str(number) / "run.json").exists() for number in range(3))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.lone import LoneStream
+from support.spooled import bare_opening
 
 import rla_agent.pipeline.volume as module
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import StreamEvent
-from rla_agent.pipeline import lifecycle
+from rla_agent.pipeline import commit, lifecycle
 from rla_agent.pipeline.commit import Flush, FlushWaiters
 from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
+from rla_agent.store.database import AgentDatabase
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
 from rla_client.contract.segments import read_at, segment_numbers, segment_path
+from rla_client.stream.outbox import Outbox
 
 PEER = b"client"
 
@@ -263,7 +268,7 @@ def test_one_client_that_asks_again_and_again_waits_once(
     for _ in range(50):
         volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done, _failed: None))
     volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done, _failed: None))
-    wait_until(lambda: len(volume._flushes._waiting) == 2)
+    wait_until(lambda: len(volume._flushes._waiting.get(stream.writer.name, ())) == 2)
     monkeypatch.setattr("rla_agent.pipeline.commit.GONE_S", 0.01)
     wait_until(lambda: not volume._flushes, what="forgetting clients that ask no more")
 
@@ -385,3 +390,126 @@ def test_after_a_message_a_thread_that_slept_looks_each_tick(
     wait_until(lambda: not volume._all_asleep)
     stream.row({"x": 2})
     wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))
+
+
+def test_a_rewrite_of_one_run_holds_up_no_flush_of_another(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    release = threading.Event()
+    working = [volume._rewriters.submit(release.wait, 60) for _ in range(volume._rewriters._max_workers)]
+    try:
+        wide, other = lone(tmp_path / "wide"), lone(tmp_path / "other")
+        wide.row({"x": 1})
+        volume.put(Adopt(wide.writer.name, wide.writer.folder))
+        volume.put(Adopt(other.writer.name, other.writer.folder))
+        volume.start()
+        first = Asked(volume, wide)
+        wait_until(lambda: first.answers == [True], what="the table as it was")
+        wide.row({"late": 1})
+        slow = Asked(volume, wide)
+        wait_until(lambda: volume._widener._running, what="a rewrite that waits for its thread")
+        for _ in range(3):
+            other.row({"x": 1})
+            asked = Asked(volume, other)
+            wait_until(lambda asked=asked: asked.answers == [True], what="the other run's flush")
+        assert slow.answers == []
+    finally:
+        release.set()
+    last = Asked(volume, wide)
+    wait_until(lambda: last.answers == [True], what="the rewrite")
+    assert (wide.root / "progress.csv").read_text().splitlines()[0].endswith("late")
+    assert all(work.result() for work in working)
+
+
+def test_a_checkpoint_does_not_wait_for_videos(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, done = threading.Event(), []
+    monkeypatch.setattr(
+        module,
+        "KINDS",
+        {
+            "video": JobKind(lambda _fields, _context: assert_set(release), media=True),
+            "checkpoint": JobKind(lambda fields, _context: done.append(fields), media=False),
+        },
+    )
+    streams = [lone(tmp_path / str(number)) for number in range(6)]
+    for stream in streams:
+        stream.writer.append(encode_frame(FrameKind.JOB, pack(["video", {}])), 0)
+        volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    try:
+        wait_until(lambda: len(volume.streams) == len(streams), what="the streams")
+        streams[0].writer.append(encode_frame(FrameKind.JOB, pack(["checkpoint", {}])), 0)
+        wait_until(lambda: done == [{"marks": done[0]["marks"]}] if done else False, what="the checkpoint")
+    finally:
+        release.set()
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(60)
+
+
+def test_many_ends_leave_time_for_others(
+    volume: Volume,
+    places: Places,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit ends one stream at least, and no more than it has time for."""
+    monkeypatch.setattr(module, "TURN_S", 0.0)
+    ended: list[int] = []
+    end = volume._end_streams
+
+    def end_and_note(*arguments: float) -> tuple[int, bool]:
+        gone = end(*arguments)
+        ended.append(gone[0])
+        return gone
+
+    monkeypatch.setattr(volume, "_end_streams", end_and_note)
+    for number in range(8):
+        root = tmp_path / str(number)
+        root.mkdir()
+        found = root.stat()
+        opening = bare_opening(root, run=str(number), root_device=found.st_dev, root_inode=found.st_ino)
+        outbox = Outbox(places, opening, AgentConfig(autostart=False))
+        outbox.close("finished", "")
+        assert outbox.stream_folder is not None
+        volume.put(Adopt(outbox.stream_folder.name, outbox.stream_folder))
+    volume.start()
+    wait_until(lambda: sum(ended) == 8, what="the ends")
+    assert max(ended) == 1
+    for number in range(8):
+        assert (tmp_path / str(number) / "run.json").exists()
+
+
+def test_a_job_behind_a_file_that_waits_is_stored_with_the_position(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be read once more after a crash, when its payload is gone."""
+    done: list[object] = []
+    kind = JobKind(lambda fields, _context: done.append(fields), media=False)
+    monkeypatch.setattr(module, "KINDS", {"counted": kind})
+    keep, refuse = commit.keep_item_file, [True]
+
+    def full(opening: Any, file: Any) -> None:
+        if refuse[0]:
+            raise OSError(errno.ENOSPC, "no space")
+        keep(opening, file)
+
+    monkeypatch.setattr(commit, "keep_item_file", full)
+    stream = lone(tmp_path / "one")
+    stream.writer.append(encode_frame(FrameKind.FILE, pack(["log", "note.txt", b"x"])), 0)
+    stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {"blob": "b"}])), 0)
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: volume.snapshot()["faults"], what="the fault of the file")
+    again = Asked(volume, stream)
+    wait_until(lambda: volume.streams[stream.writer.name].position.offset > 0, what="the job's frame")
+    with closing(AgentDatabase(volume._places.database)) as database:
+        assert database.jobs_of(stream.writer.name) == []
+    assert (done, again.answers) == ([], [])
+    refuse[0] = False
+    wait_until(lambda: done, what="the job")
+    assert len(done) == 1

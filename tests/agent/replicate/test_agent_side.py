@@ -1,7 +1,8 @@
-"""A database is registered by the agent, which waits for nobody over it."""
+"""The agent's side of replication: databases are registered without waiting; the worker's process."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from support.alert_receivers import Training
 
+from rla_agent.replicate import agent_side
+from rla_agent.replicate.agent_side import LOG_BYTES, ReplicatorProcess, rotate
 from rla_agent.replicate.settings import entries, folder
 from rla_client.contract.paths import Places
 
@@ -93,3 +96,32 @@ def test_a_database_is_registered_once_the_disk_of_the_list_has_room(
     finally:
         shutil.rmtree(place, ignore_errors=True)
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_worker_that_does_not_end_keeps_nobody_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agent_side, "KILL_AFTER_S", -1.0)
+    program = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    worker = ReplicatorProcess(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        worker._process = process
+        with caplog.at_level(logging.WARNING):
+            worker.stop(0.0)
+        assert process.wait(60) < 0
+    assert worker.pid is None
+
+
+def test_a_long_log_is_put_aside(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    rotate(log)
+    log.write_bytes(b"x")
+    rotate(log)
+    assert log.exists()
+    for content in (b"1", b"2"):
+        log.write_bytes(content * (LOG_BYTES + 1))
+        rotate(log)
+        assert not log.exists()
+        assert (tmp_path / "worker.log.1").read_bytes()[:1] == content

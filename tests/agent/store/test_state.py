@@ -14,6 +14,7 @@ from rla_agent.model.states import RunRecord
 from rla_agent.store import database as database_module
 from rla_agent.store.database import (
     KEPT_RUNS_S,
+    MOST_BROKEN,
     AgentDatabase,
     Changes,
     FiringRow,
@@ -102,6 +103,13 @@ def test_a_damaged_file_is_put_aside(tmp_path: Path, damage: str) -> None:
         assert Path(aside).read_bytes() == content
         assert not database.outputs_of("s1")
         database.commit(Changes(outputs=[("s", ROW)]))
+    for number in range(2, MOST_BROKEN + 2):
+        path.write_bytes(b"no database" * number)
+        database, aside = open_or_replace(path, AgentDatabase)
+        database.close()
+        kept = min(number, MOST_BROKEN)
+        assert aside == str(tmp_path / f"agent.db.broken-{kept}")
+    assert (tmp_path / "agent.db.broken").read_bytes() == content, "the first one stays"
 
 
 def test_a_sound_file_stays(tmp_path: Path) -> None:

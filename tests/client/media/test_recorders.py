@@ -18,8 +18,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_client.contract import jobs as contract_jobs
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.media import jobs as media_jobs
+from rla_client.media import render
 from rla_client.media.figures import dump_figure
 from rla_client.media.recorders import (
     ImgRecorder,
@@ -489,3 +491,60 @@ def test_an_interpreter_that_somebody_else_can_exchange(
     assert len(list(run.results.glob("7-*.png"))) == 4
     (warning,) = run.warnings
     assert f"{tmp_path / 'bin'} can be written by everybody" in warning
+
+
+def test_a_figure_that_would_take_minutes_is_refused_at_the_call(run: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"700000 x 500 pixels.*\.pdf"):
+        MatplotlibRecorder.save("long", Figure(figsize=(7000, 5), dpi=100))
+    with pytest.raises(ArgumentError, match="pixels"):
+        MatplotlibRecorder.save("fine", Figure(figsize=(10, 10)), dpi=2000)
+    MatplotlibRecorder.save("long.pdf", Figure(figsize=(7000, 5)))
+    assert [fields["name"] for _, fields in run.jobs] == ["7-long.pdf"]
+
+
+def test_a_figure_that_its_farthest_text_makes_too_large_is_not_drawn(run: Any) -> None:
+    figure = Figure(figsize=(5, 5), dpi=100)
+    figure.subplots().text(3000, 0, "far", transform=figure.axes[0].transAxes)
+    MatplotlibRecorder.save("far", figure, bbox_inches="tight")
+    (result,) = run.work()
+    assert result.outcome is Outcome.FAILED
+    assert "pixels, at most 100000000 are drawn" in result.reason
+
+
+def test_the_render_process_has_the_same_limits() -> None:
+    assert render.MAX_FIGURE_PIXELS == contract_jobs.MAX_FIGURE_PIXELS
+    assert render.VECTOR_FORMATS == contract_jobs.VECTOR_FORMATS
+
+
+def test_images_and_videos_over_the_limits_are_refused_at_the_call(run: Any) -> None:
+    with pytest.raises(ArgumentError, match="16384"):
+        ImgRecorder.save("wide", np.zeros((2, 20_000), np.uint8))
+    many = np.broadcast_to(np.zeros((1, 4, 4, 3), np.uint8), (1_000_001, 4, 4, 3))
+    with pytest.raises(ArgumentError, match="1000000 frames"):
+        VideoRecorder.save("long", many)
+    large = np.broadcast_to(np.zeros((1, 1000, 1000, 3), np.uint8), (2000, 1000, 1000, 3))
+    with pytest.raises(ArgumentError, match="4 GiB"):
+        VideoRecorder.save("large", large)
+    assert run.jobs == []
+
+
+def test_frames_beyond_the_limit_are_left_out_and_counted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla_client.media.video.MAX_FRAMES", 2)
+    with VideoRecorder("v.gif") as video:
+        for _ in range(4):
+            video.add(np.zeros((4, 4, 3), np.uint8))
+    ((_, fields),) = run.jobs
+    assert fields["shape"][0] == 2
+    assert run.outbox.lost_others == 1
+    assert run.outbox.losses[0].name == "7-v.gif"
+
+
+def test_a_video_without_a_frame_has_no_path(run: Any) -> None:
+    video = VideoRecorder("empty")
+    assert video.close() == ""
+    assert video.close() == "", "again"
+    assert "has no frame" in run.warnings[0]
+    assert run.outbox.lost_others == 0, "nothing was given"
+    with VideoRecorder("one.gif") as video:
+        video.add(np.zeros((4, 4, 3), np.uint8))
+    assert video.close() == str(run.results / "7-one.gif")

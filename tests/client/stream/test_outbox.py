@@ -213,10 +213,11 @@ def test_a_run_that_floods_takes_no_rows_from_another_one(
         assert spool_bytes(places.spool) <= limit
     assert min(refused.values()) > 0
     assert flood.lost == refused["row"]
-    assert media.lost == refused["histogram"], "a payload that is refused is made by the caller"
-    assert calm.lost == 0
+    assert (media.lost, media.lost_others) == (0, refused["histogram"]), "a refused payload is its caller's"
+    assert {loss.kind for loss in media.losses} == {"TensorBoard event"}
+    assert (calm.lost, calm.lost_others) == (0, 0)
     assert rows(calm) == list(range(300))
-    assert caplog.text.count("records are being lost") == 2, "once a minute from each"
+    assert caplog.text.count("are being lost") == 2, "once a minute from each"
 
 
 @pytest.mark.parametrize("end", ["close", "release"])
@@ -232,16 +233,16 @@ def test_rows_that_still_wait_at_the_end_are_counted_and_told(
     folder = outbox.stream_folder
     assert folder is not None
     with monkeypatch.context() as context:
-        refusing(context, outbox, over=100)
+        refusing(context, outbox, over=500)
         for seq in range(1, 6):
-            put(outbox, seq, size=200)
+            put(outbox, seq, size=1000)
         assert outbox.lost == 0
         if end == "close":
             outbox.close("finished", "")
         else:
             outbox.release()
     assert outbox.lost == 5
-    assert "records are being lost (5 so far)" in caplog.text
+    assert "rows are being lost (5 so far)" in caplog.text
     data = segment_path(folder, 1).read_bytes()
     mark, *rest = [record.content for record in parse(data, 1, 0, final=True).records][found:]
     assert isinstance(mark, Mark)
@@ -363,7 +364,7 @@ def test_a_limit_of_a_files_size_makes_shorter_segments(limit: int, places: Plac
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "run"), str(limit), str(limit + 1)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "records are being lost (1 so far)" in done.stderr
+    assert "rows are being lost (1 so far)" in done.stderr
     assert [row.values["step"] for row in spooled_rows(places)] == [n for n in range(5000) if n != 2500]
     assert marks(places)["lost"]["records"] == 1
 
@@ -378,7 +379,7 @@ for step in range(200):
     logger.info("x" * 100_000)
 print("ready", flush=True)
 sys.stdin.readline()
-print(exp_manager.run.outbox.lost, [exp_manager.flush(60), exp_manager.flush(60)], flush=True)
+print(exp_manager.run.outbox.lost_others, [exp_manager.flush(60), exp_manager.flush(60)], flush=True)
 outbox = exp_manager.run.outbox
 (outbox.blobs_folder / "a").write_bytes(b"no figure")
 outbox.job("figure", {"name": "a.png", "format": "png", "cover": False, "blob": "a"})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from rla_agent.replicate.backend.target import BlockedError, LinkError, MissingError, NoRootError, Session
 from rla_agent.replicate.ledger import Key, Ledger, Temp
+from rla_agent.replicate.worker import link
+from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.link import SETTLED_S, Batch, BatchOutcome, Confirmed, Leftovers, Link
 from rla_agent.replicate.worker.plan import Local
+from rla_agent.replicate.worker.source import Committed, Scanner, Scope
 from rla_client.contract.errors import ConfigError
 
 
@@ -53,3 +59,53 @@ def test_what_a_killed_worker_left_is_cleared_away_again_once_its_server_has_set
         assert leftovers.take_orphans(now + SETTLED_S) == (late,)
         assert leftovers.cleared([late], now + SETTLED_S) == [late]
         assert leftovers.take_orphans(now + 3 * SETTLED_S) == ()
+
+
+def test_a_data_root_stays_open_while_a_sender_reads_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number would be another file's by then, and that file's bytes would be sent."""
+    monkeypatch.setattr(link, "JOIN_S", 0.05)
+    began, release = threading.Event(), threading.Event()
+
+    def open_session() -> Session:
+        began.set()
+        assert release.wait(60)
+        raise NoRootError("open", b"", "no root")
+
+    (tmp_path / "data").mkdir()
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
+    with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(Committed(tmp_path)) as committed:
+        root = bytes(tmp_path / "data")
+        number = ledger.database(root, "there")
+        sender = Link(open_session, outcomes, lambda: None, 1)
+        database = Database(number, Scanner(root, Scope("")), sender, ledger, committed)
+        assert database._open_root()
+        held = database.descriptor
+        sender.give(0, Batch(number, held, ()))
+        assert began.wait(60)
+        database.close()
+        assert os.path.samestat(os.fstat(held), os.stat(root))
+        release.set()
+        wait_until(lambda: not any(thread.name == "close-root" for thread in threading.enumerate()))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(held)
+
+
+def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "data/log/t/2026/11/21/09-30-01-000001_h_x").mkdir(parents=True)
+    path = b"log/t/2026/11/21/09-30-01-000001_h_x/note.json"
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
+    with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(Committed(tmp_path)) as committed:
+        root = bytes(tmp_path / "data")
+        number = ledger.database(root, "there")
+        sender = Link(lambda: pytest.fail("nothing to send"), outcomes, lambda: None, 1)
+        with closing(Database(number, Scanner(root, Scope("")), sender, ledger, committed)) as database:
+            file = Path(os.fsdecode(root + b"/" + path))
+            file.write_text("{}")
+            database.hint(path, 1.0, whole=True)
+            (key,) = database._ready
+            database._left_behind.add(key)
+            file.unlink()
+            assert database._jobs(ledger.due(number, 2.0, (0, 99), 10), 2.0) == []
+            assert (database._ready, database._left_behind) == (set(), set())

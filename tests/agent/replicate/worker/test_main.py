@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -79,3 +81,28 @@ def test_a_configuration_that_changes_is_read_again(tmp_path: Path, near: Node) 
     near.config.unlink()
     wait_until(lambda: str(near.config) in problems(near), 30)
     assert near.stop() == 0
+
+
+LOGS = """
+import logging, os, sys
+from pathlib import Path
+from rla_agent.replicate.worker import main
+main.LOG_BYTES = 2000
+path = Path(sys.argv[1])
+main._log_to(path)
+for number in range(100):
+    logging.getLogger("x").warning("line %d of some length", number)
+os.write(2, b"the end of a traceback\\n")
+"""
+
+
+def test_the_log_of_a_worker_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    with path.open("ab") as output:
+        subprocess.run(
+            [sys.executable, "-c", LOGS, path], stdout=output, stderr=output, check=True, timeout=60
+        )
+    assert path.stat().st_size < 3000
+    assert (tmp_path / "worker.log.1").stat().st_size < 3000
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["worker.log", "worker.log.1"]
+    assert path.read_text().endswith("line 99 of some length\nthe end of a traceback\n")

@@ -1,0 +1,156 @@
+"""Pictures among the values of a row: what counts as one, and how it is saved.
+
+`rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
+that a picture never becomes the text that Python shows for it. Taken are figures of matplotlib (their axes,
+seaborn's grids, pyplot itself), PIL images, figures of plotly, arrays that can only be an image, and lists of
+these. The recorders do the work: `results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an
+interactive page, `<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
+
+An array is an image where its numbers are uint8 and it has three dimensions, the last or the first of which
+is 1, 3 or 4. Others stay numbers: a matrix of floats may mean anything.
+
+None of these libraries is imported here: who has a picture of theirs has them.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import RlaError
+from rla_client.contract.layout import OTHER_RESULTS, component_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHANNELS = (1, 3, 4)
+_IMAGE_DIMENSIONS = 3
+MAX_FRAME_FILE = 1 << 20  # bytes of a page that goes through the spool
+_SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
+_never: set[type] = set()  # kinds of values that were met and are no pictures
+
+
+def is_picture(value: object) -> bool:
+    """Whether a value is a picture, or a list of pictures; raises nothing."""
+    kind = type(value)
+    if kind in _never:
+        return False
+    if kind is list or kind is tuple:
+        return bool(value) and all(map(is_picture, value))  # type: ignore[call-overload]
+    try:
+        dimensions = getattr(value, "ndim", None)
+        if type(dimensions) is int:
+            return dimensions == _IMAGE_DIMENSIONS and _is_image_array(value)
+        if _is_image(value) or _is_plotly(value) or _figure_of(value) is not None:
+            return True
+    except Exception:  # noqa: BLE001 - foreign code (a property) may raise anything
+        return False
+    if kind.__module__ == "builtins" and kind is not ModuleType:
+        _never.add(kind)
+    return False
+
+
+def save_picture(key: str, value: Any, *, step: float | None, folder: str | None) -> None:  # noqa: ANN401
+    """Have a picture saved under its key; whatever is wrong with it is told and counted as lost.
+
+    Args:
+        key: `group/name`, as of a number.
+        value: for which `is_picture` holds.
+        step: its time-step; None: the clock's.
+        folder: where it goes while no run is open that has a results folder.
+    """
+    from rla_client.media import jobs  # noqa: PLC0415 - only where there are pictures
+
+    results = None if jobs.is_bound() else folder
+    if results is None and not jobs.is_bound():
+        jobs.warn_once("no run", f"no run is open: the picture {key} is not saved")
+        return
+    for name, one in _named(safe_name(key), value):
+        try:
+            _save(name if step is None else _with_step(name, step), one, results, clock=step is None)
+        except (RlaError, OSError) as error:
+            jobs.lose("picture", name, str(error))
+        except Exception as error:  # noqa: BLE001 - of the picture's own library; logging never ends training
+            jobs.lose("picture", name, f"{type(error).__name__}: {error}")
+
+
+def safe_name(name: object) -> str:
+    """A relative path without parts that cannot be a file's name."""
+    parts = [_cut(part) for part in str(name).replace("\\", "/").split("/")]
+    return "/".join(part for part in parts if part and not component_problem(part)) or "unnamed"
+
+
+def _cut(part: str) -> str:
+    raw = part.encode("utf-8", "backslashreplace")
+    return part if len(raw) <= _SHOWN_BYTES else raw[:_SHOWN_BYTES].decode("utf-8", "ignore")
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    if isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _named(f"{name}-{number}", one)
+    else:
+        yield name, value
+
+
+def _with_step(name: str, step: float) -> str:
+    above, slash, last = name.rpartition("/")
+    return f"{above}{slash}{step}-{last}"
+
+
+def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  # noqa: ANN401
+    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - slow to import
+
+    where: dict[str, Any] = {"cover": True, "add_timestamp": clock, "results_dir": results}
+    if _is_plotly(value):
+        _save_page(f"{name}.html", value, where)
+    elif (figure := _figure_of(value)) is not None:
+        MatplotlibRecorder.save(name, figure, **where)
+    else:
+        ImgRecorder.save(name, value, **where)
+
+
+def _save_page(name: str, figure: Any, where: dict[str, Any]) -> None:  # noqa: ANN401 - of plotly
+    from rla_client.media import jobs  # noqa: PLC0415 - only where there are pictures
+
+    place = jobs.find_place(name, frozenset({"html"}), **where)
+    if place.unmade:
+        return
+    page = str(figure.to_html(include_plotlyjs="cdn")).encode("utf-8", "backslashreplace")
+    if place.outbox is not None and len(page) <= MAX_FRAME_FILE:
+        place.outbox.file(OTHER_RESULTS, place.name, page)
+    else:
+        jobs.make_here(place, "picture", lambda file: file.write(page))
+
+
+def _is_image_array(value: Any) -> bool:  # noqa: ANN401
+    if not str(getattr(value, "dtype", "")).endswith("uint8"):
+        return False
+    first, middle, last = (int(side) for side in value.shape)
+    if last in CHANNELS:
+        return min(first, middle) > 1
+    return first in CHANNELS and min(middle, last) > 1
+
+
+def _is_image(value: object) -> bool:
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(value, module.Image)
+
+
+def _is_plotly(value: object) -> bool:
+    module = sys.modules.get("plotly.basedatatypes")
+    return module is not None and isinstance(value, module.BaseFigure)
+
+
+def _figure_of(value: Any) -> Any:  # noqa: ANN401 - a matplotlib figure
+    """The figure of matplotlib that a value is or belongs to; None where there is none."""
+    module = sys.modules.get("matplotlib.figure")
+    if module is None:
+        return None
+    if isinstance(value, ModuleType):
+        return value.gcf() if value is sys.modules.get("matplotlib.pyplot") else None
+    if isinstance(value, module.FigureBase):
+        return value
+    figure = getattr(value, "figure", None)
+    return figure if isinstance(figure, module.FigureBase) else None

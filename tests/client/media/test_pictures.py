@@ -1,0 +1,153 @@
+"""Pictures among the values of a row: figures, images, arrays that can only be images, lists of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import rla_client
+from rla_client import logger
+from rla_client.media.pictures import is_picture, safe_name
+from rla_client.run.recording import Logger
+from rla_client.stream.clock import time_step_holder
+
+
+@pytest.fixture
+def current(run: Any) -> Iterator[Logger]:
+    """The logger of `run`, as the current one."""
+    made = Logger(str(run.results.parent), ["csv"], run.outbox)
+    logger.set_current(made)
+    yield made
+    logger.set_current(None)
+
+
+def figure() -> Figure:
+    made = Figure(figsize=(2, 1))
+    made.subplots().plot([1, 2])
+    return made
+
+
+def test_pictures_of_a_row_are_files(run: Any, current: Logger) -> None:
+    red = Image.new("RGB", (12, 10), "red")
+    channels_first = np.zeros((3, 10, 12), np.uint8)
+    row = rla_client.log(
+        {
+            "fig": figure(),
+            "eval": {"img": red},
+            "both": [red, channels_first],
+            "loss": 0.5,
+            "axes": figure().axes,
+        },
+        step=5,
+    )
+    assert row.keys() == {"loss", "time-step", "timestamp"}
+    assert run.warnings == []
+    run.work()
+    assert run.files == ["5-axes-0.png", "5-both-0.png", "5-both-1.png", "5-fig.png", "eval/5-img.png"]
+    for name in run.files:
+        with Image.open(run.results / name) as picture:
+            picture.load()
+    with Image.open(run.results / "eval/5-img.png") as picture:
+        assert picture.getpixel((3, 3)) == (255, 0, 0)
+
+
+def test_pictures_alone_are_no_row_but_count_as_a_step(run: Any, current: Logger) -> None:
+    time_step_holder.clear()
+    for _ in range(2):
+        assert rla_client.log({"img": Image.new("L", (4, 4))}) == {}
+    run.work()
+    assert run.files == ["0-img.png", "1-img.png"]
+
+
+def test_what_another_library_logs_has_its_own_step(run: Any, current: Logger) -> None:
+    from rla_client.shortcuts import write_row
+
+    time_step_holder.set_time(50)
+    write_row({"eval/img": Image.new("L", (4, 4)), "x": 1.0}, 20)
+    run.work()
+    assert run.files == ["eval/20-img.png"]
+
+
+def test_a_page_of_plotly(run: Any, current: Logger) -> None:
+    graph = pytest.importorskip("plotly.graph_objects")
+    rla_client.log({"curve": graph.Figure(data=[graph.Scatter(y=[1, 2])])}, step=3)
+    kind, path, content = next(file_frames(run))
+    assert (kind, path) == ("results", "3-curve.html")
+    assert b"plotly" in content
+
+
+def file_frames(run: Any) -> Iterator[tuple[str, str, bytes]]:
+    from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+
+    for segment in run.outbox.stream_folder.glob("*.seg"):
+        for frame in iter_frames(segment.read_bytes()):
+            if frame.kind == FrameKind.FILE:
+                yield tuple(unpack(frame.payload))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros((10, 12), np.uint8),
+        np.zeros((10, 12, 3)),
+        np.zeros((10, 12, 5), np.uint8),
+        np.zeros((4, 10, 12, 3), np.uint8),
+        np.zeros((1, 1, 3), np.uint8),
+        np.float32(1.0),
+        "text",
+        b"bytes",
+        None,
+        [],
+        [1, 2],
+        {"a": 1},
+        sys,
+        object(),
+    ],
+)
+def test_what_is_no_picture(value: object) -> None:
+    assert not is_picture(value)
+    assert not is_picture(value), "as it is remembered"
+
+
+def test_a_property_that_raises_makes_no_picture() -> None:
+    class Odd:
+        @property
+        def ndim(self) -> int:
+            raise RuntimeError
+
+    assert not is_picture(Odd())
+
+
+def test_a_picture_that_cannot_be_saved_costs_no_row_and_is_counted(run: Any, current: Logger) -> None:
+    row = rla_client.log({"wide": Image.new("L", (20_000, 1)), "loss": 1.0}, step=1)
+    assert row["loss"] == 1.0
+    assert run.outbox.lost_others == 1
+    (loss,) = run.outbox.losses
+    assert (loss.kind, loss.name) == ("picture", "wide")
+    assert "16384" in loss.reason
+    assert "wide is lost" in run.warnings[0]
+
+
+def test_of_an_object_the_text_is_kept_and_the_warning_says_so(run: Any, tmp_path: Path) -> None:
+    made = Logger(str(tmp_path), ["csv", "tensorboard"], run.outbox)
+    made.record("thing", Path("a/b"))
+    made.record("words", "abc")
+    from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+
+    data = b"".join(segment.read_bytes() for segment in run.outbox.stream_folder.glob("*.seg"))
+    said = [unpack(frame.payload)[1] for frame in iter_frames(data) if frame.kind == FrameKind.TEXT]
+    assert "thing is of type PosixPath; its text is kept" in said[0]
+    assert "words is not a number; it is kept" in said[1]
+
+
+def test_names_that_can_be_no_files() -> None:
+    assert safe_name("../a//b/./c") == "a/b/c"
+    assert safe_name("a\0b") == "unnamed"
+    assert len(safe_name("x" * 1000)) == 180
