@@ -24,6 +24,7 @@ from rla_client.contract.files import (
     read_small,
     replacing,
     temp_path,
+    umask,
     write_atomic,
     written_bytes,
 )
@@ -240,3 +241,14 @@ def test_what_has_the_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert claim_name(tmp_path / "folder", tmp_path / "renamed")
     assert claim_name(tmp_path / "a", tmp_path / "c")
     assert sorted(os.listdir(tmp_path)) == ["b", "c", "renamed"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc")
+def test_asking_for_the_umask_changes_nothing_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", lambda _: pytest.fail("it was set"))
+            assert umask() == 0o027
+    finally:
+        os.umask(before)
