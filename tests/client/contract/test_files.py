@@ -27,6 +27,7 @@ from rla_client.contract.files import (
     replacing,
     sqlite_address,
     temp_path,
+    umask,
     write_atomic,
     written_bytes,
 )
@@ -264,3 +265,14 @@ def test_an_sqlite_file_is_opened_whatever_its_name(tmp_path: Path, name: str) -
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):
         sqlite3.connect(sqlite_address(path), uri=True)
     assert sorted(tmp_path.rglob("*")) == [one for one in before if one != path]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc")
+def test_asking_for_the_umask_changes_nothing_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", lambda _: pytest.fail("it was set"))
+            assert umask() == 0o027
+    finally:
+        os.umask(before)
