@@ -306,6 +306,7 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 
 
     Raises:
         ArgumentError: it holds an object that is neither plain data nor an array.
+        ShardedContentError: of a tensor in it this rank holds a part.
     """
     if type(value) in _PLAIN:
         return value
@@ -356,6 +357,10 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
             "keep it with save_checkpoint, give plain data made of it, or register_custom_type() a pair of "
             "functions that do"
         )
+    if kind == "torch":
+        from rla_client.checkpoint.shards import refuse_shard  # noqa: PLC0415 - not at import of the package
+
+        refuse_shard(value)
     while path in arrays:  # keys may hold slashes
         path += "'"
     arrays[path] = value

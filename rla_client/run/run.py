@@ -343,10 +343,21 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
     }
 
 
-def worker_opening(opening: Opening) -> Opening | None:
-    """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
+def worker_opening(opening: Opening, *, after: tuple[str, ...] | None = None) -> Opening | None:
+    """Describe the stream of a worker process of the run: its outputs bear a label of its own.
+
+    Args:
+        opening: of the run's main process.
+        after: of a rank that goes on in its own files: its earlier streams in this spool.
+    """
     folder = opening.log_folder
     position = rank()
+    if after is not None and opening.continues is not None:  # rank 0 has cut the tables
+        goes_on = Continuation(
+            abandoned=opening.continues.abandoned, after=after, earlier=opening.continues.earlier
+        )
+        own = opening._replace(continues=goes_on, **_writer_fields(primary=False, label=f"rank{position}"))
+        return own if os.path.isdir(folder) else None
     wanted = f"rank{position}" if position else f"p{os.getpid()}"
     label = wanted
     for attempt in range(2, 1000):
