@@ -55,7 +55,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
-from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger
+from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, shown_text
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
@@ -586,5 +586,5 @@ def backup(*args: object, echo: bool = True) -> None:
 
 
 def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:
-    first = args[0] if args else ""
+    first = shown_text(args[0]) if args else ""
     return (f"[{word}] {time_step_holder.get_time()} : {first}", *args[1:])
