@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
+from rla_client.database.grouping import group_text
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_data_root, check_table, files_below
 from rla_client.plot.frames import Selected, curve_order, default_key_to_legend, select, split_values
@@ -269,8 +270,12 @@ def _by_glob(regs: Sequence[str], legends: Sequence[str], joined: bool) -> Group
 
 
 def _by_keys(split_keys: Sequence[str], to_legend: Callable[..., str], joined: bool) -> GroupOf:
+    spelled: dict[tuple[str, str], str] = {}  # 1 and 1.0 are one group, called as its first run has it
+
     def group_of(run: Selected, metric: str) -> tuple[str, str]:
-        legend = to_legend(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
+        values = split_values(run.hyper_param, split_keys)
+        same = {key: spelled.setdefault((key, group_text(text)), text) for key, text in values.items()}
+        legend = to_legend(same, split_keys, metric, joined)
         return legend, legend
 
     return group_of

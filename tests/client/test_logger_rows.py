@@ -412,12 +412,11 @@ def test_integers_of_any_length_never_end_training(
     logger.warn(LONG)
     logger.backup(LONG)
     assert capsys.readouterr().out.count(hex(LONG)) == 3
-    for wrong in (
-        lambda: logger.logkv_mean("m", LONG),
-        lambda: logger.logkv_mean("m", 10**400),
-        lambda: logger.ma_record_tabular("m", LONG, 2),
-    ):
-        with pytest.raises(ArgumentError, match="a float can hold"):
-            wrong()
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.logkv_mean("m", LONG)
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.logkv_mean("m", 10**400)
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.ma_record_tabular("m", LONG, 2)
     with pytest.raises(ArgumentError, match="a time-step has at most"):
         time_step_holder.set_time(LONG)
