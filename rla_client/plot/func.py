@@ -171,7 +171,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     Returns:
         (band by `<group>-se`, `-ss`, `-sr`: [matplotlib collection, centre or low, spread or
         high] of the last panel, and of each panel under `<metric>/<group>-se` when there are
-        several; scores by `<legend>-err`, `-std`, `-range`: the last point's pair).
+        several; scores by `<legend>-err`, `-std`, `-range`: the last point's pair, of the last panel,
+        and of each panel under `<legend>-err/<metric>` when there are several).
 
     Raises:
         ArgumentError: nothing was found, or options that cannot go together.
@@ -351,8 +352,10 @@ def _draw(
                 bands[f"{key}{suffix}"] = band
                 if title:
                     bands[f"{title}/{key}{suffix}"] = band
-                score = f"{title}/{group.legend}-{name}" if title else f"{group.legend}-{name}"
-                scores[score] = [float(edge[-1]) for edge in band[1:]]
+                score = [float(edge[-1]) for edge in band[1:]]
+                scores[f"{group.legend}-{name}"] = score
+                if title:
+                    scores[f"{group.legend}-{name}/{title}"] = score
         _finish_panel(panel, title, style, xlabel)
         panel.set_ylabel(ylabels[place] if place < len(ylabels) else metric)
         if len(panels) == 1 and len(ylabels) > 1:

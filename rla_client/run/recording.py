@@ -227,7 +227,7 @@ class Logger:
             if "stdout" in self.sinks:
                 shown = without(row, excluded, "stdout")
                 beside_the_clock = shown.keys() - {TIME_STEP, TIMESTAMP}
-                if beside_the_clock or not excluded:  # `1.8e+09` tells a person nothing
+                if beside_the_clock or not excluded:  # as log.txt has it; `1.8e+09` tells nothing
                     shown = {key: value for key, value in shown.items() if key != TIMESTAMP}
                     self.print_text(format_table(shown))
         if self.callback is not None:
