@@ -22,12 +22,14 @@ import runpy
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 from rla_client import logger
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import read_small
+from rla_client.contract.layout import LOG
 from rla_client.contract.parsing import check_yaml
 from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.run.trackers import tell_large_memory_variables
@@ -96,7 +98,9 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_log.tools": {
         **_of("rla_client.run.trackers", ("time_record", "time_record_end")),
         "time_used_wrap": ("rla_client.compat", "time_used_wrap"),
+        "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),
     },
+    "RLA.easy_log.delete_log_tool": {"DeleteLogTool": ("rla_client.database", "DeleteLogTool")},
     "RLA.trackers": {},
     "RLA.trackers.time_used_recorder": _of("rla_client.run.trackers", _TIMES),
     "RLA.trackers.memory_used_recorder": {
@@ -128,7 +132,10 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "plot_func": ("rla_client", "plot_func"),
         "default_key_to_legend": ("rla_client.plot.frames", "default_key_to_legend"),
     },
-    "RLA.easy_plot.plot_func": {"plot_func": ("rla_client", "plot_func")},
+    "RLA.easy_plot.plot_func": {
+        "plot_func": ("rla_client", "plot_func"),
+        "plot_res_func": ("rla_client.compat", "plot_res_func"),
+    },
     "RLA.easy_plot.plot_saved_images": {"plot_saved_images": ("rla_client", "plot_saved_images")},
     "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},
     "RLA.query_tool": {
@@ -141,27 +148,87 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
+_PLOT = "plot_func of rla_client draws curves from the database"
+_CURVES = "rla_client.database.open(data_root).curves(...) gives the curves as a DataFrame"
+_OUTPUTS = "LOG_USED in rla_config.yaml names the outputs; rla_client writes them itself"
+_OWN = "write it in the script; it has nothing to do with logging"
+_SAVE = "exp_manager.new_saver, save_checkpoint and load_checkpoint do this for PyTorch and TensorFlow 2"
+_INSTEAD: dict[str, dict[str, str]] = {  # module → name ("" for all others of it) → what to use
+    "RLA.auto_ftp": {"": "the agent replicates; REMOTE_SETTING in rla_config.yaml names the master"},
+    "RLA.email_send": {"": "rules under ALERTS in rla_config.yaml send mail, exp_manager.alert a message"},
+    "RLA.emb_test": {"": "tests of a script belong into pytest"},
+    "RLA.exp_loader": {"": "ExperimentLoader of rla_client loads earlier runs"},
+    "RLA.exp_loader.utils": {"": "experiment_data_query of rla_client finds earlier runs"},
+    "RLA.easy_plot.plot_util": {"": _PLOT, "load_results": _CURVES},
+    "RLA.easy_plot.load_images": {"": "plot_saved_images of rla_client shows images side by side"},
+    "RLA.easy_plot.utils": {"": _CURVES},
+    "RLA.easy_tf": {"": _SAVE},
+    "RLA.easy_tf.saver_tools": {"": _SAVE},
+    "RLA.easy_tf.tools": {"": _OWN},
+    "RLA.easy_torch": {"": _SAVE},
+    "RLA.easy_torch.save_tools": {"": _SAVE},
+    "RLA.utils.tf_util": {"": _OWN},
+    "RLA.utils.utils": dict.fromkeys(
+        ("get_sys_type", "rename_kwargs", "set_or_append", "set_or_keep", "optional_set"), _OWN
+    ),
+    "RLA.easy_plot.plot_func": dict.fromkeys(
+        (
+            "default_key_to_legend", "split_by_task", "split_by_reg", "auto_gen_key_value_name",
+            "picture_split", "csv_to_xy", "word_replace", "word_replace_back", "scale_index_to_dict",
+            "show_plt",
+        ),
+        _PLOT,
+    ),
+    "RLA.easy_plot.plot_func_v2": dict.fromkeys(
+        ("meta_csv_data_loader_func", "split_by_reg", "split_by_task", "picture_split", "csv_to_xy"), _PLOT
+    ),
+    "RLA.easy_plot.plot_saved_images": {"meta_image_data_loader_func": "plot_saved_images reads them itself"},
+    "RLA.easy_plot.result_cls": dict.fromkeys(("Result", "CsvResult", "ImgResult"), _CURVES),
+    "RLA.easy_log.log_tools": {
+        "BasicLogTool": "DeleteLogTool and the other tools of rla_client.database stand alone",
+        "DownloadLogTool": "`rla pull` brings runs from the master",
+    },
+    "RLA.easy_log.complex_data_recorder": {"format_name": "MatplotlibRecorder.save makes the names itself"},
+    "RLA.easy_log.tools": {"rc_start_time": "time_record and time_record_end keep the times"},
+    "RLA.trackers.time_used_recorder": {"rc_start_time": "time_record and time_record_end keep the times"},
+    "RLA.easy_log.time_used_recorder": {"rc_start_time": "time_record and time_record_end keep the times"},
+    "RLA.easy_log.logger": {
+        **dict.fromkeys(
+            (
+                "KVWriter", "SeqWriter", "HumanOutputFormat", "JSONOutputFormat", "CSVOutputFormat",
+                "TensorBoardOutputFormat", "make_output_format", "summary_val", "valid_float_value",
+            ),
+            _OUTPUTS,
+        ),
+        "ma_dict": "ma_record_tabular keeps the windows",
+        "lst_print_dict": "record_tabular(..., freq=n) keeps the times",
+    },
+}  # fmt: skip
+
+
 class _OldModule(ModuleType):
     """A module of the original's name that finds its names in ours at first use."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any public name
-        whole = _WHOLE.get(self.__name__)
-        if whole is not None:
-            return getattr(importlib.import_module(whole), name)
-        if f"{self.__name__}.{name}" in known_modules():
-            return importlib.import_module(f"{self.__name__}.{name}")
-        try:
-            home, attribute = _NAMES[self.__name__][name]
-        except KeyError:
-            message = f"{self.__name__} of the original has no {name!r}, or rla_client does not offer it"
-            raise AttributeError(message) from None
+        module = self.__name__
+        if f"{module}.{name}" in known_modules():
+            return importlib.import_module(f"{module}.{name}")
+        home, attribute = _WHOLE.get(module, ""), name
+        if not home and name in _NAMES.get(module, {}):
+            home, attribute = _NAMES[module][name]
+        if not home or not hasattr(importlib.import_module(home), attribute):
+            instead = _INSTEAD.get(module, {})
+            use = "" if name.startswith("_") else instead.get(name) or instead.get("", "")
+            if use:  # `from … import …` tells of no AttributeError
+                raise ImportError(f"rla_client does not offer {module}.{name}: {use}", name=module)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home), attribute)
         setattr(self, name, value)
         return value
 
     def __dir__(self) -> list[str]:
         whole = _WHOLE.get(self.__name__)
-        return dir(importlib.import_module(whole)) if whole else sorted(_NAMES[self.__name__])
+        return dir(importlib.import_module(whole)) if whole else sorted(_NAMES.get(self.__name__, {}))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -179,7 +246,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """An empty module that looks its names up."""
         module = _OldModule(spec.name, f"{spec.name} of the original RLA, served by rla_client.")
-        names = dir(importlib.import_module(_WHOLE[spec.name])) if spec.name in _WHOLE else _NAMES[spec.name]
+        home = _WHOLE.get(spec.name)
+        names = dir(importlib.import_module(home)) if home else list(_NAMES.get(spec.name, {}))
         module.__dict__["__all__"] = [name for name in names if not name.startswith("_")]
         return module
 
@@ -188,8 +256,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def known_modules() -> frozenset[str]:
-    """Module names of the original that are served."""
-    return frozenset({*_WHOLE, *_NAMES})
+    """Module names of the original that can be imported; of some, each name says what to use instead."""
+    return frozenset({*_WHOLE, *_NAMES, *_INSTEAD})
 
 
 def install() -> None:
@@ -300,6 +368,52 @@ def time_used_wrap(name: str, func: Callable[..., _Result], *args: object, **kwa
     logger.record_tabular(f"time_used/{name}", time.perf_counter() - started)
     logger.dump_tabular()
     return result
+
+
+def plot_res_func(  # noqa: PLR0913, PLR0917 - the original's
+    prefix_dir: str,
+    regs: Sequence[str],
+    param_keys: Sequence[str],
+    value_keys: Sequence[str],
+    scale_dict: Mapping[str, Callable[[Any], Any]] | None = None,
+    replace_legend_keys: Sequence[str] | None = None,
+    save_name: str | None = None,
+    key_to_legend_fn: Callable[[list[str], str], str] | None = None,
+    **further: Any,  # noqa: ANN401 - of plot_func
+) -> Any:  # noqa: ANN401
+    """`plot_func` as it was before: of a table's log folder, `<data root>/log/<table>`.
+
+    Args:
+        prefix_dir: the log folder.
+        regs: globs below it.
+        param_keys: hyper-parameters whose values make the groups.
+        value_keys: metrics.
+        scale_dict: see `plot_func`.
+        replace_legend_keys: one legend for each of `regs`.
+        save_name: see `plot_func`.
+        key_to_legend_fn: gets `key=value` texts and a metric.
+        **further: see `plot_func`; `y_bound`, `x_start` and `remove_outlier` have no use.
+
+    Raises:
+        ArgumentError: `prefix_dir` is no log folder of a table.
+    """
+    from rla_client.plot.func import plot_func  # noqa: PLC0415 - not at import of the package
+
+    root, mark, table = os.path.normpath(prefix_dir).replace(os.sep, "/").rpartition(f"/{LOG}/")
+    if not mark:
+        raise ArgumentError(f"prefix_dir is <data root>/{LOG}/<table>, got {prefix_dir!r}")
+    for name in ("y_bound", "x_start", "remove_outlier", "use_buf"):
+        further.pop(name, None)
+    if key_to_legend_fn is not None:
+        older = key_to_legend_fn
+        further["key_to_legend_fn"] = lambda parse_dict, keys, y_name, _joined=True: older(
+            [f"{key}={parse_dict[key]}" for key in keys], y_name
+        )
+    globs = [reg.lstrip("/") for reg in regs]
+    return plot_func(
+        root, table, globs, list(param_keys), list(value_keys), scale_dict=scale_dict,
+        regs2legends=replace_legend_keys, save_name=save_name, **further,
+    )  # fmt: skip
 
 
 def print_large_memory_variable() -> dict[str, str]:

@@ -39,7 +39,6 @@ from rla_client.run.recording import (
     DISABLED,
     ERROR,
     INFO,
-    PLAIN_TYPES,
     WARN,
     Exclude,
     Logger,
@@ -51,7 +50,7 @@ from rla_client.run.run import set_current as set_current  # noqa: PLC0414 - als
 from rla_client.run.start import check_sinks, default_folder, open_plain_run
 from rla_client.run.trackers import ProfileKV, log_time_tracker, open_time_tracker, profile
 from rla_client.stream.clock import TimeStep, time_step_holder
-from rla_client.stream.values import summary_scalars
+from rla_client.stream.values import MAX_INT_BITS, summary_scalars
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +105,13 @@ def record_tabular(key: str, val: object, exclude: Exclude = None, freq: float |
     Raises:
         ArgumentError: `exclude` names no output.
     """
-    if exclude is None and freq is None and type(val) in PLAIN_TYPES and type(key) is str:
+    kind = type(val)
+    if (
+        exclude is None
+        and freq is None
+        and type(key) is str
+        and (kind is float or kind is bool or (kind is int and val.bit_length() <= MAX_INT_BITS))  # type: ignore[attr-defined]
+    ):
         current = _current
         with current.lock:
             current.pending[key] = val

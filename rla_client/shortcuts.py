@@ -26,7 +26,7 @@ from rla_client.media.pictures import is_picture
 from rla_client.run.recording import Row, scalar_rows
 from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream.clock import TimeStep, time_step_holder
-from rla_client.stream.values import to_plain
+from rla_client.stream.values import resolved, to_plain
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
@@ -344,7 +344,7 @@ def to_parameters(config: object) -> dict[str, Any]:
         return {}
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
-        config = omegaconf.OmegaConf.to_container(config, resolve=True)
+        config = resolved(config)
     if isinstance(config, Mapping):
         return {str(key): value for key, value in config.items()}
     fields = getattr(type(config), "__dataclass_fields__", None)

@@ -256,7 +256,7 @@ class TextEncoder(Encoder):
         self.rows += 1
         if not values:
             return ""
-        return format_table({**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp})
+        return format_table({**values, TIME_STEP: row.step})  # of Unix seconds three digits tell nothing
 
     def whole_part(self, content: Content) -> Whole:
         """All of it: a line may end anywhere. All is `kept`, too: a text tells of what was."""

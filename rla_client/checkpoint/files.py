@@ -54,12 +54,14 @@ from typing import TYPE_CHECKING, Any
 from rla_client.checkpoint.pickling import (
     NUMPY_STORAGE_CLASSES,
     as_numpy,
+    capture_generally,
     geometry,
     text,
     torch_module,
     torch_names,
     whole,
 )
+from rla_client.checkpoint.shards import names_shards, not_whole
 from rla_client.contract import paths
 from rla_client.contract.checkpoints import (
     TORCH_FORMAT,
@@ -76,6 +78,8 @@ from rla_client.contract.errors import (
     ArgumentError,
     BrokenFileError,
     NoCheckpointError,
+    RlaError,
+    ShardedContentError,
     UntrustedCheckpointError,
 )
 from rla_client.contract.files import TEMP_PREFIX, fsync_file, fsync_folder, read_small, write_atomic
@@ -179,9 +183,26 @@ def load_file(
         NoCheckpointError: there is no such file.
         BrokenFileError: it is cut short, or something else.
         UntrustedCheckpointError: it holds other objects than weights_only allows, and `trust` is False.
+        ShardedContentError: it holds one rank's part of tensors that lie on several.
     """
-    torch = torch_module()
     _check_version()
+    sharded = names_shards(path)
+    try:
+        content = _load(path, trust=trust, run=run, map_location=map_location)
+        if sharded:
+            capture_generally(content)  # meets every tensor, and refuses those
+    except ShardedContentError as error:
+        raise not_whole(path, error.what) from error
+    except RuntimeError as error:
+        if not sharded or isinstance(error, RlaError):
+            raise
+        raise not_whole(path, f"a ShardedTensor ({error})") from error  # needs the process group of its save
+    return content
+
+
+def _load(path: Path | io.BytesIO, *, trust: bool, run: str, map_location: object) -> Any:  # noqa: ANN401
+    """See `load_file`."""
+    torch = torch_module()
     if map_location is None and not torch.cuda.is_available():
         map_location = "cpu"
     try:

@@ -44,6 +44,7 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rla_client.checkpoint.shards import refuse_shard, sharded_types
 from rla_client.contract.errors import ArgumentError, extra
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ class _Pickler(pickle.Pickler):
         self._alive: list[Any] = []  # what reducers made: ids and addresses must not be used twice
         names = table.names
         self._typed, self._is_storage = names.typed_storage, names.is_storage
+        self._sharded = sharded_types()
         self.dispatch_table = copyreg.dispatch_table.copy()
         self.dispatch_table[names.tensor] = self._reduce_tensor
         self.dispatch_table[names.parameter] = self._reduce_parameter
@@ -273,6 +275,8 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, obj: object) -> object:
         if type(obj) is _Reference:
             return obj.identity
+        if isinstance(obj, self._sharded):
+            refuse_shard(obj)
         if isinstance(obj, self._typed):
             kind = self._table.names.typed_classes.get(obj.dtype)
             if kind is None:
@@ -303,6 +307,7 @@ class _Pickler(pickle.Pickler):
 
     def _reduce_parameter(self, parameter: torch.nn.Parameter) -> str | tuple[Any, ...]:
         if parameter.__dict__:
+            refuse_shard(parameter)
             reduced: str | tuple[Any, ...] = parameter.__reduce_ex__(PICKLE_PROTOCOL)
             return self._keep(reduced)
         arguments: tuple[Any, ...] = (parameter.data, parameter.requires_grad, OrderedDict())
@@ -328,6 +333,7 @@ def capture(content: object) -> Captured:
 
     Raises:
         ArgumentError: something in it cannot be pickled.
+        ShardedContentError: of a tensor in it this rank holds a part.
     """
     collecting = gc.isenabled()
     gc.disable()  # thousands of tuples would set it off several times, for nothing

@@ -155,6 +155,7 @@ class CheckpointSaver(SlotSender):
 
         Raises:
             ArgumentError: the name cannot be a file name, or the content cannot be pickled.
+            ShardedContentError: of a tensor in it this rank holds a part.
         """
         stamp = self._stamp(name, time_step, metrics or {})
         captured = capture(content)

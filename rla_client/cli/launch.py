@@ -529,10 +529,16 @@ def restore_code(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore the source tree that a run was started from; every file is checked by its hash."""
+    """Restore the code that a run was started from; of a launcher's run every file is checked by its hash."""
     from rla_client.launcher import relaunch
 
-    manifest = relaunch.restore_code(_log_dir(run, table, data_root), folder)
+    log_dir = _log_dir(run, table, data_root)
+    if not relaunch.is_of_launcher(log_dir):
+        copied = relaunch.copy_code(log_dir, folder)
+        facts = {"file": str(folder), "files": copied, "left_out": {}}
+        print_done(facts, f"{copied} files in {folder}, the copy that the run keeps", as_json=as_json)
+        return
+    manifest = relaunch.restore_code(log_dir, folder)
     left = sorted(manifest.left_out.items())
     lines = [f"{len(manifest.files)} files in {folder}, each all hashes as recorded"]
     lines += [f"not archived: {name} ({why})" for name, why in left]

@@ -25,7 +25,6 @@ from mcp.types import ToolAnnotations
 from rla_client.contract import __version__
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import CODE, LOG
-from rla_client.contract.opening import run_file
 from rla_client.contract.parsing import rows_text
 from rla_client.contract.textformat import duration_text, unknown
 from rla_client.database.compare import (
@@ -39,6 +38,7 @@ from rla_client.database.compare import (
     run_differences,
     told,
 )
+from rla_client.database.grouping import group_label, group_order, group_text
 from rla_client.database.query import changes_text, last_lines, log_path, resumed_with, traceback_end
 from rla_client.database.records import RowView, clock, likely_of
 from rla_client.database.text import clean, lines_text, plain
@@ -272,8 +272,7 @@ class Tools:
             code: compare the code snapshots too.
         """
         runs = [self._database.find(reference) for reference in (run, other)]
-        about = [run_file(self._database.data_root, one.table, one.index) for one in runs]
-        sections = run_differences(runs[0].record, runs[1].record, *about)
+        sections = run_differences(*((self._database.data_root, one.record) for one in runs))
         rows = [
             [section, name, *map(plain, values)]
             for section, found in sections.items()
@@ -491,7 +490,7 @@ def _rank(group: Group, *, minimize: bool) -> float:
 def _group_row(group: Group) -> list[object]:
     mean, interval = mean_and_interval(group.numbers)
     low, high = min(group.numbers, default=None), max(group.numbers, default=None)
-    return [*group.values, group.states.total(), _states(group.states), mean, interval, low, high]
+    return [*group.texts, group.states.total(), _states(group.states), mean, interval, low, high]
 
 
 def _curve_groups(records: Sequence[Record], by: list[str] | None) -> dict[str, list[Record]]:
@@ -506,12 +505,12 @@ def _curve_groups(records: Sequence[Record], by: list[str] | None) -> dict[str, 
         return found
     names = _full(by, records)
     now = clock()
-    groups: dict[str, list[Record]] = {}
+    groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         row = RowView(record, now)
-        group = " ".join(f"{cell(name)}={cell(row.get(name))}" for name in names)
-        groups.setdefault(group, []).append(record)
-    return dict(sorted(groups.items()))
+        groups.setdefault(tuple(group_text(row.get(name)) for name in names), []).append(record)
+    ordered = sorted(groups, key=lambda texts: list(map(group_order, texts)))
+    return {clean(group_label(names, texts)): groups[texts] for texts in ordered}
 
 
 # -- short texts ---------------------------------------------------------------------------------

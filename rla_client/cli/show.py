@@ -38,6 +38,7 @@ from rla_client.contract.layout import CHECKPOINT, CODE, LOG
 from rla_client.contract.losses import lost_lines
 from rla_client.contract.opening import run_file
 from rla_client.contract.textformat import duration_text, full_name
+from rla_client.database.environment import TOLD_HERE
 from rla_client.database.query import last_lines, log_path
 from rla_client.database.records import UNKNOWN, clock
 from rla_client.database.text import (
@@ -140,6 +141,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "checkpoints_on_master": _pruned_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
+        **{name: record.told.get(name) for name in TOLD_HERE},
         "run_file": _about(run),
         "problems": list(record.problems),
     }
@@ -207,6 +209,7 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     parent = about.get("parent")
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
     if record.tags:
         facts["tags"] = " ".join(record.tags)
     if record.note:
@@ -360,7 +363,7 @@ def diff(
     database = open_database(data_root)
     first, second = database.find(a, table), database.find(b, table)
     runs = (first, second)
-    sections = run_differences(first.record, second.record, *map(_about, runs))
+    sections = run_differences(*((database.data_root, run.record) for run in runs))
     if as_csv:
         cells = [[name, key, *values] for name, rows in sections.items() for key, values in rows.items()]
         say(csv_text(["section", "name", first.index, second.index], cells))

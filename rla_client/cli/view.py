@@ -241,7 +241,7 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
     rows = []
     for same in zip(*groups, strict=True):
         states = ", ".join(f"{count} {state}" for state, count in sorted(same[0].states.items()))
-        row = [*same[0].values, same[0].states.total(), states]
+        row = [*(same[0].values if any(form) else same[0].texts), same[0].states.total(), states]
         for group in same if chosen else ():
             mean, interval = mean_and_interval(group.numbers)
             row += [mean, interval, len(group.numbers)] if any(form) else [_mean_text(mean, interval, group)]

@@ -22,6 +22,18 @@ class ArgumentError(RlaError, ValueError):
     """A call got an argument that cannot be meant. Nothing was done."""
 
 
+class ShardedContentError(ArgumentError):
+    """A checkpoint would hold, or holds, one rank's part of tensors that are distributed over several.
+
+    Attributes:
+        what: such a tensor, with its shape.
+    """
+
+    def __init__(self, message: str, what: str) -> None:
+        self.what = what
+        super().__init__(message)
+
+
 class UnknownNameError(ArgumentError):
     """Nothing has this name, or several things end in it; the message has a line `hint: …`."""
 

@@ -33,7 +33,12 @@ from typing import Any
 
 import msgpack
 
-from rla_client.contract.errors import FrameTooLargeError, RemoteProtocolError, UnknownVersionError
+from rla_client.contract.errors import (
+    ArgumentError,
+    FrameTooLargeError,
+    RemoteProtocolError,
+    UnknownVersionError,
+)
 
 PROTOCOL_VERSION = 1  # that this release writes
 OLDEST_VERSION = 1  # that it still reads; a format that changes gets a decoder for each version here
@@ -200,8 +205,15 @@ def event_payload(event: bytes) -> bytes:
 
 def _pack_big(value: object) -> object:
     if isinstance(value, int):
-        return msgpack.ExtType(BIG_INT_EXT, str(value).encode())
+        return msgpack.ExtType(BIG_INT_EXT, _digits(value))
     raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+def _digits(value: int) -> bytes:
+    try:
+        return str(value).encode()
+    except ValueError as error:  # longer than Python writes, or reads back
+        raise ArgumentError(f"an integer of {value.bit_length()} bits is too long to be kept") from error
 
 
 def unpack(data: bytes) -> Any:  # noqa: ANN401 - plain data of any shape

@@ -66,7 +66,10 @@ def format_table(row: Mapping[str, object]) -> str:
         kinds = tuple(map(type, row.values()))
         if NUMBERS.issuperset(kinds):
             pick, form = _numbers(keys, kinds)
-            cells = (form % pick(row)).split("\n")
+            try:
+                cells = (form % pick(row)).split("\n")
+            except ValueError:  # an integer of more digits than Python writes
+                cells = [" " * (MAX_CELL_CHARS + 1)]
             width = max(map(len, cells))
             if width <= MAX_CELL_CHARS:
                 return _frame(keys, width) % tuple(cells)
@@ -167,7 +170,10 @@ def _value_cell(value: object) -> str:
         return f"{value:<8.3g}"
     if isinstance(value, float):
         return f"{float(value):<8.3g}"
-    return _cell(str(value))
+    try:
+        return _cell(str(value))
+    except ValueError:  # integers, alone or in a list, of more digits than Python writes
+        return f"<{type(value).__name__}: too long>"
 
 
 def _cell(text: str) -> str:

@@ -31,6 +31,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -40,8 +41,11 @@ from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import HYPARAM_FILE_NAME, LOG
+from rla_client.contract.opening import run_file
 from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_chain, read_numbers, warn_broken
-from rla_client.database.records import ALIASES, CLOCKS, FIELDS, Record, RowView
+from rla_client.database.environment import ENVIRONMENT_FILE, compared
+from rla_client.database.grouping import group_label, group_order, group_text
+from rla_client.database.records import ALIASES, CLOCKS, FIELDS, Record, RowView, read_json
 from rla_client.database.text import clean
 from rla_client.database.tree import chain_of, files_below
 from rla_client.database.where import parameter_or_metric
@@ -64,6 +68,7 @@ EXACT = 50  # runs; the mean of more is drawn from the normal distribution that 
 NEGLIGIBLE = 0.1  # of the standard error of the chosen mean; what `DRAWS` say is off by half of that
 MAX_GROUPS = 8  # the best ones; of those behind them none is in the way of the first
 _LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
+Placed = tuple[Path, Record]
 # Student's t, 97.5 %, by degrees of freedom from 1
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -71,18 +76,26 @@ _T = (
 )  # fmt: skip
 
 
-def run_differences(
-    first: Record, second: Record, about_first: Mapping[str, Any], about_second: Mapping[str, Any]
-) -> dict[str, dict[str, tuple[Any, Any]]]:
-    """Differences by section (`hyper-parameters`, `environment`): name → (value here, value there)."""
+def run_differences(first: Placed, second: Placed) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Differences by section (`hyper-parameters`, `environment`): name → (value here, value there).
+
+    Args:
+        first: data root and record of a run.
+        second: of the other.
+    """
     return {
-        "hyper-parameters": differences(first.hyper.flat(), second.hyper.flat()),
-        "environment": differences(_environment(first, about_first), _environment(second, about_second)),
+        "hyper-parameters": differences(first[1].hyper.flat(), second[1].hyper.flat()),
+        "environment": differences(_environment(*first), _environment(*second)),
     }
 
 
-def _environment(record: Record, about: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(data_root: Path, record: Record) -> dict[str, Any]:
+    """What run.json and environment.json say; one that is broken counts as missing, which its row tells."""
     found: dict[str, Any] = {"host": record.host}
+    with suppress(DatabaseError, OSError):
+        path = data_root / LOG / record.table / record.index / ENVIRONMENT_FILE
+        found |= compared(read_json(path) or {})
+    about = run_file(data_root, record.table, record.index)
     for name in _ENVIRONMENT:
         value = about.get(name)
         if isinstance(value, Mapping):
@@ -236,20 +249,25 @@ class Group:
     numbers: list[float] = field(default_factory=list)
     seeds: list[str | None] = field(default_factory=list)
 
+    @property
+    def texts(self) -> list[str]:
+        """The values as texts that tell groups apart."""
+        return [clean(group_text(value)) for value in self.values]
+
 
 def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
-    """Runs by the values of fields, parameters or metrics, in the order of these; numbers first."""
-    found: dict[tuple[tuple[int, float, str], ...], Group] = {}
+    """Runs by the values of fields, parameters or metrics (see `grouping`), in the order of these."""
+    found: dict[tuple[str, ...], Group] = {}
     for record in records:
         values = tuple(_value(record, name, now) for name in by)
-        group = found.setdefault(tuple(map(_order, values)), Group(values))
+        group = found.setdefault(tuple(map(group_text, values)), Group(values))
         group.states[record.shown_state(now)] += 1
         value = None if metric is None else last_value(record, metric)
         if isinstance(value, int | float):
             group.numbers.append(float(value))
             seed = _value(record, SEED, now)
             group.seeds.append(None if seed is None else str(seed))
-    return [found[key] for key in sorted(found)]
+    return [found[key] for key in sorted(found, key=lambda texts: list(map(group_order, texts)))]
 
 
 def _value(record: Record, name: str, now: float) -> object:
@@ -262,12 +280,6 @@ def _value(record: Record, name: str, now: float) -> object:
 def last_value(record: Record, metric: str) -> object:
     """The last value of a metric, as `record.metrics` has it; None without one."""
     return parameter_or_metric(None, record.metrics_json, metric)
-
-
-def _order(value: object) -> tuple[int, float, str]:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (0, float(value), "")
-    return (2, 0.0, "") if value is None else (1, 0.0, str(value))
 
 
 class Rooted(Protocol):
@@ -473,7 +485,7 @@ def _others(groups: Sequence[Group], best: int) -> tuple[float, ...]:
 
 def group_name(by: Sequence[str], group: Group) -> str:
     """The values of a group, for people."""
-    return ", ".join(f"{clean(name)}={clean(value)}" for name, value in zip(by, group.values, strict=True))
+    return group_label(list(map(clean, by)), group.texts)
 
 
 def told(choice: Choice, name: str) -> list[str]:

@@ -50,6 +50,7 @@ from rla_client.contract.parsing import MAX_VALUES, parse_json
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import stream_names, writer_alive
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
+from rla_client.database.environment import ENVIRONMENT_FILE, TOLD_HERE, told_of
 from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
@@ -73,6 +74,7 @@ TOLD = (  # fields of run.json that a record has no place of its own for
     "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "lost_others", "parent",
     "user", "pid", "run_id",
 )  # fmt: skip
+ALL_TOLD = (*TOLD, *TOLD_HERE)  # and of environment.json
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
 FIELDS = (
@@ -90,7 +92,7 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "items": "kinds",
     "metric": "likely",
     "value": "likely_value",
-    **{name: name for name in TOLD},
+    **{name: name for name in ALL_TOLD},
 }
 CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
 _TIMES = ("time", "_runtime")  # begin the names of further such columns; the latter is wandb's
@@ -121,7 +123,7 @@ class Record:
         problems: one line of text per file that could not be read.
         parent: index of the run that this one continues (see `chain_of`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
-        told_json: what else run.json says, see `told`.
+        told_json: what else run.json and environment.json say, see `told`.
         likely: the metric that people most likely want to see (see `likely_metric`), empty without one.
         likely_text: its last value, as `repr` of a float.
     """
@@ -163,7 +165,7 @@ class Record:
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """What else run.json says, under the names of `TOLD`; not to be changed."""
+        """What else run.json and environment.json say, under the names of `ALL_TOLD`; not to be changed."""
         return _parse(self.told_json)
 
     @property
@@ -272,6 +274,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     problems: list[str] = []
     run = _guarded(f"{folder}/{RUN_FILE}", problems)
     note = _guarded(f"{folder}/{NOTE_FILE}", problems)
+    surroundings = told_of(_guarded(f"{folder}/{ENVIRONMENT_FILE}", problems))
     hyper, broken = read_hyper_params(data_root, table, index)
     problems += broken
     hyper_json = to_json(hyper)
@@ -319,7 +322,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         problems=tuple(problems),
         parent=link.index if link is not None else "",
         tracked_json=_unlike_split(index, hyper),
-        told_json=to_json(_told(run)),
+        told_json=to_json({**_told(run), **surroundings}),
         likely=likely or "",
         likely_text=repr(to_float(metrics[likely])) if likely else "",
     )

@@ -518,6 +518,8 @@ class NoRunsYetError(DatabaseError):
 def find_data_root(start: Path, *, new: bool = False) -> Path:
     """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
 
+    Of several below the project's folder it is the one in `data` here, or in the project's own `data`.
+
     Args:
         start: where to look from.
         new: of a project without runs, where its first run will go.
@@ -534,8 +536,9 @@ def find_data_root(start: Path, *, new: bool = False) -> Path:
             project = project or folder
             found = sorted(roots_below(folder, SEARCH_DEPTH))
             found = [path for path in found if path.is_relative_to(start)] or found
-            if len(found) == 1:
-                return found[0]
+            own = [place / DATA_FOLDER for place in (start, folder) if place / DATA_FOLDER in found]
+            if own or len(found) == 1:
+                return (own or found)[0]
             if found:
                 listing = "\n".join(f"  --data-root {path}" for path in found)
                 message = f"{folder} holds several databases, choose one:\n{listing}"

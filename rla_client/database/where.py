@@ -64,6 +64,7 @@ _NAN = float("nan")
 _NUMBERS = {"nan": _NAN, "inf": float("inf")}
 _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 _RECORD_DATE = re.compile(r"(\d{4}-\d\d-\d\d)-(\d\d)-(\d\d)-(\d\d)(?:-(\d{6}))?")  # of an index
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 MAX_LENGTH = 10_000
 MAX_DEPTH = 100
 _TEXTS = ("table_name", "idx", "hyper", "metrics")  # what `Catalogue.texts` gives
@@ -201,6 +202,10 @@ class Where:
 
     def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
         sides = [self._compile(side) for side in nodes]
+        short = _short_commit(node, nodes)
+        if short:
+            commit = sides[0] if isinstance(nodes[0], ast.Name) else sides[1]
+            return lambda row: str(commit(row)).startswith(short)
         if all(isinstance(side, ast.Name) for side in nodes):
             self.texts.update(map(self._name, nodes[1:]))
         with_none = any(isinstance(side, ast.Constant) and side.value is None for side in nodes)
@@ -226,6 +231,15 @@ def _depth(tree: ast.AST) -> int:
 
 def _is_run(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "run"
+
+
+def _short_commit(node: ast.Compare, nodes: list[ast.expr]) -> str:
+    """The beginning of a commit's name that is asked for as git shows it; empty for any other comparison."""
+    named = any(isinstance(side, ast.Name) and side.id == "commit" for side in nodes)
+    texts = [side.value for side in nodes if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+    if not named or len(texts) != 1 or len(nodes) != 2 or not isinstance(node.ops[0], ast.Eq):  # noqa: PLR2004
+        return ""
+    return texts[0] if _SHORT_COMMIT.fullmatch(texts[0]) else ""
 
 
 def _holds_index(node: ast.expr) -> bool:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -44,10 +45,11 @@ from rla_client.code import launch_archive
 from rla_client.code.secrets import restored
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
-from rla_client.contract.layout import LOG
+from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME, LOG
 from rla_client.contract.parsing import stream_rows
+from rla_client.database.tree import files_below
 from rla_client.launcher.context import DatabasePlan, ResumeFrom, settle
-from rla_client.launcher.launch import Launch, fits, read_launch, read_variables
+from rla_client.launcher.launch import METADATA_NAME, Launch, fits, read_launch, read_variables
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.find import find_here
@@ -122,6 +124,45 @@ def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]
     folder = Path(log_dir).absolute()
     launch, _parameters = read_launch(folder)
     return launch_archive.restore(Path(os.path.normpath(folder / launch.code_dir)), Path(target).absolute())
+
+
+def is_of_launcher(log_dir: Path) -> bool:
+    """Whether a run says that a launcher began it."""
+    return (log_dir / METADATA_NAME).exists()
+
+
+def copy_code(log_dir: Path, target: Path) -> int:
+    """Copy the code that an ordinary run of a database keeps to a new folder; how many files.
+
+    Args:
+        log_dir: the run's log folder, `<data root>/log/<table>/<index>`.
+        target: a new folder.
+
+    Raises:
+        LaunchError: it keeps none, or `target` is not empty.
+    """
+    parts = log_dir.absolute().parts
+    at = len(parts) - 1 - list(reversed(parts)).index(LOG) if LOG in parts else 0
+    code = Path(*parts[:at], CODE, *parts[at + 1 :])
+    parameters = {f"{HYPARAM_FILE_NAME}.{ending}" for ending in ("json", "yaml")}
+    kept = [Path(path) for path in files_below(str(code))] if at else []
+    kept = [path for path in kept if path.relative_to(code).as_posix() not in parameters]
+    if not kept:
+        raise LaunchError(
+            f"the run of {log_dir} keeps no code\n"
+            "hint: backup_code_dir in rla_config.yaml names what runs keep"
+        )
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise LaunchError(f"{target} is not empty: give a new folder")
+        for path in kept:
+            copy = target / path.relative_to(code)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+    except OSError as error:
+        raise LaunchError(f"the code was not copied to {target}: {error}") from error
+    return len(kept)
 
 
 def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Comparison:

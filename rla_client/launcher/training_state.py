@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import cloudpickle
 
 from rla_client.checkpoint.saver import copy_storages
+from rla_client.checkpoint.shards import refuse_shard, sharded_types
 from rla_client.contract.errors import SnapshotError
 
 if TYPE_CHECKING:
@@ -354,6 +355,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         super().__init__(pieces, **options)
         self._pieces = pieces
         self._torch = sys.modules.get("torch")
+        self._sharded = sharded_types()
         self.kept: list[Any] = []  # alive until the end: the memo goes by identity
 
     def reducer_override(self, obj: object) -> object:
@@ -362,6 +364,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             if by_name is not None:
                 return by_name
         elif self._torch is not None:
+            if isinstance(obj, self._sharded):
+                refuse_shard(obj)
             storage = self._reduce_storage(self._torch, obj)
             if storage is not None:
                 return storage

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.textformat import full_name
 from rla_client.database.csv_table import FULL_NAMES
+from rla_client.database.grouping import group_label, group_order, group_text
 from rla_client.database.tree import find_items
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
@@ -267,28 +268,12 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
     """Label → its runs, in the order of the labels."""
     if not by:
         return {f"all ({len(names)})": set(names)}
-    labels: dict[Any, set[RunName]] = {}
+    groups: dict[tuple[str, ...], set[RunName]] = {}
     columns = [df[name] for name in by]
     for row, run in enumerate(names):
-        values = tuple(_plain(column.iloc[row]) for column in columns)
-        labels.setdefault(values, set()).add(run)
-
-    def key(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values)
-
-    return {
-        ", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True))
-        + f" ({len(labels[values])})": labels[values]
-        for values in sorted(labels, key=key)
-    }
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, list | dict) else value
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        groups.setdefault(tuple(group_text(column.iloc[row]) for column in columns), set()).add(run)
+    ordered = sorted(groups, key=lambda texts: list(map(group_order, texts)))
+    return {f"{group_label(by, texts)} ({len(groups[texts])})": groups[texts] for texts in ordered}
 
 
 def _panel(

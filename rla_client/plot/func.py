@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
+from rla_client.database.grouping import group_text
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_data_root, check_table, files_below
 from rla_client.plot.frames import Selected, curve_order, default_key_to_legend, select, split_values
@@ -170,7 +171,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     Returns:
         (band by `<group>-se`, `-ss`, `-sr`: [matplotlib collection, centre or low, spread or
         high] of the last panel, and of each panel under `<metric>/<group>-se` when there are
-        several; scores by `<legend>-err`, `-std`, `-range`: the last point's pair).
+        several; scores by `<legend>-err`, `-std`, `-range`: the last point's pair, of the last panel,
+        and of each panel under `<legend>-err/<metric>` when there are several).
 
     Raises:
         ArgumentError: nothing was found, or options that cannot go together.
@@ -269,8 +271,12 @@ def _by_glob(regs: Sequence[str], legends: Sequence[str], joined: bool) -> Group
 
 
 def _by_keys(split_keys: Sequence[str], to_legend: Callable[..., str], joined: bool) -> GroupOf:
+    spelled: dict[tuple[str, str], str] = {}  # 1 and 1.0 are one group, called as its first run has it
+
     def group_of(run: Selected, metric: str) -> tuple[str, str]:
-        legend = to_legend(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
+        values = split_values(run.hyper_param, split_keys)
+        same = {key: spelled.setdefault((key, group_text(text)), text) for key, text in values.items()}
+        legend = to_legend(same, split_keys, metric, joined)
         return legend, legend
 
     return group_of
@@ -346,8 +352,10 @@ def _draw(
                 bands[f"{key}{suffix}"] = band
                 if title:
                     bands[f"{title}/{key}{suffix}"] = band
-                score = f"{title}/{group.legend}-{name}" if title else f"{group.legend}-{name}"
-                scores[score] = [float(edge[-1]) for edge in band[1:]]
+                score = [float(edge[-1]) for edge in band[1:]]
+                scores[f"{group.legend}-{name}"] = score
+                if title:
+                    scores[f"{group.legend}-{name}/{title}"] = score
         _finish_panel(panel, title, style, xlabel)
         panel.set_ylabel(ylabels[place] if place < len(ylabels) else metric)
         if len(panels) == 1 and len(ylabels) > 1:

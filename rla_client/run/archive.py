@@ -63,7 +63,7 @@ from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
 from rla_client.run.run import Run, get_current, warn
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
@@ -86,6 +86,7 @@ BYTES_KEY = "__rla_bytes__"
 ITEMS_KEY = "__rla_items__"
 OBJECT_KEY = "__rla_object__"
 PICKLED_KEY = "__rla_pickled__"
+INT_KEY = "__rla_int__"  # of more digits than Python reads, in hexadecimal
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
 PICKLE_PROTOCOL = 4  # of objects: any Python that this runs on reads it
@@ -147,10 +148,10 @@ def is_plain(value: object, depth: int = 50) -> bool:
 
 def _lists(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _lists(entry) for key, entry in value.items()}
+        return {to_plain(key) if isinstance(key, int) else key: _lists(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_lists(entry) for entry in value]
-    return value
+    return to_plain(value) if isinstance(value, int) else value
 
 
 def write_parameters(item: Item, name: str, content: bytes) -> None:
@@ -374,9 +375,10 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 
 
     Raises:
         ArgumentError: it holds an object that cannot be pickled, and `arrays` is no `Parts`; or itself.
+        ShardedContentError: of a tensor in it this rank holds a part.
     """
     if type(value) in _PLAIN:
-        return value
+        return {INT_KEY: hex(value)} if type(value) is int and value.bit_length() > MAX_INT_BITS else value
     if depth > MAX_DEPTH:
         raise ArgumentError(
             f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
@@ -420,6 +422,10 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
         return value.item()
     if kind is None:
         return _split_object(value, arrays, path)
+    if kind == "torch":
+        from rla_client.checkpoint.shards import refuse_shard  # noqa: PLC0415 - not at import of the package
+
+        refuse_shard(value)
     path = _free(path, arrays)
     arrays[path] = value
     plain = {ARRAY_KEY: path, "kind": kind}
@@ -577,6 +583,7 @@ _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
     TUPLE_KEY: lambda value, arrays: tuple(join_arrays(value[TUPLE_KEY], arrays)),
     SET_KEY: lambda value, arrays: set(join_arrays(value[SET_KEY], arrays)),
     FROZEN_KEY: lambda value, arrays: frozenset(join_arrays(value[FROZEN_KEY], arrays)),
+    INT_KEY: lambda value, _: int(value[INT_KEY], 16),
     BYTES_KEY: lambda value, _: base64.b64decode(value[BYTES_KEY], validate=True),
     ITEMS_KEY: lambda value, arrays: {
         join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]

@@ -54,6 +54,9 @@ from rla_client.run.item import DisabledRun, Item, SeenCheckpoint, create_item
 from rla_client.run.recording import WARN, Logger
 from rla_client.run.run import backup, get_current, set_current, warn
 from rla_client.run.start import (
+    APART_WAIT_S,
+    END_WAIT_S,
+    RESUMED_WAIT_S,
     await_resumed,
     bind_recorders,
     capture_code,
@@ -64,6 +67,8 @@ from rla_client.run.start import (
     publish,
     say_where,
     tell_folders,
+    tell_rank,
+    why_apart,
 )
 from rla_client.run.trackers import clear_time
 from rla_client.stream.clock import time_step_holder
@@ -134,11 +139,13 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
 def continue_at(data: RunData, point: ResumePoint) -> None:
     """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
     from rla_client.run.resume import abandon_later  # noqa: PLC0415 - rarely needed
+    from rla_client.run.worker_tables import cut_worker_tables  # noqa: PLC0415
 
     setup, item = data.setup, point.item
     _take_parameters(setup, item)
     changed = changed_parameters(item, setup.hyper_param, setup.secrets())
     abandon_later(point)
+    cut_worker_tables(point)
     end_run(data, "finished", "")
     clear_time()
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
@@ -399,9 +406,16 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
 def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
     setup, meeting = data.setup, _meeting_place(data)
-    _open_storing_nothing(data, meeting, all_ranks=all_ranks)
-    if runs.rank() > 0 and not runs.disabled() and setup.resume_mode != "never" and setup.run_id is not None:
-        _follow_rank_zero(data, meeting)
+    if runs.disabled() or runs.rank() == 0:
+        _open_storing_nothing(data, meeting)
+        return
+    follows = setup.resume_mode != "never" and setup.run_id is not None
+    apart = why_apart(setup.configured()[2], meeting) if all_ranks or follows else ""
+    if apart and all_ranks:
+        tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
+    _open_storing_nothing(data, meeting, all_ranks=all_ranks, apart=bool(apart))
+    if follows:
+        _follow_rank_zero(data, meeting, apart)
 
 
 def _meeting_place(data: RunData) -> Path | None:
@@ -410,15 +424,16 @@ def _meeting_place(data: RunData) -> Path | None:
     return None if runs.disabled() else job_file(root, table, next_number(root, table))
 
 
-def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: bool) -> None:
+def _open_storing_nothing(
+    data: RunData, meeting: Path | None, *, all_ranks: bool = False, apart: bool = False
+) -> None:
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name != "stdout" or runs.rank() == 0)
     why = "RLA_MODE=disabled" if runs.disabled() else f"rank {runs.rank()}"
     stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
     data.item, data.disabled = None, stand_in
-    joins = all_ranks and not runs.disabled()
-    if joins:
-        run = join_rank_zero(config, meeting)
+    if all_ranks and meeting is not None:
+        run = join_rank_zero(config, meeting, 0.0 if apart else END_WAIT_S)
     else:
         run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
     run.logger.take_parameters = data.add_hyper_param
@@ -430,20 +445,21 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
     def results() -> str:
         return stand_in.item().folder(OTHER_RESULTS)
 
-    bind(RecordingTarget(None, None, warn, temporary=results, outside=joins))
+    bind(RecordingTarget(None, None, warn, temporary=results, outside=all_ranks))
 
 
-def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
+def _follow_rank_zero(data: RunData, meeting: Path | None, apart: str) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
     from rla_client.run.find import find_unfinished  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume import is_over  # noqa: PLC0415
 
     if meeting is not None:
-        found = await_resumed(meeting)
+        found = await_resumed(meeting, APART_WAIT_S if apart else RESUMED_WAIT_S)
         if found is None:
-            warn(
-                "rank 0 did not tell where the run continues, so this rank begins at 0: have rank 0 load "
-                "the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
+            why = f" ({apart})" if apart else ""
+            tell_rank(
+                f"does not know where the run continues, and begins at 0: rank 0 did not tell{why}. Have "
+                "rank 0 load the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
             )
         elif found.item is not None:
             _see(data, found.item, found.name, found.time_step)
@@ -464,8 +480,9 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
 
     table, _config, root = data.setup.configured()
     clear_time()
-    _open_storing_nothing(data, meeting, all_ranks=False)
-    found = None if meeting is None else await_resumed(meeting)
+    _open_storing_nothing(data, meeting)
+    wait_s = APART_WAIT_S if why_apart(root, meeting) else RESUMED_WAIT_S
+    found = None if meeting is None else await_resumed(meeting, wait_s)
     if found is not None and found.item is not None:
         item, step = found.item, found.time_step
     else:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,7 +241,11 @@ class RunData:
             )
         import numpy as np  # noqa: PLC0415 - not at import of the package
 
-        get_current().record(prefix + key, float(np.mean(self.custom_data[key])))
+        try:
+            mean = float(np.mean(self.custom_data[key]))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"custom data {key!r} has no mean: {error}") from error
+        get_current().record(prefix + key, mean)
 
     def clear_custom_data(self, key: str) -> None:
         """Forget what is kept under `key`."""
@@ -350,7 +355,7 @@ class RunData:
             kept = split_custom(self.custom_data)
             keep_resume_state(self.run, *kept, checkpoint_name, int(step))
             row = get_current().last_row
-            metrics = {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
+            metrics = dict(_metrics(row))
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
         self.save_archive(kept)
 
@@ -536,3 +541,11 @@ class RunData:
             run.file(ARCHIVE_TESTER, os.path.basename(item.archive_file), text)
 
     serialize_object_and_save = save_archive
+
+
+def _metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a row; an integer that no float holds is none."""
+    for key, value in row.items():
+        if isinstance(value, int | float):
+            with suppress(OverflowError):
+                yield key, float(value)

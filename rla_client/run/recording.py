@@ -32,7 +32,7 @@ from rla_client.contract.textformat import format_table
 from rla_client.media.pictures import is_picture, save_picture
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
-from rla_client.stream.values import to_plain
+from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
@@ -41,6 +41,7 @@ DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 PLAIN_TYPES = frozenset({float, int, bool})
 WAIT_PREFIX = "wait_"  # of the seconds that ProfileKV adds up
 NAMES_SHOWN = 5  # in a warning
+COLUMNS = frozenset((TIME_STEP, TIMESTAMP))  # that each row has of its own
 CLOCK_NEVER_SET = (
     "two rows have time-step 0, because nobody sets it: call time_step_holder.set_time(step) in the loop, "
     "or logger.dump_tabular(step=...)"
@@ -123,8 +124,9 @@ class Logger:
 
     def record(self, key: str, value: object, exclude: Exclude = None, freq: float | None = None) -> None:
         """Set a value of the next row. See `logger.record_tabular`."""
-        key = str(key)
-        if type(value) not in PLAIN_TYPES:
+        if type(key) is not str:
+            key = text_of(key)
+        if type(value) not in PLAIN_TYPES or (type(value) is int and value.bit_length() > MAX_INT_BITS):
             if is_picture(value):
                 self.save_picture(key, value)
                 return
@@ -162,10 +164,8 @@ class Logger:
 
     def record_mean(self, key: str, value: object, exclude: Exclude = None) -> None:
         """Average `value` with the others recorded under `key` since the last dump."""
-        key = str(key)
-        plain = to_plain(value)
-        if plain is not None and not isinstance(plain, (int, float)):
-            raise ArgumentError(f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}")
+        key = text_of(key)
+        plain = _averaged(f"logkv_mean({key!r}, …)", value)
         with self.lock:
             count = self._counts.get(key, 0)
             if plain is None:
@@ -180,10 +180,10 @@ class Logger:
         self, key: str, value: object, length: int, exclude: Exclude, freq: float | None, *, ignore_nan: bool
     ) -> None:
         """Record the mean of the last `length` values, nothing before there are as many."""
-        key = str(key)
-        plain = to_plain(value)
-        if not isinstance(plain, (int, float)):
-            raise ArgumentError(f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}")
+        key = text_of(key)
+        plain = _averaged(f"ma_record_tabular({key!r}, …)", value)
+        if plain is None:
+            raise ArgumentError(f"ma_record_tabular({key!r}, …) takes a number, got None")
         if length < 1:
             raise ArgumentError(f"record_len is a number of values, at least 1, got {length}")
         with self.lock:
@@ -220,7 +220,7 @@ class Logger:
                 return {}
             self.pending = {}
             excluded = self.excluded
-            if excluded or self._counts or self.comm is not None:
+            if excluded or self._counts or self.comm is not None or TIME_STEP in row or TIMESTAMP in row:
                 row = self._take_special(row)
                 if not row:
                     return {}
@@ -240,7 +240,7 @@ class Logger:
             if "stdout" in self.sinks:
                 shown = without(row, excluded, "stdout")
                 beside_the_clock = shown.keys() - {TIME_STEP, TIMESTAMP}
-                if beside_the_clock or not excluded:  # `1.8e+09` tells a person nothing
+                if beside_the_clock or not excluded:  # as log.txt has it; `1.8e+09` tells nothing
                     shown = {key: value for key, value in shown.items() if key != TIMESTAMP}
                     self.print_text(format_table(shown))
         if self.callback is not None:
@@ -260,8 +260,29 @@ class Logger:
             outbox = self.outbox or self._joined()
             if outbox is not None:
                 excluded = dict.fromkeys(values, exclude) if exclude else {}
+                if TIME_STEP in values or TIMESTAMP in values:
+                    values = self._beside_columns(values, excluded)
                 payload = self._pack_row(step, wall_time, values, excluded)
                 outbox.put(_ROW, payload, time.time(), 1)
+
+    def _beside_columns(self, row: Row, excluded: dict[str, tuple[str, ...]]) -> Row:
+        """A row in which no value of the user's has the name of a column that each row has.
+
+        What is left out of some outputs is so under its new name.
+        """
+        names = {key: key for key in row}
+        for key in sorted(COLUMNS & row.keys()):
+            name = f"_{key}"
+            while name in names.values():
+                name = f"_{name}"
+            names[key] = name
+            if key not in self._text_keys:
+                self._text_keys.add(key)
+                sets = "; time_step_holder.set_time(step) sets that one" if key == TIME_STEP else ""
+                self._tell(f"{key} is a column that each row has: your value is kept as {name}{sets}")
+            if key in excluded:
+                excluded[name] = excluded.pop(key)
+        return {names[key]: value for key, value in row.items()}
 
     def _remind(self, *, stored: bool) -> None:
         """Say, once and from the second row on, what the user forgot."""
@@ -307,9 +328,11 @@ class Logger:
         self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=quiet)
 
     def _take_special(self, row: Row) -> Row:
-        counts = self._counts
+        counts, excluded = self._counts, self.excluded
         self.excluded, self._counts = {}, {}
-        return row if self.comm is None else mean_over_ranks(self.comm, row, counts)
+        if self.comm is not None:
+            row = mean_over_ranks(self.comm, row, counts)
+        return row if row.keys().isdisjoint(COLUMNS) else self._beside_columns(row, excluded)
 
     def _pack_row(self, step: float, now: float, row: Row, excluded: dict[str, tuple[str, ...]]) -> bytes:
         content = (step, now, row, excluded) if excluded else (step, now, row)
@@ -362,7 +385,7 @@ class Logger:
         """
         if lead is None:
             lead = "" if self.lead is None else self.lead()
-        bare = self.shown(" ".join(map(_text, args))) + "\n"
+        bare = self.shown(" ".join(map(shown_text, args))) + "\n"
         text = self.shown(lead) + bare if lead else bare
         targets = 0
         shown = level >= self.level and not quiet
@@ -585,7 +608,29 @@ def mean_over_ranks(comm: Comm, row: Row, counts: Mapping[str, int]) -> Row:
     return result
 
 
-def _text(value: object) -> str:
+def _averaged(call: str, value: object) -> float | None:
+    """The number of which a mean is made; None stays.
+
+    Raises:
+        ArgumentError: it is none, or beyond what a float holds.
+    """
+    plain = to_plain(value)
+    if plain is None:
+        return None
+    try:
+        if isinstance(plain, int | float):
+            float(plain)
+            return plain
+    except OverflowError:
+        pass
+    got = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+    raise ArgumentError(f"{call} takes a number that a float can hold, got {got}")
+
+
+def shown_text(value: object) -> str:
+    """What a value of a line of text is in it; never raises."""
+    if isinstance(value, int):
+        return text_of(value)
     try:
         return str(value)
     except Exception as error:  # noqa: BLE001 - the user's __str__; logging never ends training

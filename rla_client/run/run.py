@@ -64,7 +64,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
-from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger
+from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, shown_text
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
@@ -355,10 +355,21 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
     }
 
 
-def worker_opening(opening: Opening) -> Opening | None:
-    """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
+def worker_opening(opening: Opening, *, after: tuple[str, ...] | None = None) -> Opening | None:
+    """Describe the stream of a worker process of the run: its outputs bear a label of its own.
+
+    Args:
+        opening: of the run's main process.
+        after: of a rank that goes on in its own files: its earlier streams in this spool.
+    """
     folder = opening.log_folder
     position = rank()
+    if after is not None and opening.continues is not None:  # rank 0 has cut the tables
+        goes_on = Continuation(
+            abandoned=opening.continues.abandoned, after=after, earlier=opening.continues.earlier
+        )
+        own = opening._replace(continues=goes_on, **_writer_fields(primary=False, label=f"rank{position}"))
+        return own if os.path.isdir(folder) else None
     wanted = f"rank{position}" if position else f"p{os.getpid()}"
     label = wanted
     for attempt in range(2, 1000):
@@ -630,5 +641,5 @@ def backup(*args: object, echo: bool = True) -> None:
 
 
 def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:
-    first = args[0] if args else ""
+    first = shown_text(args[0]) if args else ""
     return (f"[{word}] {time_step_holder.get_time()} : {first}", *args[1:])

@@ -22,7 +22,7 @@ from rla_client.contract.textformat import near
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import backup, check_path, get_current, warn
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
-from rla_client.stream.values import name_of, plain_hyper_param
+from rla_client.stream.values import name_of, plain_hyper_param, text_of
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
@@ -307,9 +307,9 @@ class RunSetup:
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
         shown = self.shown_parameters()
-        for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
-            backup(f"key: {key}, value: {value}", echo=False)
-        get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
+        for key, value in sorted(shown.items(), key=lambda pair: text_of(pair[0])):
+            backup(f"key: {text_of(key)}, value: {text_of(value)}", echo=False)
+        get_current().print_table({text_of(key): value for key, value in shown.items()}, BACKUP)
 
     def shown_parameters(self) -> dict[Any, Any]:
         """The hyper-parameters as they may be written: without secrets."""

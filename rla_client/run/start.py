@@ -6,7 +6,9 @@ Ranks above 0 of a distributed job are dropped by default, or joined to rank 0's
 its run's description under a name that all ranks of the job share (torchrun's run id and master port, or
 the Slurm job and step); the others pick it up. They do not wait: until it is there, their records wait in
 memory in order. Only where the run may be resumed does a rank wait, RESUMED_WAIT_S at most, for what rank 0
-says about the point it continues from: a look of its own would come too early or too late.
+says about the point it continues from: a look of its own would come too early or too late. A rank that can
+tell that nothing will come (`why_apart`) says so at once and does not wait. What waits in memory when the
+rank ends waits END_WAIT_S more: rank 0 may still be opening its run.
 
 RLA_RUN_FILE: who started this program learns which items it opened. The file gets a line for each item that
 a process opens or continues, as it is opened:
@@ -21,6 +23,7 @@ has its line already. Whatever goes wrong is one warning: training is worth more
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -44,7 +47,7 @@ from rla_client.contract.layout import (
     RunIndex,
 )
 from rla_client.contract.opening import Opening
-from rla_client.contract.paths import find_places
+from rla_client.contract.paths import find_places, network_file_system
 from rla_client.run.data import RunData
 from rla_client.run.item import DisabledRun, Item
 from rla_client.run.recording import Comm, Logger, Row
@@ -75,10 +78,14 @@ JOB_VARIABLES = (
     "SLURM_RESTART_COUNT",
     "OMPI_MCA_ess_base_jobid",
     "PMI_JOBID",
+    "PMIX_NAMESPACE",
 )
 FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
+APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
+END_WAIT_S = 10.0  # for a run to join, at the end of a rank that was faster than rank 0
+SILENT_S = 10.0  # after which a rank says that it still waits for a run to join
 BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank came this far
 POLL_S = 0.02
 
@@ -303,18 +310,105 @@ def check_sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
 # -- ranks above 0 -------------------------------------------------------------------------------
 
 
-def join_rank_zero(config: Config, path: Path | None) -> Run:
-    """A run of this rank whose records join rank 0's run as soon as that is told at `path`."""
-    began = time.time()
+def tell_rank(what: str) -> None:
+    """Say something about this rank on stderr: its outputs are rank 0's, or none."""
+    import logging  # noqa: PLC0415 - not at import of the package
+
+    logging.getLogger("rla_client").warning("rank %d %s", rank(), what)
+
+
+def why_apart(root: str, meeting: Path | None) -> str:
+    """Why this rank cannot see the run that rank 0 opens; empty where it may.
+
+    Args:
+        root: data root.
+        meeting: where rank 0 would tell of its run; None outside of a job.
+    """
+    if meeting is None:
+        return (
+            "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
+            "them the same MASTER_ADDR and MASTER_PORT"
+        )
+    elsewhere = _rank_zero_elsewhere()
+    if not elsewhere or meeting.exists() or network_file_system(Path(root)) is not None:
+        return ""
+    return (
+        f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this one: "
+        "give all ranks a data root that they share"
+    )
+
+
+def _rank_zero_elsewhere() -> str:
+    """The variable that says that rank 0 is not on this machine; empty without one."""
+    node = os.environ.get("SLURM_NODEID", "")
+    if node.isdecimal() and int(node) > 0:
+        return f"SLURM_NODEID={node}"
+    address = os.environ.get("MASTER_ADDR", "")
+    return "" if not address or _is_here(address) else f"MASTER_ADDR={address}"
+
+
+def _is_here(address: str) -> bool:
+    """Whether a host's name or address is this machine's: nobody else's can be bound."""
+    name = os.uname().nodename
+    if address in {"localhost", name, name.partition(".")[0]}:
+        return True
+    import socket  # noqa: PLC0415 - rarely needed
+
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, _protocol, _name, place in found:
+        with suppress(OSError), socket.socket(family, kind) as trial:
+            trial.bind(place)
+            return True
+    return False
+
+
+def join_rank_zero(config: Config, path: Path, end_wait_s: float) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is told at `path`.
+
+    Args:
+        config: of the run.
+        path: where rank 0 tells of it.
+        end_wait_s: how long what was recorded waits for that when this rank ends.
+    """
+    began, owner = time.time(), os.getpid()
+    silent_until = time.monotonic() + SILENT_S
 
     def opening() -> Opening | None:
+        nonlocal silent_until
         found = read_published(path, began)
         told = None if found is None else _opening_in(found)
-        return None if told is None else worker_opening(told)
+        after = (
+            _earlier_streams(told) if os.getpid() == owner else None
+        )  # a child of it has a label of its own
+        joined = None if told is None else worker_opening(told, after=after)
+        if joined is None and time.monotonic() > silent_until:
+            silent_until = math.inf
+            what = "has opened no run that this rank could join" if told is None else f"writes to {told.root}"
+            tell_rank(
+                f"still waits in {path.parent} for rank 0, which {what}: what it records is in memory, and "
+                "lost where that stays so"
+            )
+        return joined
 
-    outbox = Outbox(find_places(), None, config.agent, as_worker=opening, waits_for_opening=True)
+    outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
     sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
     return Run(Logger(None, sinks, outbox), None, config.agent)
+
+
+def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:
+    """The streams of a run in this spool, where rank 0 continues it; None where it is a new one."""
+    if opening is None or opening.continues is None:
+        return None
+    from rla_client.run.find import all_streams  # noqa: PLC0415 - rarely needed
+
+    return tuple(
+        stream.folder.name
+        for stream in all_streams(find_places())
+        if (told := stream.opening) and told.run == opening.run and told.epoch < opening.epoch
+    )
 
 
 def publish(
@@ -412,15 +506,22 @@ class Resumed:
 
 def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
     """Where rank 0's run continues, once it has said so; None when it did not in time."""
-    deadline = time.monotonic() + wait_s
+    began = time.monotonic()
+    silent_s = SILENT_S
     while True:
         found = read_published(path, _began, BEFORE_S)
         if found is not None:
             opening = _opening_in(found)
             if _is_of_this_job(opening):
                 return _resumed(opening, found.get("resumed"))
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > wait_s:
             return None
+        if waited > silent_s:
+            silent_s = math.inf
+            tell_rank(
+                f"waits for rank 0 to tell in {path.parent} where the run continues, for {wait_s:.0f} s"
+            )
         time.sleep(POLL_S)
 
 

@@ -224,7 +224,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
                 self._step_field = step, field
             try:
                 packed = _FLOAT.pack(number)
-            except OverflowError:  # beyond float32
+            except (OverflowError, struct.error):  # beyond float32
                 packed = _FLOAT.pack(math.inf if number > 0 else -math.inf)
             writer.emit(b"\x09" + _DOUBLE.pack(walltime) + field + head + packed, walltime, step)
         if self._rows is not None:
@@ -251,7 +251,9 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             number = _number(value)
             self.add_scalar(f"{main_tag}/{name}", number, global_step, walltime)
             kept = self.scalar_dict.setdefault(os.path.join(self.logdir, main_tag, name), [])
-            kept.append([walltime, global_step, float(number)])
+            with suppress(OverflowError):
+                number = float(number)
+            kept.append([walltime, global_step, number])
             del kept[:-MAX_KEPT_SCALARS]
 
     def add_hparams(

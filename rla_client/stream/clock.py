@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
 
+MAX_TIME = 1 << 1000  # what a float can hold, with room for sums
 TimeStep: TypeAlias = SupportsFloat | SupportsIndex  # numbers of numpy and torch, too
 
 
@@ -41,9 +42,11 @@ class TimeStepHolder:
                 scalars are taken.
 
         Raises:
-            ArgumentError: not a number, or NaN or infinite.
+            ArgumentError: not a number, NaN or infinite, or an integer that no file can hold.
         """
-        self._time = time if type(time) is int else _number(time)
+        if type(time) is not int or not -MAX_TIME < time < MAX_TIME:
+            time = _number(time)
+        self._time = time
         self.was_set = True
 
     def get_time(self) -> int | float:
@@ -74,6 +77,8 @@ def _number(value: object) -> int | float:
     except (ValueError, TypeError, RuntimeError):
         plain = value
     if isinstance(plain, int):
+        if not -MAX_TIME < plain < MAX_TIME:
+            raise ArgumentError(f"a time-step has at most 1000 bits, got one of {plain.bit_length()}")
         return int(plain)  # a truth value, too
     if isinstance(plain, float) and math.isfinite(plain):
         return plain

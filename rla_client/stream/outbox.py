@@ -88,7 +88,8 @@ class Outbox:
             its records are to be dropped.
         config_path: handed to an agent that is started from here.
         lock: shared with the logger, so that order in the file is order of the calls.
-        waits_for_opening: while `as_worker` gives None, records wait instead of being dropped.
+        opening_wait_s: while `as_worker` gives None, records wait instead of being dropped, and so long
+            still at the end; None: they are dropped.
     """
 
     def __init__(  # noqa: PLR0913 - one place makes it
@@ -100,7 +101,7 @@ class Outbox:
         as_worker: Callable[[], Opening | None] | None = None,
         config_path: Path | None = None,
         lock: threading.RLock | None = None,
-        waits_for_opening: bool = False,
+        opening_wait_s: float | None = None,
     ) -> None:
         self.lock = lock or threading.RLock()
         self._forget_losses()
@@ -112,7 +113,7 @@ class Outbox:
             places, autostart=settings.autostart, config_path=config_path, secrets=settings.secrets
         )
         self._as_worker = as_worker
-        self._waits_for_opening = waits_for_opening
+        self._opening_wait_s = opening_wait_s
         self._warned: dict[str, float] = {}
         self._dropping = False
         self._reset()
@@ -387,20 +388,29 @@ class Outbox:
         """Before the end: write what waits and how much was lost; what cannot be written now is lost."""
         self._next_try = 0.0
         if self._waiting and self._writer is None:
-            self._open_writer()
+            self._open_at_end()
         if self._waiting:
             self._write_waiting()  # and look at the limits again
         if self._writer is not None:
             self._full = None  # the last words fit into what the limits leave free
             self._blocked = bool(self._waiting)
         if self._waiting:
-            why = "the spool could not be written before the run ended"
-            gone = [Loss(*of_frame(frame), why) for frame, _ in self._waiting]
+            missing = self._opening is None and self._opening_wait_s is not None
+            why = "rank 0 opened no run to join" if missing else "the spool could not be written"
+            gone = [Loss(*of_frame(frame), f"{why} before the run ended") for frame, _ in self._waiting]
             self._waiting.clear()
             self._blocked = self._writer is None
+            self._warned.pop("lost", None)  # the last word about it
             self._lose(gone)
         self._next_try = 0.0
         self._report_lost()
+
+    def _open_at_end(self) -> None:
+        """Open a stream for what waits; a run to join has some more time to appear."""
+        deadline = time.monotonic() + (self._opening_wait_s or 0.0)
+        while self._open_writer() and self._opening is None and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+            self._next_try = 0.0
 
     def _open_writer(self) -> bool:
         """Open a stream if it is time to try; False when this process's records are dropped."""
@@ -414,7 +424,7 @@ class Outbox:
             self._opening = opening or self._opening
             self._next_try = 0.0 if opening else self._next_try
         if opening is None:
-            self._dropping = not self._waits_for_opening
+            self._dropping = self._opening_wait_s is None
             return not self._dropping
         try:
             self._places.create()

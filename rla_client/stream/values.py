@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -121,6 +122,8 @@ def clean_text(text: str) -> str:
 
 def text_of(value: object, show: Callable[[Any], str] = str) -> str:
     """What `str` makes of anything, in text that UTF-8 can encode; never raises."""
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        return hex(value)
     try:
         return clean_text(show(value))
     except Exception:  # noqa: BLE001 - a user's __str__ or __repr__
@@ -320,14 +323,25 @@ def _is_namespace(kind: type) -> bool:
 
 
 def _omegaconf(value: object) -> object:
-    """Content of an OmegaConf object, resolved where that is possible; None for anything else."""
+    """Content of an OmegaConf object, see `resolved`; None for anything else."""
     module = sys.modules.get("omegaconf")
-    if module is None or not module.OmegaConf.is_config(value):
-        return None
+    return resolved(value) if module is not None and module.OmegaConf.is_config(value) else None
+
+
+def resolved(config: Any) -> Any:  # noqa: ANN401 - an OmegaConf, of a package that need not be installed
+    """The content of an OmegaConf as plain containers; what cannot be resolved stays as its text says it."""
+    conf = sys.modules["omegaconf"].OmegaConf
     try:
-        return module.OmegaConf.to_container(value, resolve=True)
-    except Exception:  # noqa: BLE001 - a missing key or a user's resolver; the raw text still says what
-        return module.OmegaConf.to_container(value, resolve=False)
+        return conf.to_container(config, resolve=True)
+    except Exception:  # noqa: BLE001 - a missing key, or whatever a user's resolver raises
+        found = conf.to_container(config, resolve=False)
+    for key in (
+        list(found) if isinstance(found, dict) else range(len(found)) if isinstance(found, list) else ()
+    ):
+        with suppress(Exception):  # of this one, which keeps its text
+            value = config[key]
+            found[key] = resolved(value) if conf.is_config(value) else value
+    return found
 
 
 def summary_scalars(summary: Summary, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:

@@ -37,11 +37,12 @@ from starlette.responses import Response, StreamingResponse
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.csv_table import recorded_nan
+from rla_client.database.grouping import group_label, group_order, group_text
 from rla_client.database.records import RowView, clock
 from rla_client.database.where import full_names
 from rla_client.plot.statistics import curve_band, group_curves, sorted_curve
 from rla_client.plot.statistics import smooth as smoothed
-from rla_client.web.site import ELAPSED, ROW, SAFE_INTEGER, Entry, Site, read_entries, sent, x_values
+from rla_client.web.site import ELAPSED, ROW, Entry, Site, read_entries, x_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -428,31 +429,14 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
     """
     by, now = asked_names(by, "group"), clock()
     full = full_names(set(by), [entry.record for entry in entries])
-    found: dict[str, list[Curve]] = {}
-    ranks: dict[str, tuple[Any, ...]] = {}
+    found: dict[tuple[str, ...], list[Curve]] = {}
     for curve in sorted(parts, key=lambda one: (one.entry.record.opened, one.entry.record.index)):
         view = RowView(curve.entry.record, now)
-        values = [_value(view.get(full[name])) for name in by]
-        label = ", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True)) or "all"
-        found.setdefault(label, []).append(curve)
-        ranks.setdefault(
-            label,
-            tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values),
-        )
+        found.setdefault(tuple(group_text(view.get(full[name])) for name in by), []).append(curve)
     if len(found) > MAX_GROUPS:
         raise ArgumentError(f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show")
-    return {label: found[label] for label in sorted(found, key=lambda one: ranks[one])}
-
-
-def _value(value: object) -> object:
-    return value if isinstance(value, str | int | float | bool) else str(sent(value))
-
-
-def _text(value: object) -> str:
-    """Text of a value; alike for those that the page's list, whose own text the page shows, has alike."""
-    if not isinstance(value, float):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < SAFE_INTEGER else f"{value:.6g}"
+    ordered = sorted(found, key=lambda texts: list(map(group_order, texts)))
+    return {group_label(by, texts) or "all": found[texts] for texts in ordered}
 
 
 # -- what leaves a panel -----------------------------------------------------------------------------

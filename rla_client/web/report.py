@@ -263,13 +263,13 @@ def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
     hyper = list(dict.fromkeys(name for entry in entries for name in entry.record.hyper.flat()))
     metrics = runs.metric_names(entries)
     names = [*FIELDS, *hyper, *metrics][: runs.MAX_COLUMNS]
-    values = runs.column_values(site, names, numbers)["values"]
+    found = runs.column_values(site, names, numbers, names)
     pictures: dict[str, str] = {}
     return {
         "boot": site.boot,
         "runs": {
-            name: found if name in _OF_RUNS else [found[place] for place in places]
-            for name, found in told.items()
+            name: column if name in _OF_RUNS else [column[place] for place in places]
+            for name, column in told.items()
         },
         "names": {
             "fields": list(FIELDS),
@@ -277,7 +277,8 @@ def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
             "metrics": [name for name in metrics if name in names],
             "values": {},
         },
-        "columns": dict(zip(names, values, strict=True)),
+        "columns": dict(zip(names, found["values"], strict=True)),
+        "texts": dict(zip(names, found["texts"], strict=True)),
         "metrics": metrics,
         "run": {path_of(entry): runs.overview(site, {"run": path_of(entry)}) for entry in entries},
         "environment": {path_of(entry): _environment(site, entry) for entry in entries},

@@ -36,6 +36,8 @@ from rla_client.contract.opening import RUN_FILE, run_file
 from rla_client.contract.parsing import parse_json
 from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
 from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
+from rla_client.database.environment import ENVIRONMENT_FILE
+from rla_client.database.grouping import group_text
 from rla_client.database.query import resumed_with, traceback_end
 from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
 from rla_client.database.tools import change_note, write_view
@@ -61,7 +63,6 @@ LEAST_RUNS = 3
 MAX_TICKS = 12
 MAX_TICK_TEXT = 24  # characters of a value beside an axis
 LOG_SPAN = 50.0  # of positive numbers: the largest by the least from which on an axis is logarithmic
-ENVIRONMENT_FILE = "environment.json"
 MAX_PARAMETERS = 20_000
 MAX_VALUE = 4000  # characters of one value
 MAX_RELATED = 50  # runs that this one came from, or that came from it
@@ -110,13 +111,14 @@ def rows(site: Site, since: int) -> dict[str, Any]:
     }
 
 
-def column_values(site: Site, names: object, numbers: object) -> dict[str, list[Any]]:
-    """Values of some columns for some runs, in their order.
+def column_values(site: Site, names: object, numbers: object, group: object = None) -> dict[str, list[Any]]:
+    """Values of some columns for some runs, in their order; under `texts` those by which runs are grouped.
 
     Args:
         site: whose runs.
         names: fields, hyper-parameters, metrics (their last value), `max(METRIC)`, `min(METRIC)`.
         numbers: of the runs; None: all, by number.
+        group: those of the names that runs are grouped by.
     """
     if not is_texts(names) or len(names) > MAX_COLUMNS:
         raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")
@@ -131,7 +133,13 @@ def column_values(site: Site, names: object, numbers: object) -> dict[str, list[
             which = match["which"] == "max"
             ends = extremes(site, entries, match["metric"])
             found[name] = [None if pair is None else pair[which] for pair in ends]
-    return {"number": [entry.number for entry in entries], "values": [found[name] for name in names]}
+    grouped = {name for name in plain if is_texts(group) and name in group}
+    texts = {name: [group_text(view.get(full[name])) for view in views] for name in grouped}
+    return {
+        "number": [entry.number for entry in entries],
+        "values": [found[name] for name in names],
+        "texts": [texts.get(name) for name in names],
+    }
 
 
 def fitting(site: Site, text: object) -> list[int]:
@@ -346,8 +354,7 @@ def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """What differs between two runs: parameters, environment, lines of code."""
     pair = (asked_run(site, asked), site.find(str(asked.get("other", ""))))
     runs = [site.run(one) for one in pair]
-    abouts = [run_file(one.database.data_root, one.table, one.index) for one in runs]
-    sections = run_differences(runs[0].record, runs[1].record, *abouts)
+    sections = run_differences(*((one.database.data_root, one.record) for one in runs))
     folders = [one.folder(CODE) for one in runs]
     text, without = code_differences(*folders, bounded=True)
     return {

@@ -286,7 +286,9 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: runs.rows(site, _whole(body, "since")),
-        "columns": lambda site, body: runs.column_values(site, body.get("names"), body.get("numbers")),
+        "columns": lambda site, body: runs.column_values(
+            site, body.get("names"), body.get("numbers"), body.get("group")
+        ),
         "fitting": lambda site, body: runs.fitting(site, body.get("where")),
         "differing": lambda site, body: runs.differing(site, body.get("numbers")),
         "names": lambda site, _: runs.names(site),

@@ -363,3 +363,60 @@ def test_rows_of_two_threads_are_whole(places: Places) -> None:
     for name in ("a", "b"):
         seen = [row[name] for row in values(places) if name in row]
         assert seen == list(range(500)), f"{name}: each value once, in order"
+
+
+# -- what no row can hold as it is -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("log_folder")
+def test_own_values_named_like_the_columns_of_each_row_are_kept(
+    places: Places,
+) -> None:
+    logger.set_time(3)
+    logger.record_tabular("time-step", 7, exclude="log")
+    logger.record_tabular("timestamp", 2.5)
+    logger.record_tabular("_timestamp", 1)
+    row = logger.dump_tabular()
+    assert row["time-step"] == 3
+    assert row["timestamp"] > 1e9
+    kept = {"_time-step": 7, "__timestamp": 2.5, "_timestamp": 1}
+    assert kept.items() <= row.items()
+    logger.get_current().write_row({"timestamp": 9}, 4, 1.0, ("log",))
+    first, second = rows(places)
+    assert first.values == kept
+    assert first.excluded == {"_time-step": ["log"]}
+    assert (second.values, second.step) == ({"_timestamp": 9}, 4)
+    warned = text_of(places, TextTarget.WARN)
+    assert warned.count("time-step is a column that each row has: your value is kept as _time-step") == 1
+    assert warned.count("timestamp is a column that each row has: your value is kept as __timestamp") == 1
+
+
+LONG = 10**5000  # more digits than Python writes
+
+
+@pytest.mark.usefixtures("log_folder")
+def test_integers_of_any_length_never_end_training(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger.record_tabular("a", LONG)
+    logger.record_tabular("b", -LONG)
+    logger.record_tabular("c", [LONG, {"d": LONG}])
+    logger.record_tabular("e", 10**400)
+    logger.record_tabular(LONG, 1)  # type: ignore[arg-type]
+    row = logger.dump_tabular()
+    assert row["a"] == hex(LONG)
+    assert row["e"] == 10**400
+    logger.get_current().write_row({"a": LONG}, 1, 1.0, ())
+    assert [found.values["a"] for found in rows(places)] == [hex(LONG)] * 2
+    logger.info(LONG)
+    logger.warn(LONG)
+    logger.backup(LONG)
+    assert capsys.readouterr().out.count(hex(LONG)) == 3
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.logkv_mean("m", LONG)
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.logkv_mean("m", 10**400)
+    with pytest.raises(ArgumentError, match="a float can hold"):
+        logger.ma_record_tabular("m", LONG, 2)
+    with pytest.raises(ArgumentError, match="a time-step has at most"):
+        time_step_holder.set_time(LONG)

@@ -143,6 +143,10 @@ def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
     assert to_parameters(Args()) == {"lr": 0.1, "seed": 1}
     config = omegaconf.OmegaConf.create({"a": {"b": 1}, "c": "${a.b}"})
     assert to_parameters(config) == {"a": {"b": 1}, "c": 1}
+    broken = {"a": "${b}", "b": 2, "c": "${gone}", "d": {"e": ["${..b}", "${no:1}"], "f": "???"}}
+    assert to_parameters(omegaconf.OmegaConf.create(broken)) == {
+        "a": 2, "b": 2, "c": "${gone}", "d": {"e": ["${..b}", "${no:1}"], "f": "???"}
+    }  # fmt: skip
     for wrong in (5, "text", Args, [1]):
         with pytest.raises(ArgumentError, match="config takes"):
             to_parameters(wrong)

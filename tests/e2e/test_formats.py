@@ -117,7 +117,7 @@ def test_the_files_of_a_run(written: tuple[Path, list[dict[str, Any]]]) -> None:
     log = (folder / "log.txt").read_text()
     tables = log[log.index("-----") :]
     shown = [line for line in tables.splitlines() if line.startswith("|")]
-    assert [line.split("|")[1].strip() for line in shown[:5]] == ["A", "b", "flag", "time-step", "timestamp"]
+    assert [line.split("|")[1].strip() for line in shown[:4]] == ["A", "b", "flag", "time-step"]
     assert log.index("| b ") < log.index("a line 3") < log.index("| late ") < log.index("careful")
     assert "| array" not in log
     assert (folder / "warn.txt").read_text().endswith("[WARN] 20 : careful\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -104,6 +105,30 @@ def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> No
         assert second[0]["random"] != second[1]["random"], "rank 0's generators are its own"
     assert len(list(data.glob("log/ddp/*/*/*/*"))) == 1
     assert not other.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("agent")
+def test_the_rows_of_every_rank_go_on_at_the_checkpoint(
+    tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    data, script = tmp_path / "data", tmp_path / "train.py"
+    data.mkdir()
+    script.write_text(HEAD + SEEING.replace("log_files_gen()", "log_files_gen(all_ranks=True)") + TRAINING)
+    assert launch(script, data, tmp_path / "first").returncode != 0
+    (log,) = data.glob("log/ddp/*/*/*/*")
+    mine = log / "progress.rank1.csv"
+
+    def steps(table: Path) -> list[int]:
+        return [int(row["time-step"]) for row in csv.DictReader(table.read_text().splitlines())]
+
+    wait_until(lambda: steps(mine) == list(range(1, 121)))
+    again = launch(script, data, tmp_path / "second")
+    assert again.returncode == 0, again.stderr
+    for table in (mine, log / "progress.csv"):
+        wait_until(lambda table=table: steps(table) == list(range(1, 121)))
+        assert steps(log / "abandoned-1" / table.name) == list(range(100, 121))
+    assert sorted(path.name for path in log.glob("progress.*")) == ["progress.csv", "progress.rank1.csv"]
 
 
 @pytest.mark.slow

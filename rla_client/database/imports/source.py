@@ -47,10 +47,10 @@ from rla_client.contract.opening import RUN_FILE
 from rla_client.contract.parsing import MAX_VALUES, parse_json, write_rows
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW
 from rla_client.database.csv_table import PROGRESS_FILE
+from rla_client.database.environment import ENVIRONMENT_FILE
 from rla_client.database.records import MAX_TIME, NOTE_FILE, UNKNOWN
 from rla_client.database.tools import MAX_TAG_CHARACTERS, NOTE_FORMAT
 
-ENVIRONMENT_FILE = "environment.json"
 DEFAULT_TABLE = "imported"
 MAX_TABLE_BYTES = 100
 PARQUET_ROWS = 10_000

@@ -15,10 +15,11 @@ document.documentElement.dataset.offline = "";
 
 const own = (values, name) => (Object.hasOwn(values, name) ? values[name] : undefined);
 const ANSWERS = {
-  columns({ names, numbers }, { runs, columns }) {
+  columns({ names, numbers }, { runs, columns, texts }) {
     const number = numbers ?? runs.number;
     const places = number.map((one) => runs.number.indexOf(one));
-    return { number, values: names.map((name) => places.map((place) => own(columns, name)?.[place] ?? null)) };
+    const of = (known) => names.map((name) => places.map((place) => own(known, name)?.[place] ?? null));
+    return { number, values: of(columns), texts: of(texts) };
   },
   differing({ numbers }, { names, columns, runs }) {
     const places = numbers.map((one) => runs.number.indexOf(one));

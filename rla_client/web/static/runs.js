@@ -85,13 +85,8 @@ class Runs {
     });
   }
 
-  groupLabel(row) { return this.groupBy.map((name) => `${name}=${this.valueText(row, name)}`).join(", "); }
-
-  valueText(row, name) {
-    const value = this.store.value(row, name);
-    if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
-    return value === null ? "None" : value === true ? "True" : value === false ? "False" : String(value);
-  }
+  /** What a run's group is called: alike for those that the server has in one group (`database/grouping.py`). */
+  groupLabel(row) { return this.groupBy.map((name) => `${name}=${this.store.texts.get(name)?.get(row.number) ?? "None"}`).join(", "); }
 
   label(row) {
     const tracked = Object.entries(row.tracked).map(([key, value]) => `${key}=${value}`).join(" ");
@@ -130,7 +125,9 @@ class Runs {
   async apply(curves = true) {
     const { where, column } = this.settings;
     try {
-      const load = this.store.load([...new Set([...this.groupBy, ...column])].filter((name) => !this.store.extra.has(name)));
+      const grouped = this.groupBy.filter((name) => !this.store.texts.has(name));
+      const unknown = column.filter((name) => !this.store.extra.has(name));
+      const load = this.store.load([...new Set([...grouped, ...unknown])], null, grouped);
       const [found] = await Promise.all([where ? ask("fitting", { where }) : null, load]);
       if (where !== this.settings.where) return;  // typed on meanwhile
       this.fits = found && new Set(found);

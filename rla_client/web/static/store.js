@@ -9,6 +9,7 @@ export class Store {
   constructor() {
     this.rows = new Map();
     this.extra = new Map();  // column → Map(number → value)
+    this.texts = new Map();  // column that runs are grouped by → Map(number → text): equal ones are the same group
     this.version = 0;
     this.boot = "";
     this.databases = [];
@@ -31,18 +32,21 @@ export class Store {
       this.rows.set(number, row);
     });
     const changed = told.number.length + told.gone.length > 0;
-    if (changed && this.extra.size) await this.load([...this.extra.keys()], told.number);
+    if (changed && this.extra.size) await this.load([...this.extra.keys()], told.number, [...this.texts.keys()]);
     return changed;
   }
 
-  /** Know the values of some columns, of all runs or of some. */
-  async load(names, numbers = null) {
+  /** Know the values of some columns, of all runs or of some; of `group` also the texts by which runs are grouped. */
+  async load(names, numbers = null, group = []) {
     if (!names.length || (numbers && !numbers.length)) return;
-    const told = await ask("columns", { names, numbers });
+    const told = await ask("columns", { names, numbers, group });
     names.forEach((name, place) => {
       if (!this.extra.has(name)) this.extra.set(name, new Map());
       const known = this.extra.get(name);
       told.number.forEach((number, at) => known.set(number, told.values[place][at]));
+      if (!group.includes(name) || !told.texts[place]) return;
+      if (!this.texts.has(name)) this.texts.set(name, new Map());
+      told.number.forEach((number, at) => this.texts.get(name).set(number, told.texts[place][at]));
     });
   }
 

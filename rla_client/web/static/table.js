@@ -2,6 +2,7 @@
 
 import { durationText, fill, h, later, numberText, tally, timeText, whenFree } from "./dom.js";
 import { runLink } from "./frame.js";
+import { meanAndInterval } from "./numbers.js";
 import { compare } from "./store.js";
 
 const ROW = 26;  // pixels; the style sheet has the same
@@ -136,15 +137,14 @@ export class Table {
       const numbers = values.map(Number).filter(Number.isFinite);
       if (new Set(values.map(String)).size === 1) return cellText(column, values[0]);
       if (numbers.length < 2 || numbers.length < values.length) return "";
-      const mean = numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
-      const spread = Math.sqrt(numbers.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (numbers.length - 1));
-      return column === "took" ? durationText(mean) : `${numberText(Number(mean.toPrecision(4)))} ± ${numberText(Number(spread.toPrecision(2)))}`;
+      const [mean, interval] = meanAndInterval(numbers);
+      return column === "took" ? durationText(mean) : `${numberText(mean)} ± ${numberText(Number(interval.toPrecision(2)))} (95 %)`;
     });
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
       h("div", { class: "cell tools" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         this.colour(view.groupColours, one.label, one.label)),
-      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? means[at] : one.label },
+      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
     );
   }

@@ -213,3 +213,116 @@ def test_the_originals_constants_are_importable_from_the_top() -> None:
             if name != "HYPARAM":
                 assert getattr(rla_client, name) == getattr(importlib.import_module(home), attribute), name
     assert (rla_client.DEFAULT_X_NAME, rla_client.LOG_NAME_FORMAT_VERSION.V1) == ("time-step", "v1")
+
+
+OF_THE_ORIGINAL = {  # public names of its modules
+    "RLA.auto_ftp": ("FTPHandler SFTPHandler ftp_factory"),
+    "RLA.const": (
+        "DEFAULT_TIMESTAMP DEFAULT_X_NAME FRAMEWORK FTP_PROTOCOL_NAME LOG_NAME_FORMAT_VERSION PLATFORM_TYPE"
+    ),
+    "RLA.easy_log.complex_data_recorder": ("ImgRecorder MatplotlibRecorder format_name"),
+    "RLA.easy_log.const": (
+        "ARCHIVED_TABLE ARCHIVE_TESTER CHECKPOINT CODE HYPARAMETER HYPARAM_FILE_NAME LOG "
+        "LoadTesterMode LogDataType OTHER_RESULTS TMP_DATA default_log_types"
+    ),
+    "RLA.easy_log.delete_log_tool": ("DeleteLogTool"),
+    "RLA.easy_log.exp_loader": ("ExperimentLoader exp_loader fork_log_file_fn update_hyper_parameters_fn"),
+    "RLA.easy_log.log_tools": (
+        "ArchiveLogTool BasicLogTool DeleteLogTool DownloadLogTool Filter MigrateLogTool "
+        "PrettyPlotterTool ViewLogTool"
+    ),
+    "RLA.easy_log.logger": (
+        "BACKUP CSVOutputFormat DEBUG DISABLED ERROR HumanOutputFormat INFO JSONOutputFormat "
+        "KVWriter Logger ProfileKV SeqWriter TensorBoardOutputFormat WARN backup configure debug "
+        "dump_tabular dumpkvs error get_current get_dir get_tbx_writer get_time getkvs info log "
+        "log_from_tf_summary log_key_value log_time_tracker logkv logkv_mean logkvs lst_print_dict "
+        "ma_dict ma_record_tabular make_output_format open_time_tracker profile read_csv read_json "
+        "read_tb record_tabular reset scoped_configure set_comm set_level set_time summary_val "
+        "timestep valid_float_value warn"
+    ),
+    "RLA.easy_log.simple_mat_plot": ("simple_hist simple_plot simple_scatter"),
+    "RLA.easy_log.tester": (
+        "Tester exp_manager fork_tester_log_files import_hyper_parameters load_from_record_date"
+    ),
+    "RLA.easy_log.time_step": ("TimeStepHolder time_step_holder"),
+    "RLA.easy_log.time_used_recorder": (
+        "SingleTimeTracker TimeTracker rc_start_time time_record time_record_end time_tracker"
+    ),
+    "RLA.easy_log.tools": ("DeleteLogTool rc_start_time time_record time_record_end time_used_wrap"),
+    "RLA.easy_plot.plot_func": (
+        "auto_gen_key_value_name csv_to_xy default_key_to_legend picture_split plot_res_func "
+        "scale_index_to_dict show_plt split_by_reg split_by_task word_replace word_replace_back"
+    ),
+    "RLA.easy_plot.plot_func_v2": (
+        "csv_to_xy default_key_to_legend meta_csv_data_loader_func picture_split plot_func "
+        "split_by_reg split_by_task"
+    ),
+    "RLA.easy_plot.plot_saved_images": ("meta_image_data_loader_func plot_saved_images"),
+    "RLA.easy_plot.plot_util": (
+        "PRETTY_COLORS PRETTY_MARKERS default_split_fn default_xy_fn load_results one_sided_ema "
+        "plot_results regression_analysis smooth symmetric_ema test_smooth word_replace "
+        "word_replace_back"
+    ),
+    "RLA.easy_plot.result_cls": ("CsvResult ImgResult Result"),
+    "RLA.easy_plot.utils": ("results_loader"),
+    "RLA.easy_tf.saver_tools": ("load_checkpoint load_tester_from_record_date new_saver save_checkpoint"),
+    "RLA.easy_tf.tools": ("run_with_metadata"),
+    "RLA.easy_torch.save_tools": ("load_checkpoint save_model_dict"),
+    "RLA.email_send": ("send_error"),
+    "RLA.query_tool": (
+        "ArchiveQueryResult BasicQueryResult CkpResult HyperParamResult LogQueryResult "
+        "OtherQueryResult experiment_data_query extract_valid_index single_experiment_query"
+    ),
+    "RLA.rla_argparser": ("arg_parser_postprocess boolean_flag"),
+    "RLA.trackers.memory_used_recorder": ("print_large_memory_variable"),
+    "RLA.trackers.time_used_recorder": (
+        "SingleTimeTracker TimeTracker rc_start_time time_record time_record_end"
+    ),
+    "RLA.utils.utils": (
+        "deprecated_alias get_dir_seperator get_sys_type load_yaml optional_set rename_kwargs "
+        "set_or_append set_or_keep"
+    ),
+}
+
+
+@pytest.mark.parametrize("module", OF_THE_ORIGINAL)
+def test_each_name_of_the_original_is_there_or_says_what_to_use(module: str) -> None:
+    importlib.import_module("rla_client.compat").install()
+    for name in OF_THE_ORIGINAL[module].split():
+        try:
+            exec(f"from {module} import {name}", {})
+            told = ""
+        except ImportError as error:
+            told = str(error)
+        assert not told or told.startswith(f"rla_client does not offer {module}.{name}: "), name
+        assert "\n" not in told
+
+
+def test_what_no_release_had_is_no_name() -> None:
+    importlib.import_module("rla_client.compat").install()
+    module = importlib.import_module("RLA.easy_plot.plot_func")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = module.nothing
+    assert callable(module.plot_res_func)
+
+
+def test_the_older_plot_function_draws(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from support.written_runs import write_run
+
+    from rla_client.compat import plot_res_func
+
+    for number in range(2):
+        write_run(tmp_path, number=number, info=f"&seed={number}")
+    told: list[Any] = []
+
+    def legend(texts: list[str], metric: str) -> str:
+        told.append((texts, metric))
+        return "mine"
+
+    folder, globs = f"{tmp_path}/log/task/", ["/2026/*/*/*"]
+    _, scores = plot_res_func(folder, globs, ["lr"], ["return"], key_to_legend_fn=legend)
+    assert scores["mine-err"][0] == 4.5
+    assert told[0] == (["lr=0.1"], "return")
+    with pytest.raises(ValueError, match="prefix_dir is"):
+        plot_res_func(str(tmp_path), ["*"], ["lr"], ["return"])

@@ -405,3 +405,23 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
     settle(log)
     assert launchers.rows(log) == whole["rows"]
     assert (log / "progress.csv").read_text().splitlines()[0] == whole["header"]
+
+
+def test_the_code_of_an_ordinary_run_is_copied(tmp_path: Path) -> None:
+    log, code = (tmp_path / kind / "t" / "2026" / "11" / "21" / "x" for kind in ("log", "code"))
+    for folder in (log, code / "pkg"):
+        folder.mkdir(parents=True)
+    with pytest.raises(LaunchError, match="keeps no code"):
+        relaunch.copy_code(log, tmp_path / "none")
+    (code / "pkg" / "a.py").write_text("x = 1\n")
+    (code / "train.py").write_text("import pkg.a\n")
+    (code / "parameter.yaml").write_text("lr: 1\n")
+    assert not relaunch.is_of_launcher(log)
+    target = tmp_path / "then"
+    done = rla("restore-code", str(log), str(target), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 files" in done.stdout
+    assert (target / "pkg" / "a.py").read_text() == "x = 1\n"
+    assert sorted(path.name for path in target.rglob("*.*")) == ["a.py", "train.py"]
+    with pytest.raises(LaunchError, match="is not empty"):
+        relaunch.copy_code(log, target)

@@ -86,6 +86,20 @@ def test_the_users_own_figures_are_left_alone(seeds: Path) -> None:
     assert len(plt.get_fignums()) == 2
 
 
+@pytest.mark.parametrize("metrics", [["return"], ["return", "loss"]])
+def test_scores_begin_with_the_legend(
+    seeds: Path, metrics: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    legends = ["slow", "fast"]
+    _, scores = plot_func(str(seeds), "task", BOTH, [], metrics, regs2legends=legends, pretty=True)
+    assert {name.split("-")[0] for name in scores} == {*legends}
+    assert {"slow-err", "fast-err"} <= scores.keys()
+    assert all(line.startswith(("slow-", "fast-")) for line in capsys.readouterr().out.splitlines()[-4:])
+    if len(metrics) > 1:
+        assert scores["fast-err/return"][0] == 21
+        assert scores["fast-err"] == scores["fast-err/loss"], "of the last panel"
+
+
 def test_several_metrics_in_panels_or_in_one(seeds: Path) -> None:
     bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return", "loss"])
     assert "return/lr=0.1-se" in bands

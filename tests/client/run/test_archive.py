@@ -217,3 +217,16 @@ def test_what_contains_itself_is_refused_and_foreign_marks_harm_nothing() -> Non
         contents: tuple[object, ...] = (None, 5, [[[]]], {"a": 1}, "x")
         for content in contents:
             join_arrays({f"__rla_{mark}__": content}, {})
+
+
+def test_integers_of_any_length_are_kept() -> None:
+    long = 10**5000
+    assert archive.as_stored({"a": long, "b": {"c": [long], long: 1}, "d": 10**400}) == {
+        "a": hex(long),
+        "b": {"c": [hex(long)], hex(long): 1},
+        "d": 10**400,
+    }
+    arrays: dict[str, Any] = {}
+    plain = split_arrays({"n": [long, -long, 3]}, arrays, "")
+    json.dumps(plain)
+    assert join_arrays(plain, arrays) == {"n": [long, -long, 3]}

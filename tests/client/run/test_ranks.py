@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -68,3 +71,62 @@ def test_on_one_machine_the_launcher_tells_jobs_apart(
     over_machines = start.job_file(str(tmp_path), "t", 1)
     monkeypatch.undo()
     assert over_machines is not None
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_NODEID", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MASTER_PORT", "29500")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", os.uname().nodename])
+def test_on_one_machine_ranks_may_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("MASTER_ADDR", address)
+    assert start.why_apart(str(tmp_path), start.job_file(str(tmp_path), "t", 1)) == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_rank_knows_when_nothing_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "torchrun" in start.why_apart(str(tmp_path), None)
+    meeting = start.job_file(str(tmp_path), "t", 1)
+    assert meeting is not None
+    for name, value in {"MASTER_ADDR": "192.0.2.7", "SLURM_NODEID": "1"}.items():
+        with monkeypatch.context() as one:
+            one.setenv(name, value)
+            assert f"{name}={value}" in start.why_apart(str(tmp_path), meeting)
+            one.setattr(start, "network_file_system", lambda _path: "NFS")
+            assert start.why_apart(str(tmp_path), meeting) == ""
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.7")
+    meeting.parent.mkdir()
+    meeting.touch()
+    assert start.why_apart(str(tmp_path), meeting) == "", "rank 0's run is seen"
+
+
+ALONE = """
+import sys, time
+from rla_client import exp_manager, logger
+exp_manager.configure("t", {"LOG_USED": ["csv"]}, sys.argv[1], code_root=sys.argv[1], **eval(sys.argv[2]))
+exp_manager.set_hyper_param(lr=1)
+exp_manager.log_files_gen(all_ranks=True)
+logger.record_tabular("x", 1)
+logger.dump_tabular()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resumed", [{}, {"run_id": "one", "resume": "allow"}])
+@pytest.mark.parametrize("job", [{}, {"MASTER_ADDR": "192.0.2.7", "MASTER_PORT": "29500"}])
+def test_a_rank_that_cannot_join_says_so_at_once(
+    tmp_path: Path, job: dict[str, str], resumed: dict[str, str]
+) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path), repr(resumed)],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "RANK": "1", **job},
+    )  # fmt: skip
+    assert time.monotonic() - began < 30
+    assert "rank 1 cannot join the run of rank 0, and what it records is not kept" in done.stderr
+    assert ("MASTER_ADDR=192.0.2.7" if job else "torchrun") in done.stderr
+    assert done.returncode == 0

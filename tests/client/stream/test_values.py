@@ -244,6 +244,7 @@ def test_parameters_in_omegaconf() -> None:
     assert plain["config"]["lr"] == 0.1
     assert plain["config"]["layers"] == [64, {"width": 2}]
     assert plain["config"]["bad"] == "${nothing}"
+    assert plain["config"]["twice"] == 0.1, "what can be resolved is"
     del config["bad"]
     assert plain_hyper_param(config) == {"lr": 0.1, "twice": 0.1, "layers": [64, {"width": 2}]}
     assert plain_hyper_param(config.layers) == [64, {"width": 2}]

@@ -31,6 +31,7 @@ from support.page_runs import (
 from support.page_view import View, read_columns
 from support.waiting import wait_until
 
+from rla_client.database.compare import mean_and_interval
 from rla_client.plot.statistics import curve_band, group_curves, smooth
 
 if TYPE_CHECKING:
@@ -157,8 +158,10 @@ def test_grouping_the_list(sweep: View) -> None:
     assert [row["group"] for row in sweep.rows()] == ["lr=0.01", "lr=0.1"]
     last = [0.01 * 49 + seed for seed in range(3)]
     mean, spread = sweep.column("return")[0].split(" ± ")
-    assert float(mean) == pytest.approx(np.mean(last), rel=1e-3)
-    assert float(spread) == pytest.approx(np.std(last, ddof=1), rel=0.06)
+    expected, interval = mean_and_interval(last)  # as `rla ls --group` has them
+    assert float(mean) == pytest.approx(expected, rel=1e-3)
+    assert spread.endswith(" (95 %)")
+    assert float(spread.split()[0]) == pytest.approx(interval, rel=0.06)
     sweep.page.locator("[data-group='lr=0.1'] button.fold").click()
     assert [row["number"] for row in sweep.rows()] == [-1, -1, 2, 1, 0]
     sweep.page.locator("[data-group='lr=0.1'] button.fold").click()

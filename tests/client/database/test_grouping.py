@@ -1,0 +1,101 @@
+"""One rule for which runs are of the same group, over all that group runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.written_runs import MakeRun
+
+from rla_client.cli.mcp import Tools
+from rla_client.database import open as open_database
+from rla_client.database.compare import group_runs
+from rla_client.database.grouping import group_label, group_order, group_text
+from rla_client.plot.frames import gather
+from rla_client.web import runs as page_runs
+from rla_client.web.curves import curves as page_curves
+from rla_client.web.site import Site
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        [0.1, "0.1", "1e-1"],
+        [1, 1.0, "1", "1.0"],
+        [[64, 64], "[64, 64]", "{64, 64}", (64, 64)],
+        [None, float("nan"), "None"],
+        [True, "True"],
+        [1e-05, "1e-05", "0.00001"],
+        [float("inf"), "inf"],
+        [10**400, str(10**400)],
+    ],
+)
+def test_values_that_are_the_same(same: list[object]) -> None:
+    assert len({group_text(value) for value in same}) == 1
+
+
+def test_values_that_are_not() -> None:
+    values = [0.1234567, 0.1234568, 0.3, 0.1 + 0.2, 1, True, "a", "A", "", [1, 2], [2, 1], {"a": 1}, "1.0.0"]
+    values += [9007199254740993, 9007199254740992, None, "²", "nothing"]
+    assert len({group_text(value) for value in values}) == len(values)
+
+
+def test_numbers_come_first_and_nothing_last() -> None:
+    texts = [group_text(value) for value in (None, "b", 10, 2, "a", float("-inf"))]
+    assert sorted(texts, key=group_order) == ["-inf", "2", "10", "a", "b", "None"]
+    assert group_label(["lr", "n"], ["0.1", "None"]) == "lr=0.1, n=None"
+
+
+VALUES: list[object] = [0.1, "0.1", [64, 64], "[64, 64]", 0.1234567, 0.1234568, 1, 1.0, None, "relu"]
+LABELS = {"0.1": 2, "0.1234567": 1, "0.1234568": 1, "1": 2, "[64, 64]": 2, "relu": 1, "None": 1}
+
+
+@pytest.fixture(name="mixed")
+def mixed_fixture(root: Path, make_run: MakeRun) -> Path:
+    """A run for each of VALUES."""
+    for number, value in enumerate(VALUES):
+        given = {} if value is None else {"v": value}
+        make_run(number=number, info=f"&seed={number}", params={"seed": number, **given})
+    return root
+
+
+def test_all_readers_make_the_same_groups(mixed: Path, rla: Callable[..., Any]) -> None:
+    database = open_database(mixed)
+    records = database.records()
+    groups = group_runs(records, ["v"], "return", 0.0)
+    assert {group.texts[0]: group.states.total() for group in groups} == LABELS
+    told = json.loads(rla("ls", "--group", "v", "-d", str(mixed), "--json").stdout)
+    assert [row["runs"] for row in told] == [group.states.total() for group in groups]
+    shown = rla("ls", "--group", "v", "-d", str(mixed)).stdout
+    assert all(f" {label} " in f" {' '.join(shown.split())} " for label in LABELS)
+
+    plotted = gather(database.frame(records), "return", group="v").groups
+    assert {label: len(runs) for label, runs in plotted.items()} == {
+        f"v={label} ({count})": count for label, count in LABELS.items()
+    }
+    tools = Tools(database)
+    listed = list(csv.reader(io.StringIO(tools.compare(by=["v"], metric="return"))))[1:]
+    assert {row[0]: int(row[1]) for row in listed if row[0] in LABELS} == LABELS
+    columns = next(csv.reader(io.StringIO(tools.curves(metric="return", by=["v"]))))
+    assert {name for name in columns if name.startswith("v=")} == {
+        f"v={label} ({count})" for label, count in LABELS.items()
+    }
+
+    site = Site([mixed])
+    site.look_now()
+    numbers = [entry.number for entry in site.entries()]
+    texts = page_runs.column_values(site, ["v"], numbers, ["v"])["texts"][0]
+    assert {text: texts.count(text) for text in texts} == LABELS
+    body = bytes(
+        page_curves(site, {"runs": numbers, "metric": "return", "group": ["v"], "band": "none"}).body
+    )
+    drawn = json.loads(body[8 : 8 + struct.unpack_from("<I", body)[0]])["curves"]
+    assert {curve["label"]: len(curve["numbers"]) for curve in drawn} == {
+        f"v={label}": count for label, count in LABELS.items()
+    }
