@@ -8,8 +8,8 @@ hyper-parameters. progress.csv has the keys of SB3's own CSV logger and the same
 
 A run that was killed continues where its last checkpoint was made, when the same script is started again with
 RLA_RUN_ID and RLA_RESUME=allow: parameters, optimizers, replay buffer, VecNormalize, the environments and
-all random generators are as they were, and so is the state of other callbacks. A script that calls `learn` several
-times continues in the call in which it was killed. Only time/fps and time/time_elapsed begin anew.
+all random generators are as they were, and so is the state of other callbacks. A script that calls `learn`
+several times continues in the call in which it was killed. Only time/fps and time/time_elapsed begin anew.
 
 `model.py` says what of a model is kept, `environments.py` of environments, `callbacks.py` of other callbacks,
 `learns.py` how calls of `learn` are counted.
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 __all__ = ["RLACallback", "RLAOutputFormat", "configure_sb3"]
 
 DEFAULT_FPS = 30.0
+_INSTEAD = ("the model is as at the newest one", "the model is as the script made it")
 _MEDIA = Video | Figure | Image | HParam  # which SB3's CSV refuses
 
 
@@ -131,7 +132,9 @@ def _show(current: Any, key: str, value: Any, step: int) -> None:
     elif isinstance(value, HParam):
         writer.name_hparams(value.hparam_dict, value.metric_dict, step)
     elif isinstance(value, (np.ndarray, torch.Tensor)):
-        writer.add_histogram(key, value, step)
+        array = value.detach().cpu().double().numpy() if isinstance(value, torch.Tensor) else value
+        if array.dtype.kind in "biuf" and np.isfinite(array).any():
+            writer.add_histogram(key, array[np.isfinite(array)], step)
 
 
 def configure_sb3(
@@ -334,9 +337,12 @@ class RLACallback(BaseCallback):
         place = len(self._learns.calls)
         state = self._load(before.end)
         if state is None or [call.end for call in learns_of(state)[place - 1 :]] != [before.end]:
-            state = self._load()  # its own is superseded
+            state = self._load()
             if state is None or learns_of(state)[-1].model != before.model:
                 state = None
+            warn(
+                f"the checkpoint of the end of learn() number {place} is superseded: {_INSTEAD[state is None]}"
+            )
         else:
             restore_callbacks(self._root(), state.get("callbacks", {}), RLACallback)
         if state is not None:

@@ -19,8 +19,8 @@ def portable(values: Mapping[str, Any], foreign: Callable[[object], bool] | None
 
     Args:
         values: by name.
-        foreign: says of an object that it belongs elsewhere, so that a copy of it would be another one; values
-            that hold such are left out.
+        foreign: says of an object that it belongs elsewhere, so that a copy of it would be another one;
+            values that hold such are left out.
     """
     found = {}
     for name, value in values.items():
