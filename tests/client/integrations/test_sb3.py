@@ -418,7 +418,7 @@ alone.learn(50, log_interval=10)
 
 
 ZOO = """
-import os, signal, sys
+import sys
 if "--track" in sys.argv:
     import rla_client.integrations.wandb
     sys.modules["wandb"] = rla_client.integrations.wandb
@@ -476,7 +476,7 @@ def test_rl_zoo_goes_on_exactly(zoo: Scripts) -> None:
     assert [row["time-step"] for row in rows[0] if "eval/mean_reward" in row] == ["300", "600", "900"]
     logs = zoo.folder / "logs" / "ppo"
     found = [np.load(logs / f"CartPole-v1_{number}" / "evaluations.npz") for number in (1, 3)]
-    assert [each["results"].tolist() for each in found][0] == found[1]["results"].tolist()
+    assert found[0]["results"].tolist() == found[1]["results"].tolist()
     models = [PPO.load(logs / f"CartPole-v1_{number}" / "CartPole-v1.zip", device="cpu") for number in (1, 3)]
     assert flat(models[0].get_parameters()) == flat(models[1].get_parameters())
 

@@ -23,14 +23,14 @@ from stable_baselines3.common.env_util import make_vec_env
 from rla_client.integrations.sb3.callbacks import callback_states, note_beginning, restore_callbacks
 
 
-class Ours(BaseCallback):
+class Ours(BaseCallback):  # type: ignore[misc] # untyped
     """Stands where `RLACallback` does."""
 
     def _on_step(self) -> bool:
         return True
 
 
-class Users(BaseCallback):
+class Users(BaseCallback):  # type: ignore[misc]
     """Keeps what users keep."""
 
     def __init__(self, best: float = 0.0, every: int = 3, *, seen: list[int] | None = None) -> None:

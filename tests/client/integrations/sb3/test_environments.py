@@ -24,7 +24,7 @@ class Biased(gymnasium.Wrapper):  # type: ignore[misc] # untyped
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         self.base = env.unwrapped
-        self.scale = lambda value: value * 2
+        self.scale: Any = lambda value: value * 2
         self.steps = 0
 
     def step(self, action: Any) -> Any:

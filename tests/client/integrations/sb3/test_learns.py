@@ -22,7 +22,7 @@ class Model:
     def learn(self, steps: int, at: int = 0) -> list[int]:
         """As on-policy algorithms count."""
         iteration = 0
-        counted = []
+        counted: list[int] = []
         self.begin(at)
         while len(counted) < steps:
             iteration += 1
@@ -75,7 +75,7 @@ def test_more_is_learnt_where_more_is_asked_for() -> None:
 def test_models_are_counted_and_kept_as_plain_data() -> None:
     learns, one, other = Learns(), Model(), Model(7)
     for model in (one, other, one):
-        learns.begin(model)  # type: ignore[arg-type]
+        learns.begin(model)
     assert [call.model for call in learns.calls] == [0, 1, 0]
     assert learns_of({"learns": learns.kept()}) == learns.calls
     assert learns_of({}) == [Learn(0, 0)]
