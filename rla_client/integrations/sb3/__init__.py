@@ -340,9 +340,8 @@ class RLACallback(BaseCallback):
             state = self._load()
             if state is None or learns_of(state)[-1].model != before.model:
                 state = None
-            warn(
-                f"the checkpoint of the end of learn() number {place} is superseded: {_INSTEAD[state is None]}"
-            )
+            instead = _INSTEAD[state is None]
+            warn(f"the checkpoint of the end of learn() number {place} is superseded: {instead}")
         else:
             restore_callbacks(self._root(), state.get("callbacks", {}), RLACallback)
         if state is not None:

@@ -2,8 +2,8 @@
 
 State is what has changed since the training began: numbers and texts that are no longer as the script made
 them, and whatever else a checkpoint takes and is no argument of the callback. So paths, frequencies and
-thresholds stay those of the script. Environments for evaluation are kept as those for training are. Callbacks are
-told apart by their class and, among those of one class, by their order.
+thresholds stay those of the script. Environments for evaluation are kept as those for training are. Callbacks
+are told apart by their class and, among those of one class, by their order.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `layers_of` names the layers of a `VecEnv`, from the outermost wrapper inwards. The state of a wrapper is
 those of its attributes that a checkpoint takes. The innermost layer holds the environments themselves and is
 kept wholly or not at all: with half of its state an episode would go on as another one. They are kept as the
-objects that they are, or, where one has something that belongs to the process alone (`Monitor` an open file, a
-wrapper a lambda), wrapper by wrapper, and that thing stays the script's own::
+objects that they are, or, where one has something that belongs to the process alone (`Monitor` an open file,
+a wrapper a lambda), wrapper by wrapper, and that thing stays the script's own::
 
     {…, "envs": [environment, …]}            {…, "envs": [[{attributes of a wrapper}, …], …]}
 

@@ -1,8 +1,9 @@
 """The calls of `learn` in a run, so that a script that makes several continues in the right one.
 
-They are counted in the order in which the script makes them, for each series of checkpoints. A checkpoint holds
-one `Learn` for each up to its own. When the script is started again it makes the same calls: those that had
-ended train nothing, in the one in which the checkpoint was made training continues, the later ones are as ever.
+They are counted in the order in which the script makes them, for each series of checkpoints. A checkpoint
+holds one `Learn` for each up to its own. When the script is started again it makes the same calls: those that
+had ended train nothing, in the one in which the checkpoint was made training continues, the later ones are as
+ever.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str
     Returns:
         `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from
         the outermost wrapper inwards; None for one that cannot be kept), `environment_names` (of these
-        layers), `exploration` (the noise of gSDE), `pending` (values of the next row). `restore_state` takes it.
+        layers), `exploration` (the noise of gSDE), `pending` (values of the next row). `restore_state` takes
+        it.
     """
     _, variables = _saved_by_torch(model)
     buffer = getattr(model, "replay_buffer", None)

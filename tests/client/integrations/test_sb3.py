@@ -277,7 +277,8 @@ log.record("a/one", torch.tensor([2.5]))
 log.record("a/text", "words", exclude="csv")
 for key, value in {
     "array": np.arange(5.0), "list": [1, 2], "words": np.array(["x", "y"]), "none": None, "dict": {"b": 1},
-    "gaps": torch.tensor([1.0, float("nan")]), "half": torch.ones(3, dtype=torch.bfloat16), "empty": np.zeros(0),
+    "gaps": torch.tensor([1.0, float("nan")]), "half": torch.ones(3, dtype=torch.bfloat16),
+    "empty": np.zeros(0),
 }.items():
     log.record(f"a/{key}", value)
     CSVOutputFormat(f"{key}.theirs").write({key: value}, {key: None})
@@ -441,10 +442,11 @@ ZOO_CALLBACKS = """
         save_freq: 200
     - killing.Kill
 """
-ZOO_ARGUMENTS = (
-    "--algo ppo --env CartPole-v1 -f logs --seed 5 --num-threads 1 --device cpu -conf zoo.yml --eval-freq 300"
-    " --eval-episodes 2 --save-freq 500"
-).split()
+ZOO_ARGUMENTS = [
+    *("--algo", "ppo", "--env", "CartPole-v1", "-f", "logs", "--seed", "5", "--num-threads", "1"),
+    *("--device", "cpu", "-conf", "zoo.yml", "--eval-freq", "300", "--eval-episodes", "2"),
+    *("--save-freq", "500"),
+]
 
 
 @pytest.fixture
