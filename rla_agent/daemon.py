@@ -17,7 +17,6 @@ agent that systemd starts takes over from one that a client started: it lets tha
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import os
 import signal
@@ -35,7 +34,7 @@ from typing import Any, NoReturn, TypeAlias
 import zmq
 
 from rla_agent.alerts import Alerting
-from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status, problem
 from rla_agent.outputs.data_roots import Disk, disk_of
 from rla_agent.pipeline.commit import NOTHING, Flush
 from rla_agent.pipeline.lifecycle import (
@@ -97,11 +96,10 @@ Message: TypeAlias = tuple[bytes, int, dict[str, Any], bytes, bool]  # peer, kin
 class Daemon:
     """One agent."""
 
-    def __init__(  # noqa: PLR0913 - the composition root
+    def __init__(
         self,
         places: Places,
         in_force: InForce,
-        database: AgentDatabase,
         notifier: Notifier,
         lock: control.AgentLock,
         *,
@@ -113,7 +111,6 @@ class Daemon:
         settings = self.settings = in_force.agent
         self._in_force = in_force
         self.idled = False  # ended for want of work
-        self._database = database
         self._notifier = notifier
         self._rates = RateMeter()
         self._next_sample = 0.0
@@ -308,7 +305,6 @@ class Daemon:
             settings=self._in_force.to_plain(),
             settings_faults=self._in_force.faults,
             rates={run: self._rates.rate(run, now, rows) or 0.0 for run, rows in self._rows().items()},
-            ended=self._ended_runs(),
             unreadable=dict(self._unreadable),
             garbage=self._wire.garbage,
             newer=self._wire.newer,
@@ -332,16 +328,17 @@ class Daemon:
         """Plain data of `rla-agent status --json`."""
         volumes = list(self._volumes.values())
         lags = {stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())}
-        facts = replace(facts, spool_bytes=spool_bytes(self.places.spool), lags=lags)
+        ended: tuple[dict[str, Any], ...] = ()
+        try:
+            with closing(AgentDatabase(self.places.database)) as database:  # of this thread
+                ended = database.ended_runs(ENDED_SHOWN)
+        except sqlite3.Error as error:
+            problems = [*problems, problem(f"agent.db cannot be read now: {error}")]
+        facts = replace(facts, ended=ended, spool_bytes=spool_bytes(self.places.spool), lags=lags)
         status = build_status(facts, [volume.snapshot() for volume in volumes])
         status["alerts"] = self._alerting.snapshot()
         status["problems"] += status["alerts"].pop("problems") + problems + self._sampler.problems()
         return status
-
-    def _ended_runs(self) -> tuple[dict[str, Any], ...]:
-        ended = (run for run in self._database.runs() if run["state"] not in {"running", "stalled"})
-        with closing(ended):
-            return tuple(itertools.islice(ended, ENDED_SHOWN))
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -481,12 +478,15 @@ class Wire:
                 router.send_multipart([peer, message], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Send what waits and close."""
+        """Send what waits, close, and take the sockets' files away; the caller holds the agent's lock."""
         self._send_answers()
         self._closed = True
         self._data.close(linger=200)
         self._control.close(linger=200)
         self._context.term()
+        for _, path in self._bound:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -565,12 +565,12 @@ def serve_once(
     with closing(database):
         try:
             database.grow_wal()  # stays open: the last connection to close would shrink the WAL
-            database.drop_old_runs()
+            database.drop_old_runs(time.time())
         except sqlite3.OperationalError as error:
             _log.warning("agent.db cannot be written now: %s; rows stay in the spool", error)
         for path in database_files(places.database):
             lock.keep(path)
-        daemon = Daemon(places, settings, database, notifier, lock, idle_exit=idle_exit, config=config)
+        daemon = Daemon(places, settings, notifier, lock, idle_exit=idle_exit, config=config)
         try:
             code = daemon.serve()
         except sqlite3.Error as error:

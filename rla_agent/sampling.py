@@ -183,7 +183,7 @@ def read_processes() -> dict[int, _Process]:
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found: dict[int, _Process] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdecimal():
             with suppress(OSError):
                 fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
                 cpu_s = (int(fields[11]) + int(fields[12])) / tick

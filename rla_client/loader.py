@@ -157,7 +157,8 @@ class ExperimentLoader:
         step, content = loaded.load_checkpoint(ckp_index, checkpoint_name, trust=trust or self.trust)
         if verbose:
             logger.info(f"loaded {checkpoint_name}_{step} of {self.task_name}/{self.load_date}")
-        values = {name: loaded.get_custom_data(name) for name in variable_list or ()}
+        trusted = trust or self.trust
+        values = {name: loaded.get_custom_data(name, trust=trusted) for name in variable_list or ()}
         clock = loaded.get_custom_data(TIME_STEP_DATA)
         exact = isinstance(clock, (int, float)) and int(clock) == step  # the number in the name is whole
         return clock if exact else step, content, values

@@ -256,7 +256,8 @@ class ExpManager:
         """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
         data, setup, item = loaded._data, loaded._setup, found.item
-        data.item, data.run_file, data.custom_data = item, found.run_file, found.custom_data
+        data.item, data.run_file = item, found.run_file
+        data.take_custom_data(found.custom_data)
         setup.loaded_record = found.tracked
         setup.hyper_param = found.hyper_param
         setup.address = item.index.ip

@@ -6,7 +6,8 @@ message are listed; the first ones in full.
 
 Secrets are read from their file or variable when they are needed, and are in no message of ours: an
 error names the server, what it answered, or the file. A message counts as sent when the other side
-said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0).
+said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0). A message takes `timeout_s` at most,
+whatever the other side does (deadline.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import select
 import shutil
 import signal
 import smtplib
+import socket
 import ssl
 import subprocess
 import time
@@ -33,10 +35,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from rla_agent.alerts.deadline import Deadline
 from rla_client.config.alerts import Channel
 from rla_client.contract import __version__
 from rla_client.contract.descriptors import memory_file
@@ -172,10 +176,17 @@ def _mail(route: Route, alerts: Sequence[Plain], host: str) -> None:
     sender = parseaddr(str(message["From"]))[1]
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in host) or "localhost"
     try:
-        with _smtp(route, name) as server:
+        server = _Smtp(route, name)
+        try:
+            if channel.security == "starttls":
+                server.starttls(context=server.context)
             if password:
                 server.login(channel.username, password)
             server.send_message(message, sender, list(channel.to))
+            with suppress(smtplib.SMTPException, OSError):  # it is accepted, however the farewell goes
+                server.quit()
+        finally:
+            server.close()
     except smtplib.SMTPResponseException as error:
         said = error.smtp_error
         told = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
@@ -192,21 +203,19 @@ def _mail(route: Route, alerts: Sequence[Plain], host: str) -> None:
         raise SendError(f"{_where(route)}: {_reason(error)}") from error
 
 
-def _smtp(route: Route, name: str) -> smtplib.SMTP:
-    channel = route.channel
-    timeout_s = channel.timeout_s
-    if channel.security == "tls":
-        return smtplib.SMTP_SSL(
-            channel.server, _port(channel), local_hostname=name, timeout=timeout_s, context=_context(route)
-        )
-    server = smtplib.SMTP(channel.server, _port(channel), local_hostname=name, timeout=timeout_s)
-    if channel.security == "starttls":
-        try:
-            server.starttls(context=_context(route))
-        except BaseException:
-            server.close()
-            raise
-    return server
+class _Smtp(smtplib.SMTP):
+    """A connection for one message, which ends `timeout_s` from now in any case."""
+
+    def __init__(self, route: Route, name: str) -> None:
+        channel = route.channel
+        self._until = Deadline(channel.timeout_s)
+        self._tls = channel.security == "tls"
+        self.context = None if channel.security == "none" else self._until.bind(_context(route))
+        super().__init__(channel.server, _port(channel), local_hostname=name, timeout=channel.timeout_s)
+
+    def _get_socket(self, host: str, port: int, _timeout: float) -> socket.socket:
+        plain = self._until.connect((host, port))
+        return self.context.wrap_socket(plain, server_hostname=host) if self._tls and self.context else plain
 
 
 def _reason(error: Exception) -> str:
@@ -225,6 +234,37 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
+def _connection(
+    kind: type[http.client.HTTPConnection],
+    until: Deadline,
+    host: str,
+    /,
+    **more: Any,  # noqa: ANN401
+) -> http.client.HTTPConnection:
+    made = kind(host, **more)
+    made._create_connection = until.connect  # type: ignore[attr-defined] # noqa: SLF001 - the way in it has
+    return made
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, until: Deadline) -> None:
+        super().__init__()
+        self._until = until
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_connection, http.client.HTTPConnection, self._until), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, until: Deadline, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._until, self._tls = until, until.bind(context)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        made = partial(_connection, http.client.HTTPSConnection, self._until)
+        return self.do_open(made, request, context=self._tls)
+
+
 def _post(route: Route, alerts: Sequence[Plain]) -> None:
     channel = route.channel
     address = channel.url or _secret_of(route, channel.url_env, channel.url_file)
@@ -237,9 +277,10 @@ def _post(route: Route, alerts: Sequence[Plain]) -> None:
         "Idempotency-Key": idempotency_key(alerts),
     }
     request = urllib.request.Request(address, body(channel.kind, alerts), headers)  # noqa: S310
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    until = Deadline(channel.timeout_s)
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Http(until)]
     if address.startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=_context(route)))
+        handlers.append(_Https(until, _context(route)))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=channel.timeout_s):
             pass  # its status is all that counts; a body may trickle for hours

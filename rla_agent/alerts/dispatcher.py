@@ -47,6 +47,7 @@ from rla_agent.store.database import (
     AgentDatabase,
     NewerFormatError,
     connect,
+    grow_wal,
     migrate,
     open_or_replace,
     transaction,
@@ -55,6 +56,8 @@ from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
 LOOK_S = 1.0
+REOPEN_S = 10.0  # after a fault of alerts.db or agent.db, or of ours
+PASSING = ("full", "locked")  # in what SQLite says of faults that an open database gets over
 SWEEP_S = 3600.0
 SWEEP_AFTER = 10_000  # events: a metric that flaps gives some hundred a second
 RETRY_FIRST_S = 2.0
@@ -95,11 +98,27 @@ STEPS = (_SCHEMA,)  # to the newest version, in order; a change is a new one at 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a courier reports of one message."""
+    """What came of one message; `given_up`: the last try failed."""
 
     deliveries: list[Delivery]
     error: str = ""
     retry_after_s: float | None = None
+    given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What a courier reports.
+
+    Attributes:
+        key: configuration and name of its channel.
+        file: of alerts.db that the deliveries are numbered in.
+        outcomes: of its messages.
+    """
+
+    key: tuple[str, str]
+    file: int
+    outcomes: list[_Outcome]
 
 
 class Dispatcher(threading.Thread):
@@ -129,7 +148,10 @@ class Dispatcher(threading.Thread):
         self._stopped: dict[str, str] = {}  # what of replication has stopped → details
         self._next_replication = 0.0
         self._couriers: dict[tuple[str, str], threading.Thread] = {}
-        self._outcomes: queue.SimpleQueue[tuple[tuple[str, str], list[_Outcome]]] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._to_note: list[_Report] = []  # taken from there; alerts.db does not have them yet
+        self._file = 0  # counts the files that were alerts.db
+        self._identity: tuple[int, int] | None = None  # of that file
         self._wake = threading.Event()
         self._stop_at: float | None = None
         self._next_sweep = 0.0
@@ -144,39 +166,93 @@ class Dispatcher(threading.Thread):
     # -- the thread -----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until stopped; a fault here costs alerts and nothing else."""
+        """Serve until stopped; a fault here costs alerts and nothing else, and ends when its cause does."""
+        told = ""
+        while True:
+            try:
+                self._serve()
+            except NewerFormatError as error:
+                self.fault = f"no alerts are sent: {error}"
+            except (sqlite3.Error, OSError) as error:
+                self.fault = f"alerts wait: {error}"
+            except Exception as error:  # noqa: BLE001 - the top of a thread
+                self.fault = f"alerts wait after an internal error: {type(error).__name__}: {error}"
+                if self.fault != told:
+                    _log.exception("alerts wait %g s; everything else continues", REOPEN_S)
+            else:
+                return
+            if self.fault != told:
+                told = self.fault
+                _log.error("%s; tried again each %g s, everything else continues", told, REOPEN_S)
+            if self._stop_at is not None:
+                return
+            again = time.monotonic() + REOPEN_S
+            while self._stop_at is None and (left := again - time.monotonic()) > 0:  # couriers wake us, too
+                self._wake.wait(left)
+                self._wake.clear()
+
+    def _serve(self) -> None:
+        """Open both databases and serve until stopped.
+
+        Raises:
+            NewerFormatError: a later release has one.
+            sqlite3.Error: one of them cannot be used now, or is damaged.
+            OSError: likewise.
+        """
+        with (
+            closing(self._open_store()) as store,
+            closing(AgentDatabase(self._places.database)) as database,
+        ):
+            while self._turn(store, database):
+                self._wake.wait(LOOK_S)
+                self._wake.clear()
+
+    def _open_store(self) -> AlertStore:
+        path = self._places.state / "alerts.db"
+        known = _identity(path)
+        store, broken = open_or_replace(path, AlertStore)
+        if broken:
+            _log.error("alerts.db was damaged and is now %s", broken)
+        if broken or known is None or known != self._identity:
+            self._file += 1
+        self._identity = _identity(path)
         try:
-            store, broken = open_or_replace(self._places.state / "alerts.db", AlertStore)
-            if broken:
-                _log.error("alerts.db was damaged and is now %s", broken)
-            with closing(store), closing(AgentDatabase(self._places.database)) as database:
-                while self._turn(store, database):
-                    self._wake.wait(LOOK_S)
-                    self._wake.clear()
-        except NewerFormatError as error:
-            _log.error("%s; no alerts until then, everything else continues", error)
-            self.fault = f"no alerts are sent: {error}"
-        except Exception as error:  # noqa: BLE001 - the top of a thread
-            _log.exception("alerts end; everything else continues")
-            self.fault = f"alerts have ended: {type(error).__name__}: {error}"
+            store.grow_wal()
+        except sqlite3.OperationalError as error:
+            _log.warning("alerts.db has no room of its own on a full disk: %s", error)
+        return store
 
     def _turn(self, store: AlertStore, database: AgentDatabase) -> bool:
-        """One look and what follows from it; False when it was the last one."""
+        """One look and what follows from it; False when it was the last one.
+
+        Raises:
+            sqlite3.Error: one that does not pass by itself, with the databases as they are open.
+        """
         stop_at = self._stop_at
         try:
             self._rule_set.look(time.monotonic())
+            self._take_reports()
             with store.transaction():
-                self._file(store)
+                for report in self._to_note:
+                    self._note(store, report, time.time())
                 # at first, an earlier agent may have left something of a configuration not named yet
                 told = self._gather(store, database) if self._first or self._rule_set.any_rules else []
             self._first = False
+            for report in self._to_note:
+                self._couriers.pop(report.key, None)
+            self._to_note.clear()
+            self._since = store.meta("runs_seen") or self._since  # for an alerts.db that takes its place
             if told:
                 database.drop_firings(told)
             self._dispatch(store, fresh_only=stop_at is not None)
-            self.waiting = store.waiting()
-            self.view = {"channels": store.summary(), "recent": store.recent(RECENT_SHOWN)}
+            if store.has_changed():
+                self.waiting = store.waiting()
+                self.view = {"channels": store.summary(), "recent": store.recent(RECENT_SHOWN)}
             self.fault = ""
         except sqlite3.OperationalError as error:
+            passes = any(word in str(error) for word in PASSING)
+            if not passes or _identity(self._places.state / "alerts.db") != self._identity:
+                raise
             self.fault = f"alerts wait: {error}"
         return stop_at is None or (bool(self._couriers) and time.monotonic() < stop_at)
 
@@ -293,52 +369,65 @@ class Dispatcher(threading.Thread):
                 continue
             route = Route(channel, Path(key[0]).parent, refused)
             courier = threading.Thread(
-                target=self._carry, args=(key, route, batches(deliveries)), name="alert-courier", daemon=True
+                target=self._carry,
+                args=(key, self._file, route, batches(deliveries)),
+                name="alert-courier",
+                daemon=True,
             )
             self._couriers[key] = courier
             courier.start()
 
-    def _carry(self, key: tuple[str, str], route: Route, messages: list[list[Delivery]]) -> None:
+    def _carry(self, key: tuple[str, str], file: int, route: Route, messages: list[list[Delivery]]) -> None:
         """Send messages one after the other; after a failure the others are not tried now."""
         outcomes: list[_Outcome] = []
         for deliveries in messages:
+            error, retry_after_s = "", None
             try:
                 send(route, [delivery.alert for delivery in deliveries], self._host)
-            except SendError as error:
-                outcomes.append(_Outcome(deliveries, str(error), error.retry_after_s))
-                break
-            except Exception as error:  # noqa: BLE001 - the top of a thread: one message must not end it
+            except SendError as refused:
+                error, retry_after_s = str(refused), refused.retry_after_s
+            except Exception as fault:  # noqa: BLE001 - the top of a thread: one message must not end it
                 _log.exception("an alert by channel %s could not be sent", key[1])
-                outcomes.append(_Outcome(deliveries, f"{type(error).__name__}: {error}"))
+                error = f"{type(fault).__name__}: {fault}"
+            given_up = bool(error) and time.time() - min(one.made for one in deliveries) > GIVE_UP_S
+            outcomes.append(_Outcome(deliveries, error, retry_after_s, given_up))
+            if given_up:
+                _log.error("%d alert(s) given up, channel %s: %s", len(deliveries), key[1], error)
+            elif error:
+                _log.warning("alert not sent, channel %s: %s", key[1], error)
+            else:
+                _log.info("%d alert(s) sent by channel %s", len(deliveries), key[1])
+            if error:
                 break
-            outcomes.append(_Outcome(deliveries))
-        self._outcomes.put((key, outcomes))
+        self._reports.put(_Report(key, file, outcomes))
         self._wake.set()
 
-    def _file(self, store: AlertStore) -> None:
-        """Note what couriers report."""
-        while True:
-            try:
-                key, outcomes = self._outcomes.get_nowait()
-            except queue.Empty:
-                return
-            self._couriers.pop(key, None)
-            for outcome in outcomes:
-                self._note(store, key, outcome, time.time())
+    def _take_reports(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._to_note.append(self._reports.get_nowait())
 
-    def _note(self, store: AlertStore, key: tuple[str, str], outcome: _Outcome, now: float) -> None:
-        numbers = [delivery.number for delivery in outcome.deliveries]
-        if not outcome.error:
-            store.done(numbers, SENT, "", now)
-            _log.info("%d alert(s) sent by channel %s", len(numbers), key[1])
-        elif now - min(delivery.made for delivery in outcome.deliveries) > GIVE_UP_S:
-            store.done(numbers, GIVEN_UP, outcome.error, now)
-            _log.error("%d alert(s) given up, channel %s: %s", len(numbers), key[1], outcome.error)
-        else:
-            tries = max(delivery.tries for delivery in outcome.deliveries) + 1
-            next_at = now + retry_delay(tries, outcome.retry_after_s, random.random())  # noqa: S311
-            store.failed(*key, numbers, outcome.error, next_at)
-            _log.warning("alert not sent, channel %s: %s", key[1], outcome.error)
+    def _note(self, store: AlertStore, report: _Report, now: float) -> None:
+        """Store what a courier reports."""
+        if report.file != self._file:
+            return  # the numbers mean other deliveries now
+        for outcome in report.outcomes:
+            numbers = [delivery.number for delivery in outcome.deliveries]
+            if not outcome.error or outcome.given_up:
+                store.done(numbers, GIVEN_UP if outcome.given_up else SENT, outcome.error, now)
+            else:
+                tries = max(delivery.tries for delivery in outcome.deliveries) + 1
+                next_at = now + retry_delay(tries, outcome.retry_after_s, random.random())  # noqa: S311
+                store.failed(*report.key, numbers, outcome.error, next_at)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
@@ -419,11 +508,21 @@ class AlertStore:
             sqlite3.Error: the file cannot be opened or is not a database.
         """
         self.added = 0  # events since the last sweep
+        self._seen = -1  # of SQLite's count of changes
         self._db = connect(path, STEPS)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("PRAGMA cache_size=-256")  # KiB
         migrate(self._db, path, STEPS)
+
+    def grow_wal(self) -> None:
+        """See `rla_agent.store.database.grow_wal`."""
+        grow_wal(self._db)
+
+    def has_changed(self) -> bool:
+        """Whether anything was stored since the last call; True at first."""
+        former, self._seen = self._seen, self._db.total_changes
+        return former != self._seen
 
     def transaction(self) -> AbstractContextManager[object]:
         """Everything inside, or nothing."""

@@ -43,7 +43,7 @@ from rla_client.contract.errors import (
     RlaError,
 )
 from rla_client.contract.paths import Places, find_places
-from rla_client.contract.segments import spool_bytes
+from rla_client.contract.segments import spool_bytes, stream_names
 from rla_client.contract.textformat import columns, escape_unprintable, examples, run_app, tell_error
 
 if TYPE_CHECKING:
@@ -212,10 +212,11 @@ def status(
     found, error = _status_or_absent(places)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
-    elif error is None:
+    else:
         from rla_agent.command.status_view import show_status  # noqa: PLC0415
 
-        show_status(found)
+        told = 0 if error is None else 1  # on stderr
+        show_status({**found, "problems": found["problems"][told:]})
     if error is not None:
         fail_as(error)
 
@@ -228,11 +229,13 @@ def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     try:
         found = ask_status(places)
     except RlaError as no_answer:
-        error, waiting = no_answer, 0
+        error, held, waiting = no_answer, 0, 0
+        absent = isinstance(error, AgentNotRunningError)
         with suppress(OSError):
-            waiting = spool_bytes(places.spool)
-        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
-        found = absent_status(places, str(error), state=state, spool_bytes=waiting)
+            held = spool_bytes(places.spool)
+            waiting = len(stream_names(places.spool)) if absent else 0
+        state = "not running" if absent else "not answering"
+        found = absent_status(places, str(error), state=state, spool_bytes=held, waiting=waiting)
     replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
     found["replication"] = replication
     found["problems"] += attention(replication) + left_behind(places)

@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -38,6 +39,7 @@ from rla_agent.replicate.backend.connect import (
 )
 from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
 from rla_agent.replicate.backend.target import Session, TargetError
+from rla_agent.replicate.readers import Readers
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 LITTLE_BYTES: Final = 5 << 30
 ANSWER_S: Final = 10.0
+MAX_BARS: Final = 16
 _PROBE: Final = "rla-agent-probe"
 _CONNECT_FAILED: Final = 2  # SSH_OPEN_CONNECT_FAILED: it was tried, so it is allowed
 _FALLBACKS: Final = {
@@ -91,6 +94,8 @@ def status(*, as_json: Annotated[bool, typer.Option("--json", help="as JSON")] =
     """Show the backlog by kind, rate, last success, and parked files with reason and fix."""
     found = report.replication_status(find_places().state)
     typer.echo(json.dumps(found, indent=1) if as_json else report.as_text(found))
+    if "error" in found:
+        raise typer.Exit(1)
 
 
 @replicate_app.command(
@@ -242,29 +247,36 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     """Fetch items from the master; local files are not replaced, interrupted ones continue."""
     with _failures():
         selection = transfer.Selection(table, index, since, until, tuple(kind or DEFAULT_LOG_TYPES))
-        loaded = load_config(config)
+        target = _target(load_config(config))
 
-        def fetch(session: Session) -> transfer.Tally:
+        def connect() -> Readers:
+            return Readers.opened(target.open, target.connections)
+
+        def fetch(readers: Readers) -> transfer.Tally:
             with _progress() as progress:
-                return transfer.pull(session, str(data_root), selection, progress)
+                return transfer.pull(readers, str(data_root), selection, progress)
 
         if keep_on:
-            _follow(loaded, fetch, every, as_json=as_json)
+            _follow(connect, fetch, every, as_json=as_json)
             return
-        with closing(_target(loaded).open()) as session:
-            tally = fetch(session)
+        with closing(connect()) as readers:
+            tally = fetch(readers)
     _told("fetched", tally, as_json=as_json)
 
 
 def _follow(
-    config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float, *, as_json: bool
+    connect: Callable[[], Readers],
+    fetch: Callable[[Readers], transfer.Tally],
+    every_s: float,
+    *,
+    as_json: bool,
 ) -> None:
     def tell(tally: transfer.Tally) -> None:
         if tally.files or tally.failed:
             _summary(f"{time.strftime('%H:%M:%S')} fetched", tally, as_json=as_json)
 
     with suppress(KeyboardInterrupt):
-        transfer.follow(_target(config).open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
+        transfer.follow(connect, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
 
 
 @transfer_app.command(
@@ -364,7 +376,10 @@ def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
     text = f"{verb} {tally.files} file(s), {size}; {tally.same} were there already"
     facts = {"files": tally.files, "bytes": tally.bytes, "already_there": tally.same}
     failed_names = [printable(failed) for failed in tally.failed]
-    typer.echo(json.dumps({**facts, "failed": failed_names}) if as_json else text)
+    left_out = [printable(name) for name in tally.left_out]
+    typer.echo(json.dumps({**facts, "failed": failed_names, "left_out": left_out}) if as_json else text)
+    for name in left_out:
+        typer.echo(f"left out: an object of the bucket, for no file has such a key: {name}", err=True)
     if not (tally.files or tally.same or tally.failed):
         typer.echo("no item is selected; see --table, --index, --since, --until and --kind", err=True)
     for failed in failed_names:
@@ -373,15 +388,28 @@ def _summary(verb: str, tally: transfer.Tally, *, as_json: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[transfer.Say]:
-    """A bar for the file being moved, on a terminal."""
-    from rich.progress import Progress  # noqa: PLC0415 - only when there is something to show
+    """A bar for each large file being moved, on a terminal; the time that is left once it can be told."""
+    from rich.console import Console  # noqa: PLC0415 - only when there is something to show
+    from rich.progress import Progress, TaskID  # noqa: PLC0415
 
-    with Progress(transient=True) as bars:
-        task = bars.add_task("", total=None)
+    lock, count = threading.Lock(), 0
+    tasks: dict[str, TaskID] = {}
+    with Progress(transient=True, console=Console(stderr=True)) as bars:
+        whole = bars.add_task("0 files", total=None)
 
         def say(path: str, done: int, total: int) -> None:
-            name = printable(path.rpartition("/")[2])[-40:]
-            bars.update(task, description=name, completed=done, total=total)
+            nonlocal count
+            with lock:
+                if done < total:
+                    if path not in tasks and len(tasks) < MAX_BARS:
+                        tasks[path] = bars.add_task(printable(path.rpartition("/")[2])[-40:], total=total)
+                    if path in tasks:
+                        bars.update(tasks[path], completed=done)
+                    return
+                count += 1
+                if path in tasks:
+                    bars.remove_task(tasks.pop(path))
+                bars.update(whole, description=f"{count} files")
 
         yield say
 

@@ -2,7 +2,8 @@
 
 Starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output
 on and keeps it (rla_agent/command/console.py), writes its exit code or signal into run.json of the runs that
-it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n).
+it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n). A signal
+that tells CMD to stop is noted: runs that were open then, and ended, are `interrupted`.
 The runs are found by RLA_LAUNCH, which CMD inherits and the opening frame of each run carries.
 An agent that goes away meanwhile (out of memory, or that of another job that ended) is started again;
 what was started here, or by CMD's processes, is stopped at the end.
@@ -39,6 +40,7 @@ from rla_agent.service.drain import wait_durable
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
+from rla_client.contract.endings import FOR_ANYTHING, STOPS, signal_of
 from rla_client.contract.errors import RlaError
 from rla_client.contract.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
 from rla_client.contract.paths import Places
@@ -55,6 +57,7 @@ SETTLE_S = 0.05
 RUN_FILE_WAIT_S = 5.0
 ASK_TIMEOUT_S = 1.0  # signals wait so long for an agent that hangs
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+SOON_S = 900.0  # Slurm's --signal comes a minute or some before the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +82,35 @@ class Ending:
     def words(self) -> str:
         """For a run's reason."""
         if self.signal is None:
-            return f"exit code {self.code}"
+            named = signal_of(self.code)
+            return f"exit code {self.code}" if named is None else f"exit code {self.code} ({named.name})"
         with suppress(ValueError):
             return f"killed by {signal.Signals(self.signal).name}"
         return f"killed by signal {self.signal}"
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """A signal that told the command to stop, and when it came (Unix seconds)."""
+
+    number: signal.Signals
+    at: float
+
+    def ended(self, record: RunRecord) -> bool:
+        """Whether a run was open when it came, and ended after it; of USR1 and USR2, soon after it."""
+        if record.closed is None or record.closed < self.at:
+            return False
+        return self.number not in FOR_ANYTHING or record.closed - self.at < SOON_S
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One command that was run: its RLA_LAUNCH, process and end."""
+    """One command that was run: its RLA_LAUNCH, process and end; and what told it to stop."""
 
     name: str
     pid: int
     ending: Ending
+    told: Told | None = None
 
 
 def run_command(
@@ -137,7 +156,8 @@ def run_command(
             _place_console(places, launch, keeper)
 
         ending = child.wait(look)
-        _settle(places, keeping, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
+        ended = Launch(launch, child.pid, ending, child.told)
+        _settle(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
     return ending.status
 
@@ -200,6 +220,7 @@ class Child:
         Raises:
             OSError: it cannot be executed.
         """
+        self.told: Told | None = None
         self._waited = {*FORWARDED, signal.SIGCHLD}
         former = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
         streams = [_output_pair(descriptor) for descriptor in (1, 2)]
@@ -240,6 +261,8 @@ class Child:
         return ended
 
     def _forward(self, info: signal.struct_siginfo) -> None:
+        if info.si_signo in STOPS:
+            self.told = Told(signal.Signals(info.si_signo), time.time())
         if info.si_signo == signal.SIGWINCH:
             for terminal in self._terminals:
                 _copy_window_size(1, terminal)
@@ -376,6 +399,11 @@ def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> Run
     """The record with the command's end in it; None while the run continues: see `process_ended`."""
     if record.live:
         return None
-    ending = launch.ending
+    ending, told = launch.ending, launch.told
     after = replace(record, exit_code=ending.code, signal=ending.signal)
-    return after.process_ended(ending.words, own=record.pid == launch.pid, last=last)
+    return after.process_ended(
+        ending.words,
+        own=record.pid == launch.pid,
+        last=last,
+        told=told.number.name if told is not None and told.ended(record) else "",
+    )

@@ -66,7 +66,10 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     """A status as something that rich can print."""
     head = (printable(line).partition(" ") for line in _head(status))
     parts: list[RenderableType] = [_Lines([(rest, f"{label:<7}", " " * 7) for label, _, rest in head])]
-    parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
+    if status["runs"]:
+        parts.append(_Runs(status["runs"]))
+    elif status["agent"]["pid"] is not None:
+        parts.append(Text("no runs yet"))
     if status["problems"]:
         parts += [Text(), Text("needs attention", style="bold red")]
         for problem in status["problems"]:
@@ -100,10 +103,13 @@ def _head(status: dict[str, Any]) -> list[str]:
         running = f"version {agent['version']}, up {duration_text(agent['uptime_s'])}{service}"
         lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
     lines.append(f"state  {agent['state_dir']}")
-    lines.append(
-        f"spool  {size_text(spool['bytes'])}, of that {size_text(spool['lag_bytes'])} not durable; "
+    now = (  # nobody knows it while no agent answers
+        ""
+        if agent["pid"] is None
+        else f", of that {size_text(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
+    lines.append(f"spool  {size_text(spool['bytes'])}{now}")
     if faults := status.get("internal_errors"):  # an earlier release's agent does not say it
         lines.append(f"faults {faults} internal errors; each with its traceback in: rla-agent logs")
     lines += _settings(status.get("settings", {}))

@@ -62,7 +62,8 @@ A run, as `status` and run.json show it, bears every event in every state:
 running      rows come, or may come
 stalled      the writer lives and no row came for `stall_s`
 finished     the program closed the run or ended without error
-interrupted  Ctrl-C ended it
+interrupted  it was told to stop, by Ctrl-C or another signal, and ended: by the exception, by an exit status
+             that names the signal (130, 143), or in any other way under `rla-agent run`, which passed it on
 failed       an exception ended it, or under `rla-agent run` an exit code other than 0
 killed       the writer is gone without a word: SIGKILL, SIGTERM, OOM, os._exit
 removed      the item folder was taken away under a run that was still writing
@@ -73,6 +74,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
+
+from rla_client.contract.endings import stopped_by
 
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
@@ -320,22 +323,29 @@ class RunRecord:
         again = self.after(RunEvent.REOPENED, now)
         return replace(again, reopened=opened, ran_before_s=self.ran_before_s + ran)
 
-    def process_ended(self, words: str, *, own: bool, last: bool) -> RunRecord:
+    def process_ended(self, words: str, *, own: bool, last: bool, told: str = "") -> RunRecord:
         """The record of a run that ended, once `exit_code` and `signal` of a command are in it.
 
-        A run that was closed without a word of failure, as at `sys.exit(3)`, failed if its process did.
+        A run that was told to stop and then ended is interrupted, however it was closed. One that was closed
+        without a word of failure, as at `sys.exit(3)`, failed if its process did.
 
         Args:
             words: the end of the command.
             own: the command's process is the run's, and not one that started it.
             last: no run of the command was opened later: of several in one process, that one may have failed.
+            told: the signal that told the command to stop while the run was open; empty for none.
         """
         if self.state is RunState.KILLED:
             return replace(
                 self, reason=words if own else f"{self.reason}; the command that started it: {words}"
             )
+        if told and self.state in {RunState.FINISHED, RunState.FAILED}:
+            after = f"told to stop by {told}"
+            reason = f"{after}; {self.reason}" if self.reason else after
+            return replace(self, state=RunState.INTERRUPTED, reason=reason)
         if self.state is RunState.FINISHED and own and last and self.exit_code:
-            return replace(self, state=RunState.FAILED, reason=words)
+            stopped = stopped_by(self.exit_code) is not None
+            return replace(self, state=RunState.INTERRUPTED if stopped else RunState.FAILED, reason=words)
         return self
 
     def with_stream(self, stream: str) -> RunRecord:

@@ -53,6 +53,7 @@ FIXES = (
     (("version",), "update rla-agent, then: rla-agent restart"),
     (("opening frame",), "rla-agent doctor names the folder; move it out of the spool"),
 )
+WITHOUT_AGENT = "rla-agent start --detach, or once: rla-agent drain"
 OTHERWISE = "see: rla-agent logs"
 
 
@@ -165,12 +166,17 @@ def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def absent_status(places: Places, what: str, *, state: str, spool_bytes: int) -> dict[str, Any]:
-    """The same shape when no agent answers."""
+def absent_status(
+    places: Places, what: str, *, state: str, spool_bytes: int, waiting: int = 0
+) -> dict[str, Any]:
+    """The same shape when no agent answers; `waiting`: processes whose rows lie in the spool for that."""
     facts = Facts(pid=0, places=places, started=0.0, now=0.0, state=state, spool_bytes=spool_bytes)
     status = build_status(facts, [])
     status["agent"].update(pid=None, started=None, uptime_s=None)
     status["problems"] = [{"what": what, "fix": "rla-agent start --detach"}]
+    if waiting:
+        said = f"rows of {waiting} process(es) wait in {places.spool} until an agent runs"
+        status["problems"].append({"what": said, "fix": WITHOUT_AGENT})
     return status
 
 

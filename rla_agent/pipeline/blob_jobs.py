@@ -46,14 +46,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome, SourceError, free_slot, opened_slot
+from rla_agent.pipeline.checkpoint_jobs import (
+    JobResult,
+    Outcome,
+    SourceError,
+    free_slot,
+    fresh_temp,
+    opened_slot,
+)
 from rla_client.contract import protocol
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
     FOLDER_FLAGS,
     OLD_TEMP_S,
     READ_FLAGS,
-    TEMP_PREFIX,
     UNNAMED_TEMP,
     atomic_file,
     claim_name,
@@ -269,6 +275,9 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Job
 
 
 def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> JobResult:
+    asked = f"{blobs}\0{job.blob}\0{job.slot}".encode("utf-8", "surrogatepass")
+    token = hashlib.blake2b(asked, digest_size=8).hexdigest()  # of the job, also when it is done again
+    temp = fresh_temp(Path(f"/proc/self/fd/{folder}"), token)
     if not job.cover and is_there(job.name[-1], dir_fd=folder):
         return JobResult(Outcome.KEPT)
     own = _interpreter(python, blobs)
@@ -276,7 +285,6 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> JobResult:
         return JobResult(Outcome.LATER, NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
     if own is None and (problem := program_problem(sys.executable)) is not None:
         raise RemoteProtocolError(f"the interpreter is not started: {problem}")
-    temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
         with closing_fd(open_within(temp, os.O_RDWR | os.O_EXCL, folder)) as out:
             with _opened_source(job, blobs) as (source, offset):

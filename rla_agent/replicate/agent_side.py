@@ -32,7 +32,7 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import settings
 from rla_agent.replicate.fetch_back import FetchQueue
 from rla_agent.replicate.ledger import CLEAN, STEPS, database_number, folder_states, ledger_path
-from rla_agent.replicate.settings import Announcer
+from rla_agent.replicate.settings import Announcer, ListBusyError
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_agent.store.database import NewerFormatError, connect_readonly
@@ -40,7 +40,7 @@ from rla_client.contract.files import fsync_folder
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
-MAX_UNDECIDED: Final = 1000  # runs whose configuration cannot be read yet
+MAX_UNDECIDED: Final = 1000  # runs whose configuration cannot be read yet, or database registered
 MAX_ASKED: Final = 16  # questions about items that wait for their turn
 LOOK_INTERVAL_S: Final = 2.0  # at the list of databases, which `rla-agent replicate add` changes
 FIRST_BACKOFF_S: Final = 1.0
@@ -62,6 +62,7 @@ class Replication:
         self._undecided: deque[Opening] = deque(maxlen=MAX_UNDECIDED)
         self._next_look = 0.0
         self._wanted = False
+        self._refused = ""  # why a database could not be registered, as it was logged last
         self._opened: set[str] = set()  # runs whose first commit is to come
         self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
         self._asked = threading.Semaphore(MAX_ASKED)
@@ -73,23 +74,24 @@ class Replication:
             self._decide(opening, opening.config, self._reader.reading(opening.config))
 
     def _decide(self, opening: Opening, config: str, found: Reading | None) -> None:
-        """Register the run's database; later, where its configuration cannot be read now."""
-        if found is None:
+        """Register the run's database; later, where that or reading its configuration cannot be done now."""
+        if found is None or (_sends(config, found) and not self._register(opening, config)):
             self._undecided.append(opening)
-        elif _sends(config, found):
-            self._register(opening, config)
 
-    def _register(self, opening: Opening, config: str) -> None:
+    def _register(self, opening: Opening, config: str) -> bool:
+        """Whether it is done; on the threads that take in rows, so it waits for no other process."""
         item = f"{opening.table}/{opening.index}"
+        try:
+            settings.register(self._places.state, opening.root, config, item, is_master_node=opening.master)
+        except (OSError, ListBusyError) as error:
+            if str(error) != self._refused:
+                _log.warning("database %s is not replicated yet, tried again: %s", opening.root, error)
+            self._refused = str(error)
+            return False
         with self._lock:
-            try:
-                settings.register(
-                    self._places.state, opening.root, config, item, is_master_node=opening.master
-                )
-            except OSError as error:
-                _log.warning("database %s is not replicated: %s", opening.root, error)
             self._opened.add(opening.log_folder)
         self._wanted = True
+        return True
 
     def committed(self, streams: Iterable[Stream]) -> None:
         """Outputs of these streams have been committed."""

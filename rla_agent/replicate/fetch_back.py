@@ -8,14 +8,14 @@ than the master's file and its folder here have), and only then takes its name, 
 then; then the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for
 each other. Nothing that the master says becomes a name, and no more than the noted size is read.
 
-*An unfinished run* of another machine (`{"state", "resume"}`), for `configure(run_id=…, resume=…)` on a
+*A run* of another machine (`{"state", "resume"}`), for `configure(run_id=…, resume=…)` on a
 machine that has no such run. The newest run of that id in the table decides: it is looked for from the
 newest day back, so that the usual case is found after a few reads; after `MAX_LOOKED_AT` runs or `SEARCH_S`
 the search says that it gave up, for "none" would begin anew what has been begun. Brought here are what the
-database shows of the run (log, hyper-parameters, archive) and of its checkpoints the newest, with the state
-that exact resume needs. All of it goes by `transfer.fetch`: unsafe names are refused, nothing goes through
-links, a file takes its name when it is whole. Where the run's `SHA256SUMS` is there, the checkpoint is
-checked against it.
+database shows of the run (log, hyper-parameters, archive) and of its checkpoints the one that was saved
+last, with the state that exact resume needs. All of it goes by `transfer.fetch`: unsafe names are refused,
+nothing goes through links, a file takes its name when it is whole. Where the run's `SHA256SUMS` is there, the
+checkpoint is checked against it.
 
 The agent's main thread looks after the processes (`FetchQueue`). A client asks again and again; the first
 question starts the process, each gets an answer at once: `working`, `done` or `failed`. An answer of the
@@ -25,6 +25,7 @@ last two is given once, then the question is forgotten.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -34,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -42,6 +43,7 @@ from typing import IO, Any, Final
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError, listing_or_empty, read_json
+from rla_agent.replicate.room import NoRoomError, Room
 from rla_agent.replicate.transfer import (
     NewerHereError,
     Tally,
@@ -59,7 +61,15 @@ from rla_agent.replicate.worker.source import (
     heard_s_ago,
 )
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoints import FETCHED_MARK, PrunedFile, drop_note, read_note
+from rla_client.contract.checkpoints import (
+    FETCHED_MARK,
+    PrunedFile,
+    SaveTime,
+    drop_note,
+    oldest_first,
+    read_note,
+    stamp_in,
+)
 from rla_client.contract.descriptors import wait_for_lock
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import (
@@ -90,6 +100,7 @@ STOP_S: Final = 2.0
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_LOOKED_AT: Final = 20_000
+MAX_STAMPS: Final = 200  # checkpoints of a run on the master that are looked into, two reads each
 SEARCH_S: Final = 60.0
 RESUME_FOLDER: Final = b".resume"
 SHOWN_KINDS: Final = (LOG, HYPARAMETER)
@@ -166,7 +177,11 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             raise FetchError(f"{note.path} is no longer on the master {note.target}")
         if found.size != note.size:
             raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
-        fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
+        try:
+            fill(session, descriptor, path, replace(found, size=note.size), lambda *_: None)
+        except NoRoomError as error:
+            os.unlink(partial, dir_fd=place)
+            raise NoRoomError(f"{note.path}: {error}") from error
         came = fingerprint_of(lambda at, count: os.pread(descriptor, count, at), note.size)
         if came.sha256.hex() != note.sha256:
             os.unlink(partial, dir_fd=place)
@@ -219,7 +234,7 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `index` of the run, `time_step` of its checkpoint, `run_id` and `host`; `{"index": None}` where
-        there is none to continue: no such run, it has finished, or it has no checkpoint there.
+        there is none to continue: no such run, or no checkpoint of it there (`over`: one that finished).
 
     Raises:
         StillWrittenError: it is still being written.
@@ -238,27 +253,46 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     if found is None:
         return {"index": None}
     index, run = found
-    if run.get("state") == FINISHED or index[:DATE_LENGTH] <= question.known[:DATE_LENGTH]:
+    if index[:DATE_LENGTH] <= question.known[:DATE_LENGTH]:
         return {"index": None}
     _refuse_live(run, question)
     item = f"{question.table}/{index}"
     checkpoint = _newest_checkpoint(session, item, question.series)
     if checkpoint is None:
-        return {"index": None}
+        return {"index": None, "over": index if run.get("state") == FINISHED else None}
     step, name, state = checkpoint
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
-    _mark(session, question.root, item)
-    for path, remote in _shown(session, item):
-        with suppress(NewerHereError):  # a note that somebody has written here
-            fetch(session, question.root, path, remote)
+    shown = [*_shown(session, item)]
+    needed = [(folder + name, state)]
     for ending in (".state", ".marks.json"):
         path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
         beside = session.stat(path)
         if beside is not None and beside.kind == "file":
-            fetch(session, question.root, path, beside)
-    fetch(session, question.root, folder + name, state)
+            needed.insert(0, (path, beside))
+    _check_room(Path(question.root), item, [*shown, *needed])
+    _mark(session, question.root, item)
+    for path, remote in shown:
+        with suppress(NewerHereError):  # a note that somebody has written here
+            fetch(session, question.root, path, remote)
+    for path, remote in needed:
+        fetch(session, question.root, path, remote)
     _check_sum(question.root, item, name)
     return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
+
+
+def _check_room(root: Path, item: str, wanted: list[tuple[bytes, RemoteStat]]) -> None:
+    """Raise NoRoomError where the disk here has no room for what of these is not here yet."""
+    coming = 0
+    for path, state in wanted:
+        here = root / os.fsdecode(path)
+        coming += max(0, state.size - (here.stat().st_size if here.is_file() else 0))
+    there = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
+    with closing_fd(os.open(os.path.realpath(there), FOLDER_FLAGS)) as place:
+        try:
+            with Room().promised(place, coming):
+                pass
+        except NoRoomError as error:
+            raise NoRoomError(f"the run {item} is not brought here from the master: {error}") from error
 
 
 def _mark(session: Session, root: str, item: str) -> None:
@@ -301,7 +335,7 @@ def _indices(session: Session, base: str) -> Iterator[str]:
     def below(folder: str, digits: int) -> list[str]:
         listed = listing_or_empty(session, os.fsencode(folder))
         names = [os.fsdecode(name) for name, state in listed if state.kind == "folder"]
-        return sorted((name for name in names if len(name) == digits and name.isdigit()), reverse=True)
+        return sorted((name for name in names if len(name) == digits and name.isdecimal()), reverse=True)
 
     for year in below(base, 4):
         for month in below(f"{base}/{year}", 2):
@@ -313,15 +347,56 @@ def _indices(session: Session, base: str) -> Iterator[str]:
 
 
 def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
-    """Time-step, name and state of the newest whole checkpoint."""
+    """Time-step, name and state of the whole checkpoint that was saved last.
+
+    Of more than MAX_STAMPS files, those that the master had last are looked into.
+    """
     pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.pt", re.DOTALL)
-    listed = listing_or_empty(session, os.fsencode(f"{CHECKPOINT}/{item}"))
-    found = [
-        (int(match[1]), name, state)
-        for name, state in listed
+    folder = os.fsencode(f"{CHECKPOINT}/{item}")
+    found = {
+        os.fsdecode(name): (int(match[1]), name, state)
+        for name, state in listing_or_empty(session, folder)
         if state.kind == "file" and (match := pattern.fullmatch(os.fsdecode(name))) is not None
-    ]
-    return max(found, key=lambda one: one[0], default=None)
+    }
+    if len(found) < 2:  # noqa: PLR2004 - one is the newest whatever its stamp says
+        return next(iter(found.values()), None)
+    last = sorted(found.items(), key=lambda one: (one[1][2].mtime_s, one[1][0]))[-MAX_STAMPS:]
+    times = []
+    for name, (step, remote_name, state) in last:
+        stamp = stamp_in(RemoteFile(session, folder + b"/" + remote_name, state.size))
+        order = None if stamp is None else stamp.order
+        times.append(SaveTime(name, step, state.mtime_s * 10**9, order))
+    return found[oldest_first(times)[-1].name]
+
+
+class RemoteFile(io.RawIOBase):
+    """A file on the master, open for reading."""
+
+    def __init__(self, session: Session, path: bytes, size: int) -> None:
+        super().__init__()
+        self._session, self._path, self._size, self._at = session, path, size, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """See `io.RawIOBase`."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
+        """See `io.RawIOBase`."""
+        count = min(len(buffer), self._size - self._at)
+        data = self._session.read(self._path, self._at, count) if count > 0 else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _shown(session: Session, item: str) -> Iterator[tuple[bytes, RemoteStat]]:

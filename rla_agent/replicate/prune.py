@@ -75,7 +75,10 @@ from rla_client.contract.checkpoints import (
     PrunedFile,
     drop_note,
     note_path,
+    oldest_first,
     read_note,
+    read_stamp,
+    save_time,
     write_note,
 )
 from rla_client.contract.errors import RlaError
@@ -155,14 +158,21 @@ def unfit(kind: str, name: str, size: int) -> str:
     return f"smaller than {MIN_FILE_BYTES >> 10} KiB" if size < MIN_FILE_BYTES else ""
 
 
-def newest(names: Iterable[str], count: int) -> set[str]:
-    """Of a checkpoint folder's files the `count` with the highest time-steps of each name."""
-    series: dict[str, list[tuple[int, str]]] = {}
+def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
+    """Of a checkpoint folder's files the `count` that were saved last of each name."""
+    series: dict[str, list[tuple[str, int]]] = {}
     for name in names:
         match = _CHECKPOINT.fullmatch(name)
         if match is not None:
-            series.setdefault(match[1], []).append((int(match[2]), name))
-    return {name for found in series.values() for _, name in sorted(found)[-max(1, count) :]}
+            series.setdefault(match[1], []).append((name, int(match[2])))
+    stay: set[str] = set()
+    for found in series.values():
+        if len(found) <= max(1, count):
+            stay.update(name for name, _ in found)
+            continue
+        by_age = oldest_first(save_time(folder, name, step) for name, step in found)
+        stay.update(one.name for one in by_age[-max(1, count) :])
+    return stay
 
 
 def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
@@ -295,7 +305,12 @@ class Pruner:
         """For each file: itself if it may go, else why it stays."""
         kept: set[str] = set()
         if folder.kind == CHECKPOINT and folder.path == folder.item:
-            kept = newest(map(os.fsdecode, folder.files), rules.keep_newest)
+            try:
+                with self._folder(folder.path + b"/.") as (here, _):
+                    held = Path(f"/proc/self/fd/{here}")
+                    kept = newest(held, map(os.fsdecode, folder.files), rules.keep_newest)
+            except OSError:
+                return  # it went meanwhile
         rows = self._rows(folder.path)
         for name, local in folder.files.items():
             text = os.fsdecode(name)
@@ -410,8 +425,17 @@ class Pruner:
     def _note(self, one: Candidate, sha: bytes, folder: int) -> None:
         local = one.local
         mode = copy_mode(os.stat(one.key.name, dir_fd=folder, follow_symlinks=False).st_mode)
+        stamp = read_stamp(Path(f"/proc/self/fd/{folder}") / os.fsdecode(one.key.name))
+        order = None if stamp is None else stamp.order
         note = PrunedFile(
-            os.fsdecode(one.path), local.size, sha.hex(), local.mtime_ns, self._target, time.time(), mode
+            os.fsdecode(one.path),
+            local.size,
+            sha.hex(),
+            local.mtime_ns,
+            self._target,
+            time.time(),
+            mode,
+            order,
         )
         write_note(f"/proc/self/fd/{folder}", note)
 

@@ -4,18 +4,22 @@
 few seconds; counts come from the ledger's indexes. Nothing secret is in either.
 
 *All machines*: each leaves a small status file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S`
-while it has live runs or something to send, and whenever it says something new. `machines` reads them on
-any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is taken
-as text only.
+while it has live runs or something to send, and whenever it says something new. Its name is the host's and
+`fleet_id`: hosts of one name, agents of two users and two data roots must not overwrite each other's.
+`machines` reads them on any machine that may log in, and on the master itself by the `folder` protocol. What
+others wrote is taken as text only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import secrets
 import sqlite3
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +29,7 @@ from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_em
 from rla_agent.replicate.ledger import STEPS, ledger_path
 from rla_agent.store.database import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
+from rla_client.contract.files import write_atomic
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
@@ -34,9 +39,11 @@ LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's
 MAX_PARKED: Final = 50  # shown; the count tells of the rest
 FLEET_FOLDER: Final = b".rla-fleet"
+FLEET_ID_NAME: Final = "fleet-id"
 FLEET_EVERY_S: Final = 30.0
 MAX_STATUS_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
+_LOCKED: Final = "database is locked"  # by somebody who looks into it, for a moment
 _HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -47,7 +54,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
         fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
         written_bytes, kept), `parked` (path, reason, fix; at most 50, and 50 folders of each database),
-        `parked_files` and `parked_folders`.
+        `parked_files` and `parked_folders`; `error`: what of it cannot be told, and why.
     """
     status: dict[str, Any] = {
         "running": False,
@@ -61,14 +68,20 @@ def replication_status(state: Path) -> dict[str, Any]:
         "databases": [entry.data_root for entry in settings.entries(state)],
     }
     path = ledger_path(state)
-    if not path.exists():
-        return status
+    problem = settings.registry_problem(state)
+    if problem:
+        status["error"] = problem
     try:
+        path.stat()
         with closing(connect_readonly(path, STEPS)) as db:
             _fill(db, status)
+    except (FileNotFoundError, NotADirectoryError):
+        return status  # nothing was ever replicated
     except NewerFormatError as error:
         status["error"] = f"replication waits: {error}"
-    except sqlite3.Error as error:
+    except OSError as error:
+        status["error"] = f"the ledger {path} cannot be read: {error.strerror}"
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, LookupError) as error:
         status["error"] = f"the ledger {path} cannot be read: {error}"
     return status
 
@@ -84,8 +97,9 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
         if entry is None and status["running"]:
             continue
         backlog = _backlog(db, number)
-        pending = sum(kind["bytes"] for kind in backlog.values())
-        rate = float(entry["rate_bytes_s"]) if entry else 0.0
+        arrived = db.execute("SELECT sum(acked) FROM temps WHERE db = ?", (number,)).fetchone()[0] or 0
+        pending = max(0, sum(kind["bytes"] for kind in backlog.values()) - arrived)
+        rate = float(entry.get("sending_bytes_s", 0.0)) if entry and status["running"] else 0.0
         status["targets"].append(
             {
                 "data_root": os.fsdecode(root),
@@ -144,7 +158,9 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
             blocked = target.get("health") == "blocked"
             name = shown_target(target["target"])
             what = f"replication to {name} {'has stopped' if blocked else 'is held up'}: {why}"
-            problems.append({"what": what, "fix": target.get("fix") or "it is retried automatically"})
+            fix = target.get("fix") or ("" if blocked else "it is retried automatically")
+            again = again_text(target) if blocked else ""
+            problems.append({"what": what, "fix": "; ".join(filter(None, (fix, again)))})
     reasons: dict[tuple[str, str], list[str]] = {}
     for parked in status["parked"]:
         reasons.setdefault((parked["reason"], parked["fix"]), []).append(parked["path"])
@@ -161,7 +177,7 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def stopped(status: dict[str, Any]) -> dict[str, str]:
-    """What goes no further until somebody acts, for alerts: target, or `files`, to what and why."""
+    """What goes no further until somebody acts, for alerts: target, `files` or `status`, to what and why."""
     found = {}
     for target in status["targets"]:
         if target.get("health") == "blocked":
@@ -176,6 +192,8 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
             "see: rla-agent replicate status",
         ]
         found["files"] = "\n".join(filter(None, lines))
+    if "error" in status and _LOCKED not in status["error"]:
+        found["status"] = f"{status['error']}\nsee: rla-agent logs"
     return found
 
 
@@ -186,6 +204,19 @@ def shown_target(name: str) -> str:
         return name
     host, _, root = rest.partition("/")
     return f"{scheme}://{host}{root if root.startswith('/') else '/~/' + root}"
+
+
+def again_text(target: dict[str, Any]) -> str:
+    """When a target that has stopped is looked at again, and how to have it done at once."""
+    return f"tried again in {_duration(target.get('retry_in_s', 0.0))}, or at once: rla-agent replicate retry"
+
+
+def _duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `5 h`."""
+    for most, unit, unit_s in ((120, "s", 1), (7200, "min", 60)):
+        if seconds < most:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds / 3600:.0f} h"
 
 
 def headline(status: dict[str, Any]) -> list[str]:
@@ -199,7 +230,7 @@ def headline(status: dict[str, Any]) -> list[str]:
             word = "not running"
         last = target.get("last_success")
         when = f", last success {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
-        eta = f", done in {target['eta_s']:.0f} s" if target.get("eta_s") else ""
+        eta = f", done in about {_duration(target['eta_s'])}" if target.get("eta_s") else ""
         lines.append(
             f"{shown_target(target['target'])}: {word}; {files} file(s), {size_text(size)} waiting{eta}{when}"
         )
@@ -208,10 +239,22 @@ def headline(status: dict[str, Any]) -> list[str]:
 
 def as_text(status: dict[str, Any]) -> str:
     """The snapshot for people."""
-    lines = [
-        "replication: " + ("paused" if status["paused"] else "on" if status["running"] else "not running")
-    ]
-    if not status["targets"]:
+    word = "paused" if status["paused"] else "on" if status["running"] else "not running"
+    if "error" in status:
+        lines = [
+            f"replication: {word if status['running'] else 'unknown'}",
+            f"  {printable(status['error'])}",
+        ]
+        lines.append("  → see: rla-agent logs")
+        shown = {target["data_root"] for target in status["targets"]}
+        lines += [
+            f"  {printable(root)}: what is sent and what waits is not known"
+            for root in dict.fromkeys(status["databases"])
+            if root not in shown
+        ]
+    else:
+        lines = [f"replication: {word}"]
+    if not status["targets"] and "error" not in status:
         lines.append(
             "  no database is replicated (SEND_LOG_FILE and REMOTE_SETTING in rla_config.yaml switch it on)"
         )
@@ -237,6 +280,8 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         for name in ("reason", "fix", "problem")
         if target.get(name)
     ]
+    if target.get("health") == "blocked":
+        lines.append(f"    → {again_text(target)}")
     lines += [
         f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
         for kind, count in sorted(target["backlog"].items())
@@ -245,7 +290,7 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(target["last_success"]))
         lines.append(f"    last success {when}; {size_text(int(target.get('rate_bytes_s', 0)))}/s")
     if target.get("eta_s"):
-        lines.append(f"    done in about {target['eta_s']:.0f} s")
+        lines.append(f"    done in about {_duration(target['eta_s'])}")
     return lines
 
 
@@ -269,11 +314,29 @@ def _version() -> str:
         return "unknown"
 
 
-def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
-    """A machine's status file."""
+def fleet_id(private: Path, root: bytes) -> str:
+    """What tells this agent's status file of a data root from others of one host name: 8 digits.
+
+    Args:
+        private: `<state>/replicate`; what is drawn at first use is kept there.
+        root: the data root.
+    """
+    path = private / FLEET_ID_NAME
+    try:
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
+        drawn = path.read_bytes()
+    except OSError:  # a full disk: files go all the same
+        drawn = os.fsencode(private)
+    return hashlib.sha256(drawn + b"\n" + root).hexdigest()[:8]
+
+
+def machine_status(host: str, machine: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+    """A machine's status file; `machine`: its `fleet_id`."""
     status = {
         "format": 1,
         "host": host,
+        "machine": machine,
         "version": _version(),
         "backlog": backlog,
         "runs": list(runs)[:MAX_RUNS],
@@ -281,14 +344,23 @@ def machine_status(host: str, runs: Iterable[dict[str, Any]], backlog: dict[str,
     return json.dumps(status).encode()
 
 
-def leave_status(session: Session, host: str, content: bytes, mode: int = 0o644) -> None:
+def leave_status(session: Session, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
     """Put this machine's file on the master, with permission bits: it names runs."""
-    name = _HOST.sub("_", host)[:100].encode() or b"unnamed"
+    name = f"{_fleet_name(host)}-{machine}".encode()
     path = FLEET_FOLDER + b"/" + name + b".json"
     session.make_folders([FLEET_FOLDER])
     now = int(time.time())
     temp = FLEET_FOLDER + b"/.rla-tmp-" + name
     session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode))
+
+
+def remove_old_status(session: Session, host: str) -> None:
+    """Take away what an earlier release left under the host's name alone; one still at work makes it anew."""
+    session.remove(FLEET_FOLDER + b"/" + _fleet_name(host).encode() + b".json")
+
+
+def _fleet_name(host: str) -> str:
+    return _HOST.sub("_", host)[:100] or "unnamed"
 
 
 def machines(session: Session) -> list[dict[str, Any]]:
@@ -306,10 +378,13 @@ def machines(session: Session) -> list[dict[str, Any]]:
 def machines_text(machines: list[dict[str, Any]]) -> str:
     """For people."""
     lines = []
+    hosts = Counter(str(machine.get("host")) for machine in machines)
     for machine in machines:
         backlog = machine.get("backlog")
         files = backlog.get("files", 0) if isinstance(backlog, dict) else 0
         host, version = printable(str(machine.get("host"))), printable(str(machine.get("version")))
+        if hosts[str(machine.get("host"))] > 1 and "machine" in machine:
+            host += f" ({printable(str(machine['machine']))[:8]})"
         lines.append(f"{host}  seen {machine['age_s']:.0f} s ago  version {version}  {files} file(s) waiting")
         for run in machine["runs"]:
             if isinstance(run, dict):

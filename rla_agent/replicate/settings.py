@@ -3,8 +3,8 @@
 *Databases.* `<state>/replicate/databases.json` is written here and read by the worker. One entry per (data
 root, config): `{"data_root", "config", "added_by": "run" | "user", "off": [items]}`. `run`: a run was
 opened with that config, and only items whose `run.json` names this host go. `user`: `rla-agent replicate
-add`; every item goes. Writers hold a lock file. Beside it: `paused` (a marker) and `retry` (a marker that
-the worker takes away).
+add`; every item goes. Writers hold a lock file: the agent never waits for it, a command for ADD_WAIT_S.
+Beside it: `paused` (a marker) and `retry` (a marker that the worker takes away).
 
 *Hints* tell the worker at once what the agent wrote, or that somebody acted, by socket, a datagram each:
 `<state>/replicate/hints.sock` (AF_UNIX datagram, folder 0700). A message is JSON: `{"outputs": [[path,
@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_agent.replicate.worker.plan import Owned
 from rla_client.config.schema import BUCKETS, LOCAL, Config
-from rla_client.contract.descriptors import wait_for_lock
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.descriptors import holder_pid, try_lock
+from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.paths import make_private, user_name
 
@@ -44,7 +44,13 @@ if TYPE_CHECKING:
 MAX_DATABASES: Final = 10_000
 SOCKET_NAME: Final = "hints.sock"
 MAX_MESSAGE_BYTES: Final = 60 << 10
+ADD_WAIT_S: Final = 10.0  # others hold the lock for one small file's sync
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+class ListBusyError(RlaError):
+    """Another process changes the list of databases; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,26 @@ def folder(state: Path) -> Path:
 def entries(state: Path) -> list[Entry]:
     """All databases; an unreadable file counts as empty."""
     try:
-        found = json.loads((state / "replicate" / "databases.json").read_bytes())
-        return [Entry(**{**entry, "off": tuple(entry.get("off", ()))}) for entry in found["databases"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _read_entries(state)
+    except _UNREADABLE:
         return []
+
+
+def registry_problem(state: Path) -> str:
+    """Why it cannot be told which databases are replicated; empty where it can."""
+    try:
+        _read_entries(state)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except _UNREADABLE as error:
+        why = error.strerror if isinstance(error, OSError) else repr(error)
+        return f"{state / 'replicate' / 'databases.json'}, the list of databases, cannot be read: {why}"
+    return ""
+
+
+def _read_entries(state: Path) -> list[Entry]:
+    found = json.loads((state / "replicate" / "databases.json").read_bytes())
+    return [Entry(**{**entry, "off": tuple(entry.get("off", ()))}) for entry in found["databases"]]
 
 
 def register(
@@ -81,7 +103,7 @@ def register(
     *,
     is_master_node: bool = False,
 ) -> None:
-    """A run was opened: replicate its database from now on.
+    """A run was opened: replicate its database from now on. Waits for nobody.
 
     Args:
         state: the agent's state folder.
@@ -89,13 +111,17 @@ def register(
         config: absolute path of the YAML file that the run was configured with.
         item: `table/YYYY/MM/DD/name` of the run.
         is_master_node: the run asked not to be replicated.
+
+    Raises:
+        ListBusyError: try again later.
+        OSError: likewise; the list cannot be written now.
     """
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     off = item if is_master_node else None
     known = [entry for entry in entries(state) if (entry.data_root, entry.config) == (root, source)]
     if known and (off is None or any(off in entry.off for entry in known)):
         return
-    with _changing(state) as found:
+    with _changing(state, 0.0) as found:
         _merge(found, Entry(root, source, "run", (off,) if off else ()))
 
 
@@ -104,6 +130,7 @@ def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLik
 
     Raises:
         ArgumentError: there is no such folder or file.
+        ListBusyError: another process holds the list.
     """
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     if not os.path.isdir(root):
@@ -113,7 +140,7 @@ def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLik
     if not os.path.isfile(source):
         raise ArgumentError(f"{source} is not a file; give the rla_config.yaml with its REMOTE_SETTING")
     entry = Entry(root, source, "user")
-    with _changing(state) as found:
+    with _changing(state, ADD_WAIT_S) as found:
         _merge(found, entry)
     return entry
 
@@ -130,10 +157,17 @@ def _merge(found: list[Entry], entry: Entry) -> None:
 
 
 @contextmanager
-def _changing(state: Path) -> Iterator[list[Entry]]:
+def _changing(state: Path, wait_s: float) -> Iterator[list[Entry]]:
     place = folder(state)
-    with (place / "databases.lock").open("w") as lock:
-        wait_for_lock(lock.fileno())
+    path = place / "databases.lock"
+    with path.open("w") as lock:
+        if not try_lock(lock.fileno(), timeout_s=wait_s):
+            pid = holder_pid(lock.fileno()) if wait_s else None  # the kernel's list may be long
+            who = f"process {pid}" if pid else "another process"
+            raise ListBusyError(
+                f"{who} holds {path}, the lock of the list of databases; nothing was changed: end it, or if "
+                "it is stopped let it go on (kill -CONT), then try again"
+            )
         found = entries(state)
         yield found
         text = json.dumps({"version": 1, "databases": [asdict(entry) for entry in found]}, indent=1)

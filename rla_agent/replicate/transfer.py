@@ -15,6 +15,9 @@ What is newer here, or of a run that this machine made, stays (`Ours`). The mast
 behind the machine that writes it. A pull into that machine's own data root must not put old rows in the
 place of new ones, least of all under the agent, which holds them open.
 
+Several files come at a time (`readers`), each with a place promised to it on the disk here (`room`): nothing
+is begun that does not fit, and what does not fit after all is taken away again.
+
 `pull --follow` keeps a selection's files current, for TensorBoard or a plot on a laptop. The connection is
 kept; when it breaks, a new one is made after a while.
 
@@ -39,7 +42,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
@@ -54,6 +57,8 @@ from rla_agent.replicate.backend.target import (
     listing_or_empty,
 )
 from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.readers import Readers
+from rla_agent.replicate.room import NoRoomError, Room
 from rla_agent.replicate.verify import damaged
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole, backoff_s, copy_mode, is_growing
 from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
@@ -98,6 +103,7 @@ _ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 Say = Callable[[str, int, int], None]
 PUSH_PREFIX: Final = TEMP_PREFIX + b"push-"
 PUSH_BATCH: Final = 32
+LEFT_S: Final = 3600.0  # a partial file here that no pull has written to for so long is left over
 STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so long is left over
 
 
@@ -145,27 +151,35 @@ class Selection:
 
 @dataclass
 class Tally:
-    """What a transfer did."""
+    """What a transfer did. `left_out`: names on the master that are no file's."""
 
     files: int = 0
     bytes: int = 0
     same: int = 0
     failed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
-def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+class Lists(Protocol):
+    """What tells what is in a folder of the master: a `Session`, or several (`Readers`)."""
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+
+
+def remote_files(session: Lists, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
     """Files of the selected items on the master; unsafe names are left out and reported."""
     for kind in selection.kinds:
         yield from _walk(session, kind.encode(), selection, tally, inside=False)
 
 
-def item_files(session: Session, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+def item_files(session: Lists, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
     """Files below one item's folder on the master; none where that is not there."""
     yield from _walk(session, path, Selection(), tally, inside=True)
 
 
 def _walk(
-    session: Session, path: bytes, selection: Selection, tally: Tally, *, inside: bool
+    session: Lists, path: bytes, selection: Selection, tally: Tally, *, inside: bool
 ) -> Iterator[tuple[bytes, RemoteStat]]:
     for name, state in _listed(session, path, tally):
         if name.startswith(b".rla-tmp-") or os.fsdecode(name) in OWN_NAMES:
@@ -182,7 +196,7 @@ def _walk(
             yield inner, state
 
 
-def _listed(session: Session, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
+def _listed(session: Lists, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
     """A folder's entries; one that cannot be read costs only what is below it."""
     if path.count(b"/") > MAX_DEPTH:
         tally.failed.append(f"{os.fsdecode(path)}: nested more than {MAX_DEPTH} folders deep")
@@ -210,34 +224,88 @@ def chosen(path: bytes, selection: Selection) -> bool:
     return found is not None and selection.takes(*found)
 
 
-def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
-    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays."""
-    tally = Tally()
+def pull(source: Session | Readers, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
+    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
+
+    Args:
+        source: a session at the master, or several readers, so that several files come at a time.
+        root: the data root.
+        selection: which items.
+        say: is told how far a file is, from any thread.
+
+    Raises:
+        LinkError: the link broke; what came stays, and the next try goes on from there.
+    """
+    tally, room = Tally(), Room()
     new: dict[str, list[str]] = {}
-    ours = Ours(root)
-    for count, (path, state) in enumerate(remote_files(session, selection, tally)):
-        if count >= MAX_LISTED:
-            tally.failed.append(f"the master has more than {MAX_LISTED} such files; select fewer")
-            break
-        item = _item_of_file(os.fsdecode(path))
+    fetched, failed = set[str](), set[str]()  # folders
+    readers = source if isinstance(source, Readers) else Readers(source)
+
+    def told(path: str, done: int, total: int) -> None:
+        readers.go_on()
+        say(path, done, total)
+
+    def bring(session: Session, wanted: _Wanted) -> bool | Exception:
+        path, state = wanted.path, wanted.state
         try:
-            fetched = fetch(session, root, path, state, say, ours=item is not None and ours.made(item))
+            return fetch(session, root, path, state, told, ours=wanted.ours, room=room)
         except LinkError:
             raise
         except (TargetError, UnsafeNameError, OSError) as error:
-            tally.failed.append(f"{os.fsdecode(path)}: {error}")
-            continue
-        tally.files += fetched
-        tally.same += not fetched
-        tally.bytes += state.size if fetched else 0
-        if fetched and item is not None:
-            new.setdefault(item, []).append(os.fsdecode(path))
+            return error
+
+    with closing(readers.each(_all_wanted(readers, root, selection, tally), bring)) as results:
+        for wanted, done in results:
+            path = os.fsdecode(wanted.path)
+            folder = path.rpartition("/")[0]
+            if isinstance(done, Exception):
+                failed.add(folder)
+                tally.failed.append(f"{path}: {done}")
+                continue
+            if done:
+                fetched.add(folder)
+            tally.files += done
+            tally.same += not done
+            tally.bytes += wanted.state.size if done else 0
+            if done and wanted.item is not None:
+                new.setdefault(wanted.item, []).append(path)
+    tally.left_out += readers.first.left_out()
+    for folder in fetched - failed:
+        _clear_partials(root, folder)
     tally.failed += [
         f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
         for item, paths in new.items()
         for path in damaged(root, item, paths)
     ]
     return tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A file of the master; `ours`: its run was made here."""
+
+    path: bytes
+    state: RemoteStat
+    item: str | None
+    ours: bool
+
+
+def _all_wanted(session: Lists, root: str, selection: Selection, tally: Tally) -> Iterator[_Wanted]:
+    ours = Ours(root)
+    for count, (path, state) in enumerate(remote_files(session, selection, tally)):
+        if count >= MAX_LISTED:
+            tally.failed.append(f"the master has more than {MAX_LISTED} such files; select fewer")
+            return
+        item = _item_of_file(os.fsdecode(path))
+        yield _Wanted(path, state, item, item is not None and ours.made(item))
+
+
+def _clear_partials(root: str, folder: str) -> None:
+    """Of a folder whose files are all here, delete what killed pulls have left of other versions."""
+    with suppress(OSError, UnsafeNameError), held_folder(root, folder) as here:
+        for name in os.listdir(here):
+            if name.startswith(PARTIAL_PREFIX) and time.time() - os.lstat(here / name).st_mtime > LEFT_S:
+                os.unlink(here / name)
 
 
 def _item_of_file(path: str) -> str | None:
@@ -249,7 +317,7 @@ def _item_of_file(path: str) -> str | None:
     return None
 
 
-def fetch(
+def fetch(  # noqa: PLR0913 - the last two have defaults
     session: Session,
     root: str,
     path: bytes,
@@ -257,16 +325,20 @@ def fetch(
     say: Say = lambda *_: None,
     *,
     ours: bool = False,
+    room: Room | None = None,
 ) -> bool:
-    """Fetch one file; False when it is here already. `ours`: the run was made here, so what is here is right.
+    """Fetch one file; False when it is here already.
+
+    `ours`: the run was made here, so what is here is right. `room`: shared by files that come at a time.
 
     Raises:
         UnsafeNameError: the name would leave the data root.
         NewerHereError: what is here was changed after the master's, or is `ours`; it stays.
+        NoRoomError: the disk here has no room for it; nothing of it is left.
         OSError: it cannot be written, or a link lies on the way.
         TransientError: the master's file changed meanwhile, or the link broke.
     """
-    text = os.fsdecode(path)
+    text, room = os.fsdecode(path), room or Room()
     parts = check_relative(text, what="the master's name")
     with closing_fd(make_below(session, root, parts[:-1])) as folder:
         found = size_and_time(folder, parts[-1])
@@ -277,7 +349,7 @@ def fetch(
         if found is not None and ours:
             raise NewerHereError(path)
         growing = is_growing(parts[0], os.fsencode(parts[-1]))
-        if growing and grow(session, folder, parts[-1], path, state):
+        if growing and grow(session, folder, parts[-1], path, state, room):
             return True
         if found is not None and found[1] > state.mtime_s:
             raise NewerHereError(path)
@@ -288,9 +360,12 @@ def fetch(
             give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
             if growing:
                 os.ftruncate(descriptor, 0)
-            fill(session, descriptor, path, state, say)
-            now = session.stat(path)
-            if now != state and not (growing and now is not None and now.size > state.size):
+            try:
+                fill(session, descriptor, path, state, say, room)
+            except NoRoomError:
+                os.unlink(partial, dir_fd=folder)
+                raise
+            if not session.has_versions and not _is_still(session, path, state, growing=growing):
                 os.unlink(partial, dir_fd=folder)
                 what = "the file changed on the master meanwhile"
                 raise TransientError("fetch", path, what, "run it again")
@@ -300,6 +375,11 @@ def fetch(
         os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
     return True
+
+
+def _is_still(session: Session, path: bytes, state: RemoteStat, *, growing: bool) -> bool:
+    now = session.stat(path)
+    return now == state or (growing and now is not None and now.size > state.size)
 
 
 def _mark_fetched(root: str, path: str) -> None:
@@ -316,26 +396,39 @@ def _partial_name(path: bytes, state: RemoteStat | None) -> str:
     return PARTIAL_PREFIX + hashlib.sha256(path + version).hexdigest()[:24]
 
 
-def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
+def fill(
+    session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say, room: Room | None = None
+) -> None:
     """Read the master's file into an open one, from where that ends.
 
     Raises:
+        NoRoomError: the disk here has no room for it.
         TransientError: the master's file is shorter than `state` says, or the link broke.
     """
     at = min(os.fstat(descriptor).st_size, state.size)
     os.ftruncate(descriptor, at)
-    _read_on(session, descriptor, path, at, state, say)
+    _read_on(session, descriptor, path, at, state, room=room or Room(), say=say)
 
 
-def _read_on(
-    session: Session, descriptor: int, path: bytes, at: int, state: RemoteStat, say: Say = lambda *_: None
+def _read_on(  # noqa: PLR0913 - what, whereto, and who is told
+    session: Session,
+    descriptor: int,
+    path: bytes,
+    at: int,
+    state: RemoteStat,
+    *,
+    room: Room,
+    say: Say = lambda *_: None,
 ) -> None:
-    while at < state.size:
-        data = session.read(path, at, min(READ_BYTES, state.size - at))
-        if not data:
-            raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
-        at += os.pwrite(descriptor, data, at)
-        say(os.fsdecode(path), at, state.size)
+    with room.promised(descriptor, state.size - at) as wrote:
+        while at < state.size:
+            data = session.read_version(path, state, at, min(READ_BYTES, state.size - at))
+            if not data:
+                raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
+            count = os.pwrite(descriptor, data, at)
+            at += count
+            wrote(count)
+            say(os.fsdecode(path), at, state.size)
 
 
 def fetched_mode(folder: int, name: str, mode: int | None) -> int:
@@ -370,7 +463,7 @@ def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
         try:
             os.close(open_folder(root, "/".join(parts[: count + 1])))
         except FileNotFoundError:
-            there = session.stat(os.fsencode("/".join(parts[: count + 1])))
+            there = session.stat(os.fsencode("/".join(parts[: count + 1]))) if session.tells_modes else None
             mode = PRIVATE_FOLDER | ((there.mode or 0) if there is not None else 0)
             with held_folder(root, "/".join(parts[:count]) or ".") as above, suppress(FileExistsError):
                 os.mkdir(above / parts[count], folder_mode(above) & mode)
@@ -379,8 +472,8 @@ def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
 
 
 def follow(
-    connect: Callable[[], Session],
-    pull: Callable[[Session], Tally],
+    connect: Callable[[], Readers],
+    pull: Callable[[Readers], Tally],
     every_s: float,
     tell: Callable[[Tally], None],
     complain: Callable[[str], None],
@@ -395,9 +488,9 @@ def follow(
     tries = 0
     while True:
         try:
-            with closing(connect()) as session:
+            with closing(connect()) as readers:
                 while True:
-                    tell(pull(session))
+                    tell(pull(readers))
                     tries = 0
                     time.sleep(every_s)
         except LinkError as error:
@@ -451,7 +544,9 @@ def size_and_time(folder: int, name: str) -> tuple[int, int] | None:
     return found.st_size, int(found.st_mtime)
 
 
-def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteStat) -> bool:
+def grow(
+    session: Session, folder: int, name: str, path: bytes, state: RemoteStat, room: Room | None = None
+) -> bool:
     """Append what the master's growing file `path` (`state`, or more since) has more than ours.
 
     Returns:
@@ -459,6 +554,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
 
     Raises:
         TransientError: the master's file is shorter now, or the link broke; what came so far stays.
+        NoRoomError: the disk here has no room for the rest; nothing of it stays.
         OSError: it cannot be written.
     """
     try:
@@ -471,21 +567,30 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
         if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
             return False
         touched = found.st_mtime_ns % 10**9 != 0  # we set whole seconds: somebody has written to it since
-        if not _is_beginning(session, descriptor, path, at, all_of_it=touched):
+        if not _is_beginning(session, descriptor, path, at, state, all_of_it=touched):
             return False
-        _read_on(session, descriptor, path, at, state)
+        try:
+            _read_on(session, descriptor, path, at, state, room=room or Room())
+        except NoRoomError:
+            os.ftruncate(descriptor, at)
+            os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))
+            raise
         os.utime(descriptor, (state.mtime_s, state.mtime_s))  # never later than the master's next version
         os.fsync(descriptor)
     return True
 
 
-def _is_beginning(session: Session, descriptor: int, path: bytes, size: int, *, all_of_it: bool) -> bool:
+def _is_beginning(
+    session: Session, descriptor: int, path: bytes, size: int, state: RemoteStat, *, all_of_it: bool
+) -> bool:
     """Whether the master's file begins with `size` bytes of ours; else only their edges are compared."""
     edge = min(EDGE_BYTES, size)
-    parts = [(0, edge), (size - edge, edge)]
+    parts = [(0, edge)] if edge == size else [(0, edge), (size - edge, edge)]
     if all_of_it:
         parts = [(at, min(READ_BYTES, size - at)) for at in range(0, size, READ_BYTES)]
-    return all(session.read(path, at, count) == os.pread(descriptor, count, at) for at, count in parts)
+    return all(
+        session.read_version(path, state, at, count) == os.pread(descriptor, count, at) for at, count in parts
+    )
 
 
 def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
@@ -502,6 +607,7 @@ def push(session: Session, root: str, selection: Selection, say: Say = lambda *_
                 _send(session, sender, batch, tally)
                 batch = []
         _send(session, sender, batch, tally)
+    tally.left_out += session.left_out()
     return tally
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.status import WITHOUT_LIMITS, Finding
+from rla_agent.model.status import WITHOUT_AGENT, WITHOUT_LIMITS, Finding
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.report import attention, replication_status
 from rla_agent.service.control import ask_status, describe_holder, left_behind, read_holder, visible_holder
@@ -33,6 +33,7 @@ from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, CONFIG_NAME, Con
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, tight_limits
 from rla_client.contract.errors import ConfigError, PlaceError, RlaError, SpoolError
+from rla_client.contract.files import sqlite_address
 from rla_client.contract.paths import (
     MAX_SOCKET_PATH_BYTES,
     NOWHERE,
@@ -346,7 +347,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
     waiting = [name for name in names if writer_alive(spool / name) is False]
     if waiting and not around.alive:
         what = f"rows of {len(waiting)} ended process(es) wait in {spool}, and no agent runs"
-        yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
+        yield Finding("spool-waiting", "warning", what, WITHOUT_AGENT)
 
 
 def check_other_states(around: Surroundings) -> Iterator[Finding]:
@@ -360,7 +361,7 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
     path = around.places.database
     if path.exists():
         try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+            with closing(sqlite3.connect(sqlite_address(path), uri=True, timeout=1.0)) as database:
                 answer = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             answer = str(error)

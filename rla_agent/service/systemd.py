@@ -55,7 +55,7 @@ class Notifier:
         owner = environment.pop("WATCHDOG_PID", "")
         self.kind = environment.pop(SERVICE_VARIABLE, "")
         ours = owner in {"", str(os.getpid())}
-        self.beat_s = int(timeout_us) / 1e6 / BEATS_PER_TIMEOUT if timeout_us.isdigit() and ours else 0.0
+        self.beat_s = int(timeout_us) / 1e6 / BEATS_PER_TIMEOUT if timeout_us.isdecimal() and ours else 0.0
         self._next_beat = 0.0
         self._next_status = 0.0
         self._socket: socket.socket | None = None

@@ -7,7 +7,7 @@ agent.db is in WAL mode, synchronous=FULL. `outputs` holds one position per (str
 before it are in the file's first `size` bytes, durably. It is written after the files were synced, in one
 transaction a commit, so after any crash a file is cut to `size` and the spool is replayed from the position.
 `intent` names a finished temp file that is about to take the output's name. `runs` is the registry behind
-`status`; `jobs` the work that is not done yet.
+`status`, trimmed as runs end; `jobs` the work that is not done yet.
 
 Each thread has a connection of its own. At start the WAL is grown past its checkpoint size and
 never truncated, because a young WAL on a full disk cannot commit while a grown one can.
@@ -23,17 +23,19 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import quote
 
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import RunRecord
 from rla_client.contract.errors import RemoteProtocolError, RlaError
+from rla_client.contract.files import sqlite_address
 from rla_client.contract.parsing import INT64, whole
 
 BUSY_TIMEOUT_S = 60.0
 BESIDE_TIMEOUT_S = 2.0  # for those who only look
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
-KEPT_RUNS = 1000  # finished runs that `status` remembers
+KEPT_RUNS = 1000  # ended runs that are remembered, beside those of the last KEPT_RUNS_S
+KEPT_RUNS_S = 3600.0  # until then alerts have seen them, and `rla-agent run` has noted its command's end
+TRIMMED_AT_ONCE = 100  # in a commit; each that ends adds one
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
 
 _log = logging.getLogger("rla_agent.store.database")
@@ -78,8 +80,8 @@ def connect_readonly(path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
         NewerFormatError: a later release has it.
         sqlite3.Error: it cannot be opened or is not a database.
     """
-    address = f"file:{quote(str(path))}?mode=ro"
-    return _checked(sqlite3.connect(address, uri=True, timeout=BESIDE_TIMEOUT_S), path, steps)
+    db = sqlite3.connect(sqlite_address(path), uri=True, timeout=BESIDE_TIMEOUT_S)
+    return _checked(db, path, steps)
 
 
 def _checked(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
@@ -137,6 +139,21 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         if db.in_transaction:  # after some errors SQLite has rolled back itself
             db.execute("ROLLBACK")
         raise
+
+
+def grow_wal(db: sqlite3.Connection) -> None:
+    """Write the WAL out to its full length once, so that a full disk cannot stop commits.
+
+    It stays so long until the last connection to the file closes.
+
+    Raises:
+        sqlite3.Error: there is no room for it now.
+    """
+    page = b"\0" * 3500
+    with transaction(db):
+        db.execute("CREATE TABLE IF NOT EXISTS filler(page BLOB)")
+        db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
+        db.execute("DELETE FROM filler")
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
@@ -207,7 +224,11 @@ def _add_tries(db: sqlite3.Connection) -> None:
 
 
 # to the newest version, in order; a change is a new one at the end
-STEPS: tuple[Step, ...] = (_SCHEMA, _add_tries)
+STEPS: tuple[Step, ...] = (
+    _SCHEMA,
+    _add_tries,
+    "CREATE INDEX IF NOT EXISTS runs_updated ON runs(updated, live)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +311,8 @@ class AgentDatabase:
         migrate(self._db, path, STEPS, may=not beside)
 
     def grow_wal(self) -> None:
-        """Write the WAL out to its full length once, so that a full disk cannot stop commits.
-
-        Raises:
-            sqlite3.Error: there is no room for it now.
-        """
-        page = b"\0" * 3500
-        with transaction(self._db) as db:
-            db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
-            db.execute("DELETE FROM filler")
+        """See `grow_wal`."""
+        grow_wal(self._db)
 
     def commit(self, changes: Changes) -> None:
         """Store all changes durably.
@@ -321,6 +335,8 @@ class AgentDatabase:
                 "INSERT OR REPLACE INTO runs(run,updated,live,data) VALUES(?,?,?,?)",
                 ((run, updated, int(live), json.dumps(data)) for run, updated, live, data in changes.runs),
             )
+            if ended := [updated for _, updated, live, _ in changes.runs if not live]:
+                self._trim_runs(max(ended), TRIMMED_AT_ONCE)
             db.executemany(
                 "INSERT OR REPLACE INTO jobs(stream,number,offset,kind,fields,tries) VALUES(?,?,?,?,?,?)",
                 ((j.stream, *j.position, j.kind, j.fields, j.tries) for j in changes.jobs),
@@ -381,6 +397,11 @@ class AgentDatabase:
             if plain := _run_plain(data):
                 yield plain
 
+    def ended_runs(self, most: int) -> tuple[dict[str, Any], ...]:
+        """The runs that ended last, newest first; none whose row makes no sense."""
+        rows = self._db.execute("SELECT data FROM runs WHERE live=0 ORDER BY updated DESC LIMIT ?", (most,))
+        return tuple(plain for (data,) in rows.fetchall() if (plain := _run_plain(data)))
+
     def run(self, run: str) -> dict[str, Any] | None:
         """One remembered run; None, too, where its row makes no sense."""
         row = self._db.execute("SELECT data FROM runs WHERE run=?", (run,)).fetchone()
@@ -408,12 +429,16 @@ class AgentDatabase:
         with transaction(self._db) as db:
             db.executemany("DELETE FROM firings WHERE stream=? AND number=? AND offset=? AND rule=?", told)
 
-    def drop_old_runs(self) -> None:
-        """Forget ended runs beyond KEPT_RUNS."""
+    def drop_old_runs(self, now: float) -> None:
+        """Forget ended runs beyond what is kept; `now` in Unix seconds."""
+        with transaction(self._db):
+            self._trim_runs(now, -1)
+
+    def _trim_runs(self, now: float, most: int) -> None:
         self._db.execute(
-            "DELETE FROM runs WHERE live=0 AND run NOT IN"
-            " (SELECT run FROM runs ORDER BY updated DESC LIMIT ?)",
-            (KEPT_RUNS,),
+            "DELETE FROM runs WHERE run IN (SELECT run FROM runs WHERE live=0 AND updated<?"
+            " ORDER BY updated DESC LIMIT ? OFFSET ?)",
+            (now - KEPT_RUNS_S, most, KEPT_RUNS),
         )
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ import argparse
 import datetime as dt
 import importlib
 import io
+import json
 import math
 import os
 import pathlib
@@ -37,6 +38,7 @@ import re
 import secrets
 import shutil
 import sys
+import time
 import types
 import warnings
 import zipfile
@@ -51,6 +53,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import (
     NUMPY_STORAGE_CLASSES,
+    as_numpy,
     geometry,
     text,
     torch_module,
@@ -60,11 +63,14 @@ from rla_client.checkpoint.pickling import (
 from rla_client.contract import paths
 from rla_client.contract.checkpoints import (
     TORCH_FORMAT,
+    SaveTime,
     TorchZip,
     is_foreign,
     note_dropped,
     noted_names,
+    oldest_first,
     read_stamp,
+    save_time,
 )
 from rla_client.contract.errors import (
     ArgumentError,
@@ -72,8 +78,10 @@ from rla_client.contract.errors import (
     NoCheckpointError,
     UntrustedCheckpointError,
 )
-from rla_client.contract.files import TEMP_PREFIX, fsync_file, fsync_folder
+from rla_client.contract.files import TEMP_PREFIX, fsync_file, fsync_folder, read_small, write_atomic
 from rla_client.contract.jobs import final_name
+from rla_client.contract.layout import RESUME_FOLDER
+from rla_client.contract.parsing import parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +104,7 @@ _INDEX = ".index"
 def list_checkpoints(
     folder: Path, name: str = "checkpoint", *, pruned: bool = False
 ) -> list[tuple[int, Path]]:
-    """Checkpoints of one name, (time-step, path), lowest time-step first; [] without a folder.
+    """Checkpoints of one name, (time-step, path), in the order of their saves; [] without a folder.
 
     Where both spellings of one time-step exist, the newer spelling `name_N.pt` counts.
 
@@ -105,13 +113,24 @@ def list_checkpoints(
         name: the series.
         pruned: also those that are on the master alone.
     """
+    return _by_age(folder, _by_step(folder, name, pruned=pruned))
+
+
+def _by_age(folder: Path, found: Mapping[int, Path]) -> list[tuple[int, Path]]:
+    if len(found) < 2:  # noqa: PLR2004 - one is the newest whatever its stamp says
+        return list(found.items())
+    by_age = oldest_first(save_time(folder, path.name, step) for step, path in found.items())
+    return [(one.time_step, found[one.time_step]) for one in by_age]
+
+
+def _by_step(folder: Path, name: str, *, pruned: bool) -> dict[int, Path]:
     pattern = re.compile(rf"{re.escape(name)}([_-])(-?[0-9]{{1,19}})\.pt", re.DOTALL)
-    found: dict[int, tuple[str, Path]] = {}
+    found: dict[int, Path] = {}
     noted = noted_names(folder) if pruned else []
     try:
         entries = {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return {}
     if pruned:  # before and after: a file may come back, or go, while we look
         entries.update(noted, noted_names(folder))
     for entry in sorted(entries):
@@ -119,29 +138,30 @@ def list_checkpoints(
         if match is not None:
             step = int(match[2])
             if step not in found or match[1] == "_":
-                found[step] = (match[1], folder / entry)
-    return [(step, found[step][1]) for step in sorted(found)]
+                found[step] = folder / entry
+    return found
 
 
 def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = None) -> tuple[int, Path]:
-    """The checkpoint of time-step `index`, or the one with the highest; a pruned one is fetched.
+    """The checkpoint of time-step `index`, or the one that was saved last; a pruned one is fetched.
 
     Raises:
         NoCheckpointError: there is none; the message says which there are.
         FetchError: it is on the master alone and does not come from there.
     """
-    found = list_checkpoints(folder, name, pruned=True)
-    chosen = found[-1:] if index is None else [entry for entry in found if entry[0] == index]
-    if not chosen:
-        there = ", ".join(str(step) for step, _ in found) or "none"
+    found = _by_step(folder, name, pruned=True)
+    if index is None and found:
+        index = _by_age(folder, found)[-1][0]
+    if index is None or index not in found:
+        there = ", ".join(map(str, sorted(found))) or "none"
         wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
         raise NoCheckpointError(f"no checkpoint {wanted} in {folder}; time-steps there: {there}")
-    step, path = chosen[0]
+    path = found[index]
     if not path.exists():
         from rla_client.stream.messenger import bring_back  # noqa: PLC0415 - rarely needed
 
         bring_back(path)
-    return step, path
+    return index, path
 
 
 def load_file(
@@ -166,7 +186,7 @@ def load_file(
         map_location = "cpu"
     try:
         with torch.serialization.safe_globals(_safe_globals()):
-            return torch.load(path, map_location=map_location, weights_only=True)
+            return as_numpy(torch.load(path, map_location=map_location, weights_only=True))
     except FileNotFoundError as error:
         raise NoCheckpointError(f"there is no checkpoint {path}") from error
     except _UNREADABLE as error:
@@ -182,7 +202,7 @@ def load_file(
                 f"runs code which the file names, and {problem}. Pass trust=True if you trust whoever wrote "
                 "that file, or save state_dict()s and plain data"
             ) from error
-    return torch.load(path, map_location=map_location, weights_only=False)
+    return as_numpy(torch.load(path, map_location=map_location, weights_only=False))
 
 
 def _is_whole(path: Path) -> bool:
@@ -207,7 +227,7 @@ def restore(
         bytes_of: a copy of the storage of a key, which has so many bytes.
         map_location: a device for all tensors; None leaves them where they were.
     """
-    return _OwnUnpickler(skeleton, bytes_of, map_location).load()
+    return as_numpy(_OwnUnpickler(skeleton, bytes_of, map_location).load())
 
 
 class _OwnUnpickler(pickle.Unpickler):
@@ -464,14 +484,15 @@ def save_tensorflow(
             tf.train.Checkpoint(**objects).write(str(temp / _PREFIX))
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"model_dict cannot be saved by tf.train.Checkpoint: {error}") from error
-        _put_in_place(temp, here, f"{name}-{time_step}")
+        former = max((one.order or 0 for one in _list_tensorflow(here, name)), default=0)
+        _put_in_place(temp, here, f"{name}-{time_step}", max(time.time_ns(), former + 1))
     finally:
         shutil.rmtree(temp, ignore_errors=True)
     if max_to_keep is not None:
-        by_age = sorted(_list_tensorflow(here, name), key=lambda entry: (_age(here / entry[1]), entry[0]))
-        for _, stem in by_age[:-max_to_keep]:
-            note_dropped(here, (one for one in os.listdir(here) if _is_part(one, stem)))
-            _remove_tensorflow(here, stem)
+        for one in _list_tensorflow(here, name)[:-max_to_keep]:
+            note_dropped(here, (entry for entry in os.listdir(here) if _is_part(entry, one.name)))
+            _remove_tensorflow(here, one.name)
+            _order_note(here, one.name).unlink(missing_ok=True)
 
 
 def load_tensorflow(
@@ -481,7 +502,7 @@ def load_tensorflow(
     objects: Mapping[str, Any] | None = None,
     var_prefix: str | None = None,
 ) -> tuple[int, Any]:
-    """The checkpoint of time-step `index`, or the newest by number.
+    """The checkpoint of time-step `index`, or the one that was saved last.
 
     Args:
         folder: a run's checkpoint folder.
@@ -499,10 +520,10 @@ def load_tensorflow(
     """
     tf = _tensorflow()
     here = Path(folder)
-    found = [entry for entry in _list_tensorflow(here, name) if index in {None, entry[0]}]
+    found = [entry for entry in _list_tensorflow(here, name) if index in {None, entry.time_step}]
     if not found:
         raise NoCheckpointError(f"no checkpoint {name!r} of TensorFlow in {here}")
-    step, stem = max(found)
+    step, stem = found[-1].time_step, found[-1].name
     prefix = str(here / stem)
     if objects is not None:
         status = tf.train.Checkpoint(**_select(objects, var_prefix)).read(prefix)
@@ -541,31 +562,52 @@ def _variable_name(variable: object) -> str:
     return str(getattr(variable, "path", None) or getattr(variable, "name", ""))
 
 
-def _put_in_place(temp: Path, here: Path, stem: str) -> None:
+def _put_in_place(temp: Path, here: Path, stem: str, order: int) -> None:
     names = sorted(os.listdir(temp), key=lambda entry: entry.endswith(_INDEX))  # the index comes last
     for entry in names:
         fsync_file(temp / entry)
     _remove_tensorflow(here, stem)
+    note = _order_note(here, stem)
+    note.parent.mkdir(exist_ok=True)
+    write_atomic(note, json.dumps({"order": order}).encode())
     for entry in names:
         os.replace(temp / entry, here / f"{stem}{entry[len(_PREFIX) :]}")
     fsync_folder(here)
 
 
-def _list_tensorflow(folder: Path, name: str) -> list[tuple[int, str]]:
-    """(time-step, file name without ending) of each whole checkpoint."""
+def _order_note(folder: Path, stem: str) -> Path:
+    """Where the order of a save is noted: these files take no stamp."""
+    return folder / RESUME_FOLDER / f"{stem}.saved.json"
+
+
+def _list_tensorflow(folder: Path, name: str) -> list[SaveTime]:
+    """Each whole checkpoint, in the order of their saves; the names are without an ending."""
     pattern = re.compile(rf"({re.escape(name)}[_-](-?[0-9]{{1,19}})){re.escape(_INDEX)}")
     try:
         matches = [pattern.fullmatch(entry) for entry in os.listdir(folder)]
     except FileNotFoundError:
         return []
-    return [(int(match[2]), match[1]) for match in matches if match is not None]
+    return oldest_first(
+        SaveTime(match[1], int(match[2]), _mtime_ns(folder / match[0]), _noted_order(folder, match[1]))
+        for match in matches
+        if match is not None
+    )
 
 
-def _age(stem: Path) -> float:
+def _mtime_ns(path: Path) -> int:
     try:
-        return stem.with_name(f"{stem.name}{_INDEX}").stat().st_mtime
+        return path.stat().st_mtime_ns
     except FileNotFoundError:
-        return 0.0
+        return 0
+
+
+def _noted_order(folder: Path, stem: str) -> int | None:
+    try:
+        found = parse_json(read_small(_order_note(folder, stem)))
+    except (OSError, ValueError, BrokenFileError):
+        return None
+    order = found.get("order") if isinstance(found, dict) else None
+    return order if isinstance(order, int) else None
 
 
 def _is_part(entry: str, stem: str) -> bool:

@@ -4,8 +4,13 @@ The skeleton is what `torch.save` would write as `data.pkl`: the same pickle pro
 `torch.load(weights_only=True)` reads in full), the same rebuild functions, storages by persistent id. Plain
 strided tensors and parameters are reduced here, because torch's own reducers take twice as long; every other
 tensor (sparse, quantized, conjugated, subclass, new dtypes) and every other object is reduced by its own
-`__reduce_ex__`. Arrays of numpy whose dtype torch knows become `numpy.asarray(<tensor>)`: their bytes travel
-as a storage, and `files.load_file` gets an array back.
+`__reduce_ex__`. The bytes of arrays whose dtype torch knows travel as a storage.
+
+Arrays and scalars of numpy in lists, tuples and as values of dicts are written as tensors with an attribute
+(NUMPY_MARK) that says what they were: `torch.load(weights_only=True)` reads them without this package, and
+`as_numpy` makes them again what they were. Scalars of one dtype share storages of POOL_ITEMS. Within other
+objects, where nobody could find them again, arrays become `numpy.asarray(<tensor>)`; as keys and in sets, and
+where torch has no such dtype, they stay as numpy pickles them.
 
 Nothing here keeps or copies tensor bytes; `Captured.storages` holds references, so that the bytes stay
 where they are, and no address is met twice, until they have been copied. Storages are told apart by
@@ -13,9 +18,9 @@ address and length: what shared one before shares one after loading.
 
 `emit` is the fast way to a skeleton: it writes by hand what the C pickler would mean, three times as fast
 for thousands of tensors, as the pickler calls back into Python some fifteen times per tensor. It knows
-exact types only: None, bool, int, float, str, dict, OrderedDict, list, tuple, plain tensors, parameters,
-arrays, and leaves (which hold no other objects and are pickled by themselves). Anything else raises
-`Unusual`, and `capture` takes the general way.
+exact types only: None, bool, int, float, str, dict, OrderedDict, list, tuple, set, frozenset, plain tensors,
+parameters, arrays, and leaves (which hold no other objects and are pickled by themselves). Anything else
+raises `Unusual`, and `capture` takes the general way.
 
 Memo numbers: 0…199 belong to leaves (each needs a handful and overwrites its predecessors'), 200…255 to
 the names that every tensor needs, the rest to objects, so that what was one object before is one after
@@ -46,10 +51,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PICKLE_PROTOCOL = 2
-_REBUILD, _STORAGE, _CPU, _ORDERED, _PARAMETER, _AS_ARRAY = range(200, 206)
+_REBUILD, _STORAGE, _CPU, _ORDERED, _PARAMETER, _FROM_TYPE, _TENSOR, _REBUILD_NEW = range(200, 208)
 _FIRST_KIND = 210  # storage classes, in the order they are met; there are a dozen
+_FIRST_ARRAY_KIND = 230  # the same of arrays: a tensor's come with further names
+NUMPY_MARK = "_rla_numpy"  # attribute of a tensor that was an array or a scalar of numpy
+ARRAY, SCALAR = "array", "scalar"
+POOL_ITEMS = 256  # scalars of one storage
+_NEW_KIND = 229  # the number of such storages' class
+_NEW_KINDS = ("uint16", "uint32", "uint64")  # dtypes of torch without a storage class
 _FIRST_OBJECT = 256
 _NO_HOOKS = b"h%c)RtR" % _ORDERED
+_MARKED_AGAIN = b"h%c(h%ch%c((h%ch%c%bh%c%btQ%b\x89h%c)R%b"  # all names defined before
 _TRUE, _FALSE = b"\x88", b"\x89"
 _get_object = struct.Struct("<cI").pack
 _INT32 = 1 << 31
@@ -114,14 +126,19 @@ class TorchNames:
         self.leaf_types: tuple[type, ...] = (torch.Size, torch.dtype, torch.device)
         self.leaf_exceptions: tuple[type, ...] = ()
         self.array: Any = None
+        self.scalar: Any = None
         self.array_kinds: dict[str, Any] = {}  # by numpy's spelling of a dtype in native byte order
+        self.new_array_kinds: dict[str, str] = {}  # the same of those without a storage class: torch's names
         with suppress(ImportError):  # torch works without
             import numpy as np  # noqa: PLC0415
 
             self.array, self.as_array = np.ndarray, np.asarray
             for dtype, name in NUMPY_STORAGE_CLASSES.items():
                 self.array_kinds[np.dtype(dtype).str] = getattr(torch, name)
-            self.leaf_types += (np.generic,)
+            for dtype in _NEW_KINDS:
+                if hasattr(torch, dtype):
+                    self.new_array_kinds[np.dtype(dtype).str] = dtype
+            self.scalar, self.zeros = np.generic, np.zeros
             self.leaf_exceptions = (np.object_, np.void)
 
 
@@ -195,12 +212,18 @@ class Table:
         kind = self.names.array_kinds.get(array.dtype.str)
         if kind is None or array.dtype.metadata:
             return None
+        return self.note_bytes(array, kind)
+
+    def note_bytes(
+        self, array: NDArray[Any], kind: type, item_bytes: int = 0
+    ) -> tuple[type, int, int, tuple[int, ...], tuple[int, ...]]:
+        """The same as a storage of a given kind, whose items have so many bytes (0: as the array's)."""
         if not (array.flags.c_contiguous or array.flags.f_contiguous):
             array = array.copy(order="C")
         self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
         self.kinds.append(kind)
         strides = tuple(stride // array.itemsize for stride in array.strides)
-        count = array.nbytes // array.itemsize
+        count = array.nbytes // (item_bytes or array.itemsize)
         return kind, len(self.storages) - 1, count, tuple(array.shape), strides
 
 
@@ -369,6 +392,9 @@ class _Emitter:
         self._next = _FIRST_OBJECT
         self._defined: dict[int, bytes] = {}
         self._kinds: dict[Any, int] = {}
+        self._array_kinds: dict[Any, int] = {}
+        self._pools: dict[Any, tuple[Any, int, int]] = {}  # by kind: array, key of its storage, items used
+        self._in_key = 0  # depth of keys and sets around what is written
         self._writers: dict[type, Callable[[Any], None]] = {
             type(None): lambda _: self.out.append(b"N"),
             bool: lambda value: self.out.append(_TRUE if value else _FALSE),
@@ -379,6 +405,8 @@ class _Emitter:
             OrderedDict: self._ordered,
             list: self._list,
             tuple: self._tuple,
+            set: lambda value: self._set(value, b"c__builtin__\nset\n"),
+            frozenset: lambda value: self._set(value, b"c__builtin__\nfrozenset\n"),
             names.tensor: self._tensor,
             names.parameter: self._parameter,
         }
@@ -391,9 +419,15 @@ class _Emitter:
         kind = type(value)
         writer = self._writers.get(kind)
         if writer is None:
-            if not issubclass(kind, self._leaves) or kind in self._names.leaf_exceptions:
+            names = self._names
+            if kind in names.leaf_exceptions:
                 raise Unusual(kind.__name__)
-            writer = self._leaf
+            if names.scalar is not None and issubclass(kind, names.scalar):
+                writer = self._scalar
+            elif issubclass(kind, self._leaves):
+                writer = self._leaf
+            else:
+                raise Unusual(kind.__name__)
             self._writers[kind] = writer
         writer(value)
 
@@ -448,7 +482,9 @@ class _Emitter:
             if type(key) is str:
                 out.append(key_text(key))
             else:
+                self._in_key += 1
                 write(key)
+                self._in_key -= 1
             write(item)
         out.append(b"u")
 
@@ -481,15 +517,29 @@ class _Emitter:
         if not value:
             self.out.append(b")")
             return
-        if self._known(value):
+        if not self._in_key and self._known(value):
             return
         self.out.append(b"(")
         for item in value:
             self.write(item)
+        self.out.append(b"t")
+        if self._in_key:
+            return  # numpy's scalars in it are written in another way than where it is a value
         if id(value) in self._memo:
             raise Unusual("a tuple that holds itself")
-        self.out.append(b"t")
         self._remember(value)
+
+    def _set(self, value: set[Any] | frozenset[Any], name: bytes) -> None:
+        if not self._in_key and self._known(value):
+            return
+        self.out.append(name + b"](")
+        self._in_key += 1
+        for item in value:
+            self.write(item)
+        self._in_key -= 1
+        self.out.append(b"e\x85R")
+        if not self._in_key:
+            self._remember(value)
 
     def _tensor(self, tensor: torch.Tensor) -> None:
         number = self._memo.get(id(tensor))
@@ -554,20 +604,120 @@ class _Emitter:
     def _array(self, array: NDArray[Any]) -> None:
         if self._known(array):
             return
-        noted = self._table.note_array(array)
-        if noted is None:
+        noted, dtype = self._table.note_array(array), array.dtype
+        if noted is not None:
+            self._marked(ARRAY, *noted)
+        elif dtype.str in self._names.new_array_kinds and not dtype.metadata:
+            kind, key, count, shape, strides = self._table.note_bytes(array, self._names.byte_storage, 1)
+            name = self._names.new_array_kinds[dtype.str]
+            self._marked(ARRAY, kind, key, count, shape, strides, new=name)
+        elif dtype.hasobject or dtype.fields or dtype.metadata:
             raise Unusual("array")
-        kind, key, count, shape, strides = noted
-        self.out.append(self._name(_AS_ARRAY, b"cnumpy\nasarray\n"))
-        self._rebuild(kind, key, count)
-        self.out.append(geometry(0, shape, strides))
-        self.out.append(_FALSE + self._empty_ordered() + b"tR\x85R")
+        else:
+            self.out.append(pickle.dumps(array, 2)[2:-1])
         self._remember(array)
+
+    def _scalar(self, value: Any) -> None:  # noqa: ANN401 - a scalar of numpy
+        kind = self._names.array_kinds.get(value.dtype.str)
+        if kind is None or self._in_key:
+            self._leaf(value)
+            return
+        pool, key, used = self._pools.get(kind, (None, 0, POOL_ITEMS))
+        if used == POOL_ITEMS:
+            pool, used = self._names.zeros(POOL_ITEMS, value.dtype), 0
+            key = self._table.note_bytes(pool, kind)[1]
+        pool[used] = value
+        self._pools[kind] = pool, key, used + 1
+        self._marked(SCALAR, kind, key, POOL_ITEMS, (), (), offset=used)
+
+    def _marked(  # noqa: PLR0913 - of one storage
+        self, mark: str, kind: type, key: int, count: int, shape: tuple[int, ...], strides: tuple[int, ...],
+        *, offset: int = 0, new: str = "",
+    ) -> None:  # fmt: skip
+        """A tensor that says in an attribute what of numpy it was; `new`: a dtype without a storage class."""
+        number = self._array_kinds.get(kind)
+        if number is not None and not new:
+            self.out.append(
+                _MARKED_AGAIN % (
+                    _FROM_TYPE, _REBUILD, _TENSOR, _STORAGE, number, text(b"%d" % key), _CPU, whole(count),
+                    geometry(offset, shape, strides), _ORDERED, _MARKS[mark],
+                )
+            )  # fmt: skip
+            return
+        if new:
+            number, rebuild = _NEW_KIND, b"ctorch._utils\n_rebuild_tensor_v3\n"
+        else:
+            number, rebuild = (
+                _FIRST_ARRAY_KIND + len(self._array_kinds),
+                b"ctorch._utils\n_rebuild_tensor_v2\n",
+            )
+            self._array_kinds[kind] = number
+        self.out += (
+            self._name(_FROM_TYPE, b"ctorch._tensor\n_rebuild_from_type_v2\n") + b"(",
+            self._name(_REBUILD_NEW if new else _REBUILD, rebuild),
+            self._name(_TENSOR, b"ctorch\nTensor\n") + b"((",
+            self._name(_STORAGE, text(b"storage")),
+            self._name(number, f"c{kind.__module__}\n{kind.__name__}\n".encode()),
+            text(b"%d" % key),
+            self._name(_CPU, text(b"cpu")),
+            whole(count) + b"tQ",
+            geometry(offset, shape, strides) + _FALSE + self._empty_ordered(),
+            f"ctorch\n{new}\n".encode() if new else b"",
+            _MARKS[mark],
+        )
+
+
+def as_numpy(content: Any) -> Any:  # noqa: ANN401
+    """Loaded content with what was numpy's before as numpy's again, in lists, tuples and dicts."""
+    return _Unmarking().visit(content)
+
+
+class _Unmarking:
+    """One pass over a content. Dicts and lists are changed in place: what was one object stays one."""
+
+    def __init__(self) -> None:
+        self._tensor = torch_names().tensor
+        self._seen: dict[int, tuple[Any, Any]] = {}  # by id: what was there, which so stays alive; and is now
+
+    def visit(self, value: Any) -> Any:  # noqa: ANN401
+        kind = type(value)
+        if kind not in {self._tensor, dict, OrderedDict, list, tuple}:
+            return value
+        known = self._seen.get(id(value))
+        if known is not None:
+            return known[1]
+        if kind is self._tensor:
+            found = value
+            if NUMPY_MARK in value.__dict__:
+                found = value.cpu().numpy()
+                found = found[()] if value.__dict__[NUMPY_MARK] == SCALAR else found
+        elif kind is tuple:
+            entries = [self.visit(entry) for entry in value]
+            same = all(new is old for new, old in zip(entries, value, strict=True))
+            found = value if same else tuple(entries)
+        else:
+            self._seen[id(value)] = value, value
+            self._visit_entries(value)
+            found = value
+        self._seen[id(value)] = value, found
+        return found
+
+    def _visit_entries(self, value: Any) -> None:  # noqa: ANN401
+        entries = list(enumerate(value) if isinstance(value, list) else value.items())
+        for place, entry in entries:
+            new = self.visit(entry)
+            if new is not entry:
+                value[place] = new
+        if isinstance(value, OrderedDict) and vars(value):
+            self._visit_entries(vars(value))
 
 
 def text(data: bytes) -> bytes:
     """BINUNICODE of UTF-8 bytes."""
     return struct.pack("<cI", b"X", len(data)) + data
+
+
+_MARKS = {mark: b"t}" + text(NUMPY_MARK.encode()) + text(mark.encode()) + b"stR" for mark in (ARRAY, SCALAR)}
 
 
 @lru_cache(maxsize=1 << 15)

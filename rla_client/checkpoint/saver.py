@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint.pickling import Captured, Storage, capture, torch_module
-from rla_client.contract.checkpoints import remove_superseded
+from rla_client.contract.checkpoints import read_stamp, remove_superseded
 from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
@@ -126,6 +126,10 @@ class CheckpointSaver(SlotSender):
         super()._reset()
         self._pending: list[_Pending] = []
 
+    def come_after(self, order: int) -> None:
+        """All saves from now on come after that of this order, whatever the clock says by now."""
+        self._last_order = max(self._last_order, order)
+
     def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
         """Besides `max_to_keep`, keep the `k` checkpoints with the best `metric` at their save."""
         self._retention = replace(self._retention, keep_best=best_rule(metric, mode, k))
@@ -176,7 +180,7 @@ class CheckpointSaver(SlotSender):
         map_location: object = None,
         trust: bool = False,
     ) -> tuple[int, Any]:
-        """The checkpoint of time-step `index`, or the newest by number: (time-step, content).
+        """The checkpoint of time-step `index`, or the one that was saved last: (time-step, content).
 
         What this process has saved counts from the moment `save` returned: while its file is not
         there yet, the content comes from shared memory or the spool.
@@ -194,8 +198,7 @@ class CheckpointSaver(SlotSender):
         """
         with self._lock:
             late = self._late(name, index)
-            steps = [step for step, _ in list_checkpoints(self._folder, name) if index in {None, step}]
-            if late is not None and (not steps or late.stamp.time_step >= steps[-1]):
+            if late is not None and late.stamp.order > self._newest_order(name, index):
                 with suppress(NoCheckpointError):  # its file arrived just now
                     return late.stamp.time_step, self._load_late(late, map_location)
         step, path = find_checkpoint(self._folder, name, index)
@@ -299,13 +302,19 @@ class CheckpointSaver(SlotSender):
                 self._pending.append(entry)
 
     def _late(self, name: str, index: int | None) -> _Pending | None:
-        """Of the own saves that have no file yet, the last one of the highest time-step."""
+        """Of the own saves that have no file yet, the last one."""
         late = [
             entry
             for entry in self._pending
             if entry.stamp.name == name and index in {None, entry.stamp.time_step} and not entry.arrived
         ]
-        return max(late, key=lambda entry: (entry.stamp.time_step, entry.stamp.order), default=None)
+        return max(late, key=lambda entry: entry.stamp.order, default=None)
+
+    def _newest_order(self, name: str, index: int | None) -> int:
+        """Order of the newest file; -1 where there is none, or it was not written by us."""
+        found = [path for step, path in list_checkpoints(self._folder, name) if index in {None, step}]
+        stamp = read_stamp(found[-1]) if found else None
+        return -1 if stamp is None else stamp.order
 
     @staticmethod
     def _load_late(entry: _Pending, map_location: object) -> object:

@@ -376,7 +376,7 @@ class Tools:
             query: the SELECT.
             limit: rows, at most 200.
         """
-        from rla_client.database.lake_tables import Clock, fetched
+        from rla_client.database.sql_query import Clock, fetched
 
         most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
         result = self._database.sql(query, clock)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
 Bucket = Annotated[
     str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
@@ -197,14 +197,23 @@ def import_(
 
     root = open_database(data_root, new=True).data_root
     with held(root):
-        made, there, problems = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+        done = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+    made, there, problems = done.made, done.there, done.problems
     for problem in problems:
         say_aside(f"left out: {problem}")
+    for remark, count in done.remarks.items():
+        say_aside(f"{count} run(s): {remark}")
     counts = Counter(run.rsplit("/", 4)[0] for run in made)
     where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
     told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
     told += f"; {len(there)} were there already" if there else ""
-    facts = {"tables": dict(counts), "runs": len(made), "already_there": len(there), "left_out": [*problems]}
+    facts = {
+        "tables": dict(counts),
+        "runs": len(made),
+        "already_there": len(there),
+        "left_out": [*problems],
+        "remarks": dict(done.remarks),
+    }
     print_done(facts, told, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)
@@ -337,7 +346,7 @@ def sql(
     """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
     text, clock = _query(query, file), Clock(timeout)
     with ExitStack() as held:
@@ -373,7 +382,7 @@ def _show(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from rla_client.database.lake_tables import fetched
+    from rla_client.database.sql_query import fetched
 
     if parquet is not None:
         count = _write_parquet(result, clock, parquet)
@@ -433,7 +442,7 @@ def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str
 
 def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
     """The rows of a result, all for 0, some at a time."""
-    from rla_client.database.lake_tables import fetched
+    from rla_client.database.sql_query import fetched
 
     left = limit or sys.maxsize
     while left and (rows := fetched(result, min(BATCH, left), clock)):
@@ -463,7 +472,7 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings(), clock.limits(result):
+    with warnings.catch_warnings(), clock.limits():
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
         read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
         reader = read(BATCH)
@@ -472,7 +481,7 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     count = 0
     try:
         with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, schema) as writer:
-            while (batch := _next_batch(reader, result, clock)) is not None:
+            while (batch := _next_batch(reader, clock)) is not None:
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 count += batch.num_rows
     except pa.ArrowNotImplementedError as error:
@@ -480,10 +489,8 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     return count
 
 
-def _next_batch(
-    reader: pa.RecordBatchReader, result: duckdb.DuckDBPyConnection, clock: Clock
-) -> pa.RecordBatch | None:
-    with clock.limits(result):
+def _next_batch(reader: pa.RecordBatchReader, clock: Clock) -> pa.RecordBatch | None:
+    with clock.limits():
         return next(reader, None)
 
 

@@ -523,8 +523,10 @@ def report(
     site = Site(roots)
     shown = view_of(site, view, {name: [value] for name, value in own.items() if value})
 
-    def written(size: int) -> None:
-        print_done({"file": str(out), "bytes": size}, f"{out}: {size / 1e6:.2f} MB", as_json=as_json)
+    def written(size: int, left_out: int) -> None:
+        done = {"file": str(out), "bytes": size, "left_out": left_out}
+        without = f", without the {left_out} oldest runs, which do not fit" if left_out else ""
+        print_done(done, f"{out}: {size / 1e6:.2f} MB{without}", as_json=as_json)
         sys.stdout.flush()
 
     with suppress(KeyboardInterrupt):

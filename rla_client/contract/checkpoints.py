@@ -1,4 +1,4 @@
-r"""Checkpoint files, as client and agent treat them: their format, which may go, which are elsewhere, whose.
+r"""Checkpoint files, as client and agent treat them: format, age, which may go, which are elsewhere, whose.
 
 *Format*. A `.pt` file is torch's zip of stored (uncompressed) records, which `TorchZip` writes from bytes,
 without torch and without unpickling anything::
@@ -12,6 +12,12 @@ Each record's data begins at a multiple of ALIGNMENT, by an extra field of zeros
 that `torch.load(mmap=True)` can use a map of the file as it is. The bytes are a pure function of
 what is added: dates are fixed, nothing is random. `.format_version` is left out on purpose: with it
 torch computes record offsets by its own writer's rules instead of reading the directory.
+
+*Age*. Time-steps may begin again within a run (stages of a curriculum, one `learn` after another), so the
+highest is not the newest. Our files carry a stamp with the order of their saves, which no copy, pull or move
+changes; a note (below) repeats it. Files without one (of the original, of other programs) are ordered by
+time-step where there are no others, as the original does, else they stand among the others by the time of
+their last change.
 
 *Which may go*. The stamps in the files of one name say. Before a file goes, a line of `.rla-dropped` beside
 it names it with its modification time: so the replicator can tell it from one that the user removed
@@ -33,11 +39,13 @@ import json
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.files import (
@@ -62,6 +70,10 @@ _ZIP64_EXTRA_BYTES = 20
 _ZIP64_FROM = 1 << 30  # well below where zipfile would ask for it by itself
 _PADDING_ID = 0x4246  # the id that torch's writer uses, "FB"
 _EXTRA_HEADER = struct.Struct("<HH")
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_DIRECTORY_ENTRY = struct.Struct("<4s6H3L5H2L")
+_ENTRY_MAGIC = b"PK\x01\x02"
+_TAIL_BYTES = 1 << 10  # the last entry of the directory, which is the stamp's, and the end of the zip
 PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
@@ -227,13 +239,117 @@ def list_saved(folder: Path, name: str) -> list[Saved]:
 def read_stamp(path: Path) -> Stamp | None:
     """The stamp of a checkpoint file; None when there is no such file or it has none."""
     try:
-        with open(os.open(path, READ_FLAGS), "rb") as file, zipfile.ZipFile(file) as archive:
+        with open(os.open(path, READ_FLAGS), "rb", buffering=0) as file:
+            return stamp_in(file)
+    except (OSError, ValueError):
+        return None
+
+
+def stamp_in(file: RawIOBase) -> Stamp | None:
+    """The stamp in an open checkpoint file; None when it has none.
+
+    It is the last record of the zip, so that two short reads find it, however many tensors there are.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        return Stamp.decode(_last_record(file))
+    except (ValueError, struct.error, RemoteProtocolError):
+        pass  # somebody added to the zip
+    try:
+        with zipfile.ZipFile(BufferedReader(file)) as archive:
             for info in reversed(archive.infolist()):
                 if info.filename.split("/", 1)[-1] == STAMP_RECORD and info.file_size <= STAMP_MAX_BYTES:
                     return Stamp.decode(archive.read(info))
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, RemoteProtocolError):
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, RemoteProtocolError):
         return None
     return None
+
+
+def _last_record(file: RawIOBase) -> bytes:
+    """Content of the zip's last record, where that is a stamp that lies below 4 GiB.
+
+    Raises:
+        ValueError, struct.error: it is not.
+    """
+    size = file.seek(0, os.SEEK_END)
+    tail = _read_at(file, max(0, size - _TAIL_BYTES), _TAIL_BYTES)
+    at = tail.rfind(_ENTRY_MAGIC)
+    if at < 0:
+        raise ValueError("no directory of a zip")
+    entry = _DIRECTORY_ENTRY.unpack_from(tail, at)
+    packing, crc, count, name_bytes, begin = entry[4], entry[7], entry[9], entry[10], entry[16]
+    name = tail[at + _DIRECTORY_ENTRY.size :][:name_bytes]
+    if packing != zipfile.ZIP_STORED or name.split(b"/", 1)[-1] != STAMP_RECORD.encode():
+        raise ValueError("the last record is no stamp")
+    if count > STAMP_MAX_BYTES or begin + _LOCAL_HEADER.size > size:
+        raise ValueError("a stamp of that size or place is found in another way")
+    around = _read_at(file, begin, _LOCAL_HEADER.size + name_bytes + ALIGNMENT + _EXTRA_HEADER.size + count)
+    *_, name_bytes, extra_bytes = _LOCAL_HEADER.unpack_from(around)
+    data = around[_LOCAL_HEADER.size + name_bytes + extra_bytes :][:count]
+    if zlib.crc32(data) != crc:
+        raise ValueError("a damaged stamp")
+    return data
+
+
+def _read_at(file: RawIOBase, begin: int, count: int) -> bytes:
+    file.seek(begin)
+    return file.read(count) or b""
+
+
+# -- how old they are ---------------------------------------------------------------------------
+
+
+class SaveTime(NamedTuple):
+    """What tells when a checkpoint file was saved.
+
+    Attributes:
+        name: of the file.
+        time_step: of the run's clock; -1 where the name has none.
+        mtime_ns: of its last change, 0 where nobody knows.
+        order: of its stamp; None without one.
+    """
+
+    name: str
+    time_step: int
+    mtime_ns: int
+    order: int | None
+
+
+def oldest_first(files: Iterable[SaveTime]) -> list[SaveTime]:
+    """Files of one folder in the order of their saves; see *Age* above."""
+    found = list(files)
+    if all(file.order is None for file in found):
+        return sorted(found, key=lambda file: (file.time_step, file.mtime_ns, file.name))
+    return sorted(
+        found,
+        key=lambda file: (file.mtime_ns if file.order is None else file.order, file.time_step, file.name),
+    )
+
+
+def save_time(folder: Path, name: str, time_step: int) -> SaveTime:
+    """When a file of a folder was saved, which is there or on the master alone."""
+    stamp = read_stamp(folder / name)
+    if stamp is not None:
+        return SaveTime(name, time_step, 0, stamp.order)
+    note = read_note(folder, name)
+    if note is not None:
+        return SaveTime(name, time_step, note.mtime_ns, note.order)
+    try:
+        return SaveTime(name, time_step, os.stat(folder / name).st_mtime_ns, None)
+    except OSError:
+        return SaveTime(name, time_step, 0, None)
+
+
+def newest_order(folder: Path) -> int:
+    """Order of the last of our saves of any name in a checkpoint folder; 0 where there is none."""
+    try:
+        names = {*os.listdir(folder), *noted_names(folder)}
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    orders = (save_time(folder, name, -1).order for name in names if name.endswith(".pt"))
+    return max((order for order in orders if order is not None), default=0)
 
 
 # -- files that are on the master alone ---------------------------------------------------------
@@ -251,6 +367,7 @@ class PrunedFile:
         target: the master, `sftp://user@host:port/root`.
         pruned_at: Unix seconds.
         mode: permission bits; None: not noted.
+        order: of the checkpoint's stamp; None: it has none, or an earlier release noted it.
     """
 
     path: str
@@ -260,6 +377,7 @@ class PrunedFile:
     target: str
     pruned_at: float
     mode: int | None = None
+    order: int | None = None
 
     @property
     def name(self) -> str:
@@ -306,6 +424,7 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
             str(found["target"]),
             float(found["pruned_at"]),
             None if found.get("mode") is None else int(found["mode"]) & 0o777,
+            None if found.get("order") is None else int(found["order"]),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

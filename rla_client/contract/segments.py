@@ -242,7 +242,7 @@ def process_lives(named: bytes) -> bool:
     the file.
     """
     pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
-    if not (pid.isdigit() and start.isdigit()):
+    if not (pid.isdecimal() and start.isdecimal()):
         return False
     found = process_start(int(pid))
     return found is not None and found == int(start)

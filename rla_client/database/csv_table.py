@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rla_client.contract.errors import BrokenFileError, extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import LOG, TIME_STEP
-from rla_client.contract.parsing import split_rows
+from rla_client.contract.parsing import TOO_LONG, split_rows
 from rla_client.database.tree import Link, chain_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ EXACT_SINCE = 3  # this version of pandas reads every float exactly without bein
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
 PROOF_BYTES = 64
 SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose import alone takes 0.4 s
+UNCLOSED = "unexpected end of data"  # the csv module's words
 _WORDS = {"True": 1.0, "False": 0.0}
 _NOTHING = float("nan")
 _RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
@@ -67,12 +68,14 @@ class Tail:
         last: last value of every column that has one near the end; numbers as numbers.
         rows_seen: whether there is at least one whole row.
         torn_bytes: length of an unfinished row at the end.
+        quoted_lines: line ends behind a quote that is never closed: the rows after it are one cell.
     """
 
     columns: tuple[str, ...]
     last: dict[str, object]
     rows_seen: bool
     torn_bytes: int
+    quoted_lines: int = 0
 
 
 def read_tail(path: str | os.PathLike[str]) -> Tail:
@@ -86,6 +89,8 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
         size = written_bytes(file)
         header = file.readline(MAX_HEADER_BYTES)
         if not header.endswith(b"\n"):
+            if b"\0" in header:
+                raise _with_nul_bytes(path)
             return Tail((), {}, rows_seen=False, torn_bytes=size)
         columns = parse_header(path, header)
         length = FIRST_TAIL_BYTES
@@ -102,8 +107,25 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
             last = _last_values(path, columns, block[skip:whole])
             complete = len(last) == len(columns)
             if complete or start == len(header) or length >= MAX_TAIL_BYTES:
-                return Tail(columns, last, rows_seen=whole > skip, torn_bytes=len(block) - whole)
+                quoted = quoted_lines(header + block[skip:whole] if start == len(header) else b"")
+                return Tail(columns, last, whole > skip, len(block) - whole, quoted)
             length *= 4
+
+
+def quoted_lines(content: bytes) -> int:
+    """Line ends between a quote that is not closed and the end; 0 where all are."""
+    if content.count(b'"') % 2 == 0:
+        return 0
+    text = content.decode("utf-8", "replace").replace("\0", "")
+    reader = csv.reader(io.StringIO(text), strict=True)
+    whole = 0
+    try:
+        for _ in reader:
+            whole = reader.line_num
+    except csv.Error as error:
+        if UNCLOSED in str(error) or TOO_LONG in str(error):
+            return text.count("\n") - whole - 1
+    return 0
 
 
 def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]:
@@ -121,11 +143,15 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
 def _rows(path: str | os.PathLike[str], block: bytes) -> list[list[str]]:
     text = block.decode("utf-8", "replace")
     if "\0" in text:
-        raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is not CSV")
+        raise _with_nul_bytes(path)
     try:
         return split_rows(text)
     except csv.Error as error:
         raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+
+
+def _with_nul_bytes(path: str | os.PathLike[str]) -> BrokenFileError:
+    return BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is not CSV")
 
 
 def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:

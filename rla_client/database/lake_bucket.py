@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rla_client.config.schema import BUCKET_ADVICE
+from rla_client.contract.bucket_list import UnlistableError, list_all
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError, UnsafeNameError, extra
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -62,11 +63,10 @@ if TYPE_CHECKING:
     import duckdb
     from obstore import ObjectMeta, PutMode
 
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
 
 KEEP_S: Final = 86400.0
 THREADS: Final = 16
-LIST_KEYS: Final = 1000  # of a page
 MAX_STAGED_BYTES: Final = 64 << 20  # of one object: a progress.csv has at most MAX_CSV_BYTES
 PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
 SUMS: Final = "SHA256SUMS"
@@ -134,6 +134,7 @@ class BucketLake:
             self._store = from_url(address, **options)
         self.root = root
         self.address = address
+        self.left_out: set[str] = set()  # keys that are no file's
         self.etag: str | None = None  # of the manifest; None where the bucket has no lake yet
         found = self.get(f"{LAKE}/{MANIFEST}")
         if found is not None:
@@ -206,11 +207,8 @@ class BucketLake:
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects whose keys begin with `prefix/`."""
-        import obstore
-
         with _told(self.address):
-            for page in obstore.list(self._store, prefix, chunk_size=LIST_KEYS):
-                yield from page
+            yield from list_all(self._store, prefix, self.left_out.add)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects."""
@@ -321,7 +319,7 @@ def _told(address: str) -> Iterator[None]:
         yield
     except (AlreadyExistsError, PreconditionError):
         raise
-    except (BaseError, ValueError, OSError) as error:
+    except (BaseError, UnlistableError, ValueError, OSError) as error:
         text = str(error).strip()
         hints = [f"\nhint: {hint}" for words, hint in _ADVICE if any(word in text for word in words)]
         raise DatabaseError(f"{address}: {text.partition(chr(10))[0][:300]}{''.join(hints[:1])}") from error
@@ -402,6 +400,7 @@ def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None)
         builder.sweep_bucket(now)
     except BusyError:
         return None
+    report.problems += [f"an object, for no file has such a key: {key!r}" for key in sorted(lake.left_out)]
     report.runs = sum(part.runs for part in builder.parts)
     report.took_s = time.perf_counter() - begin
     return report

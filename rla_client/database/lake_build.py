@@ -191,7 +191,7 @@ def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
     found: dict[str, list[Ended]] = {}
     for table, index, signature, state in signed:
         fields = (signature or "").split(",")
-        if not fields[0].isdigit():
+        if not fields[0].isdecimal():
             continue  # without log folder, or too young
         quiet_s = now - max(map(int, fields[:1] + fields[3:])) / 1e9  # see Signatures
         if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:

@@ -8,8 +8,9 @@ lake holds as it is now comes from its Parquet files, everything else (live runs
 last build, chains) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only views
 that the query names are filled. A chain (see `tree`) is one run, as everywhere.
 
-One SELECT is taken and nothing else. DuckDB may open the lake's files alone, no other file, no network, no
-extension and no Python variable, and the settings are locked; so a query that somebody else wrote may be run.
+One SELECT is taken and nothing else, in a process of its own (`sql_process`). DuckDB may open the lake's
+files alone, no other file, no network, no extension and no Python variable, and the settings are locked; so a
+query that somebody else wrote may be run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES
-from rla_client.contract.textformat import hint as spelling_hint
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_all, read_chain, recorded_nan
 from rla_client.database.lake import Lake, RunName, available, check_file, plain_path, schemas
 from rla_client.database.records import LIVE_S, to_float, with_live_states
+from rla_client.database.sql_process import VIEWS
+from rla_client.database.sql_query import Clock, Query
 from rla_client.database.tree import chain_of, files_below, run_items
 from rla_client.run.hyper_params import HyperParams
 
@@ -52,27 +50,6 @@ MAX_SYSTEM_BYTES = 16 << 20  # of one run: two months of samples, one each 30 s
 MAX_FILES = 10_000  # of one run
 MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
-MEMORY = "4GB"  # of a query; nothing is written to disk
-_VIEWS = {
-    "runs": """SELECT run, table_name AS "table", idx AS "index", host,
-        CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown'
-            ELSE coalesce(state, 'unknown') END AS state,
-        coalesce(try_strptime(left(idx, 26), '%Y/%m/%d/%H-%M-%S-%f'),
-            make_timestamp(CAST(opened * 1e6 AS BIGINT)))
-            AS opened,
-        duration_s AS took, time_step AS step, nullif(likely, '') AS metric,
-        try_cast(likely_text AS DOUBLE) AS value, from_json(tags, '["VARCHAR"]') AS tags, note,
-        string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent FROM ({source})""",
-    "params": "SELECT run, name, value, number FROM ({source})",
-    "last": "SELECT run, metric, value, text FROM ({source})",
-    "rows": """SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
-        unnest(text) AS text FROM ({source}) WHERE metric <> 'time-step')
-        WHERE value IS NOT NULL OR text IS NOT NULL""",
-    "system": """SELECT * FROM (SELECT run, unnest(step) AS time, metric, unnest(value) AS value
-        FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
-    "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
-        FROM ({source})""",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -316,7 +293,7 @@ def check_query(query: str) -> None:
 
 def views_in(query: str) -> list[str]:
     """The views that a query may read."""
-    return [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    return [name for name in VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
 
 
 def _duckdb() -> ModuleType:
@@ -330,10 +307,10 @@ def _duckdb() -> ModuleType:
 
 
 class Session:
-    """A DuckDB connection with the views that a query names."""
+    """A query, with the tables that the views it names are made of."""
 
     def __init__(self, data_root: Path, query: str) -> None:
-        """Open DuckDB and the lake, which takes no look at the runs; `fill` follows.
+        """Open the lake, which takes no look at the runs, and begin the query's process; `fill` follows.
 
         Raises:
             ArgumentError: the query is not one SELECT.
@@ -343,26 +320,30 @@ class Session:
         self._root = data_root
         self._query = query
         self._used = views_in(query)
+        self._tables: dict[str, pa.Table] = {}
+        self._heard = 0.0
+        self._process = Query()
         self._lake = Lake(data_root) if available(data_root) else None
         self._sources = self._lake_files(self._lake) if self._lake is not None else {}
         self._held = _held(self._lake)
-        self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
-            config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False}
-        )  # fmt: skip
 
     def fill(self, catalogue: Catalogue | None, signed: Sequence[Signed], now: float) -> None:
-        """Fill the views; `signed` is what the catalogue's `refresh` has just given.
+        """Collect what the views show; `signed` is what the catalogue's `refresh` has just given.
 
         Without a catalogue the views hold those of the `signed` runs that the lake has, and no others.
 
         Raises:
             DatabaseError: too much is not in the lake yet.
         """
+        import pyarrow as pa
+
         links = catalogue.links() if catalogue is not None else {}
         stale, unread = compare(signed, links, *self._held)
         fresh = self._fresh(catalogue, unread, now) if catalogue is not None else []
-        self._make_views(stale, make_tables(fresh, self._used), now)
+        tables = make_tables(fresh, self._used)
+        self._tables = {f"fresh_{name}": tables[name] for name in self._used}
+        self._tables["lake_stale"] = pa.table({"run": stale})
+        self._heard = now - LIVE_S
 
     def _lake_files(self, lake: Lake) -> dict[str, list[str]]:
         """View → paths of its files; a part of which one cannot be read is left out."""
@@ -412,117 +393,15 @@ class Session:
         except (BrokenFileError, OSError):
             return None
 
-    def _make_views(self, stale: pa.Array, fresh: dict[str, Any], now: float) -> None:
-        import pyarrow as pa
-
-        run, sources = self.connection.execute, self._sources
-        self.connection.register("lake_stale", pa.table({"run": stale}))
-        paths = [path for files in sources.values() for path in files]
-        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if len(stale) else ""
-        for name in self._used:
-            self.connection.register(f"fresh_{name}", fresh[name])
-            columns = ", ".join(fresh[name].schema.names)
-            parts = (
-                [f"SELECT {columns} FROM fresh_{name}"]  # noqa: S608 - names of ours
-                if fresh[name].num_rows or not sources.get(name)
-                else []
-            )
-            if sources.get(name):
-                listing = ", ".join(_quoted(escape(path)) for path in sources[name])
-                parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
-            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), heard=now - LIVE_S)
-            run(f"CREATE TEMP VIEW {name} AS {text}")
-        run(f"SET memory_limit = '{MEMORY}'")
-        run("SET temp_directory = ''")
-        run(f"SET allowed_paths = [{', '.join(map(_quoted, paths))}]")
-        run("SET enable_external_access = false")
-        run("SET lock_configuration = true")
-
     def execute(self, clock: Clock) -> duckdb.DuckDBPyConnection:
-        """Run the query, until its first rows are there.
-
-        Raises:
-            ArgumentError: it names what there is not, or asks for what is not allowed.
-            DatabaseError: it took too long, or too much memory, or the lake's files are damaged.
-        """
-        with clock.limits(self.connection):
-            return self.connection.execute(self._query)
-
-
-class Clock:
-    """The seconds that DuckDB may take for a query, for its first rows and for the others together."""
-
-    def __init__(self, timeout_s: float | None) -> None:
-        """None, or 0: there is no limit."""
-        self._timeout_s = timeout_s or None
-        self._left_s = self._timeout_s or 0.0
-
-    @contextmanager
-    def limits(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Stop what DuckDB does for the query in here once the time is up.
-
-        Raises:
-            ArgumentError: the query names what there is not, or asks for what is not allowed.
-            DatabaseError: it took too long, or DuckDB cannot continue.
-        """
-        duckdb = _duckdb()
-        begun = time.monotonic()
-        timer = threading.Timer(max(self._left_s, 0.0), connection.interrupt) if self._timeout_s else None
-        try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            yield
-        except duckdb.Error as error:
-            raise told(error, self._timeout_s) from error
-        finally:
-            self._left_s -= time.monotonic() - begun
-            if timer is not None:
-                timer.cancel()
-                timer.join()  # else its thread may be the last to hold the connection, while Python ends
-
-
-def fetched(result: duckdb.DuckDBPyConnection, most: int, clock: Clock) -> list[tuple[Any, ...]]:
-    """The next rows of a result, all for 0.
-
-    Raises:
-        DatabaseError: DuckDB cannot continue, or the time is up.
-    """
-    with clock.limits(result):
-        rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
-    return rows
-
-
-def told(error: Exception, timeout_s: float | None) -> DatabaseError | ArgumentError:
-    """What went wrong, in words for people."""
-    duckdb = _duckdb()
-    text = str(error).partition("\n\nLINE")[0].removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
-    if isinstance(error, duckdb.InterruptException):
-        took = f"the query took longer than {timeout_s or 0:g} s"
-        return DatabaseError(f"{took}\nhint: ask for less, or for more time (--timeout)")
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return DatabaseError(f"the query needs more than {MEMORY}\nhint: ask for fewer columns, or aggregate")
-    if isinstance(error, duckdb.PermissionException):
-        return ArgumentError("a query reads the views of this database and no other files\nhint: " + _views())
-    if isinstance(error, duckdb.CatalogException):
-        name = re.search(r"with name \"?([\w.]+)", text)
-        advice = spelling_hint(name[1], list(_VIEWS)) if name else ""
-        return ArgumentError(f"{text.splitlines()[0]}\nhint: {advice or _views()}")
-    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.ConversionException):
-        return ArgumentError(text)
-    return DatabaseError(f"{text}\nhint: rla lake verify tells whether the lake is damaged")
-
-
-def _views() -> str:
-    return f"the views are {', '.join(_VIEWS)}"
+        """Run the query until its first rows are there; errors as of `Query.execute`."""
+        return self._process.execute(
+            self._query, clock, files=self._sources, tables=self._tables, heard=self._heard
+        )
 
 
 def _too_much(what: str) -> DatabaseError:
     return DatabaseError(f"{what} are not in the lake, too many to read for a query\nhint: rla lake build")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _csv_bytes(data_root: Path, run: RunName) -> int:

@@ -57,6 +57,8 @@ LIVE_S = 180.0
 ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for
 TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
 MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
+MAX_NAME_CHARS = 1000  # of a column or a parameter; tags of frameworks have some 200
+TORN_LINES = 100  # of a text that is being written
 FLEET_FOLDER = ".rla-fleet"
 MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
 MAX_MACHINES = 500
@@ -271,9 +273,20 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     note = _guarded(f"{folder}/{NOTE_FILE}", problems)
     hyper, broken = read_hyper_params(data_root, table, index)
     problems += broken
+    hyper_json = to_json(hyper)
+    if len(hyper_json) > MAX_NAME_CHARS:  # else no name is longer
+        flat = hyper.flat()
+        found = _shown_names(flat, f"parameters of {table}/{index}", problems)
+        if len(found) < len(flat):
+            hyper = HyperParams(found)
+            hyper_json = to_json(hyper)
     metrics: dict[str, Any] = {}
     try:
-        metrics = read_tail(f"{folder}/{PROGRESS_FILE}").last
+        tail = read_tail(f"{folder}/{PROGRESS_FILE}")
+        metrics = _shown_names(tail.last, f"{folder}/{PROGRESS_FILE}", problems)
+        if tail.quoted_lines and (run.get("state") not in LIVE_STATES or tail.quoted_lines > TORN_LINES):
+            behind = f"the {tail.quoted_lines} lines behind it are one cell"
+            problems.append(f"{folder}/{PROGRESS_FILE}: a quote is never closed: {behind}")
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (DatabaseError, OSError) as error:
@@ -298,7 +311,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         updated=_moment(run.get("updated")),
         time_step=time_step if time_step is not None else seconds(run.get("time_step")),
         duration_s=own_s if link is None else _chain_duration(data_root, table, index, own_s),
-        hyper_json=to_json(hyper),
+        hyper_json=hyper_json,
         metrics_json=to_json(metrics),
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
         note=str(note.get("note") or ""),
@@ -329,6 +342,15 @@ def _told(run: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in found.items()
         if value != "" and (name not in MOMENTS or _moment(value))
     }
+
+
+def _shown_names(values: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Any]:
+    """Values whose names people can read; a name of megabytes would fill each list and each page."""
+    found = {name: value for name, value in values.items() if len(name) <= MAX_NAME_CHARS}
+    if long := [name for name in values if len(name) > MAX_NAME_CHARS]:
+        names = f"{len(long)} name(s) of more than {MAX_NAME_CHARS} characters are left out"
+        problems.append(f"{source}: {names}, the first {long[0][:40]!r}…")
+    return found
 
 
 def _guarded(path: str, problems: list[str]) -> dict[str, Any]:
@@ -560,14 +582,26 @@ def fleet_files(root: Path) -> list[dict[str, Any]]:
                         found.append(described({**status, "age_s": age_s}))
     except OSError:
         return []  # it is not a master
-    return found
+    return told_apart(found)
+
+
+def told_apart(machines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of machines with one host name each is shown with what tells it from the others."""
+    hosts = Counter(one["host"] for one in machines)
+    return [
+        {**one, "host": f"{one['host']} ({one['machine']})"}
+        if hosts[one["host"]] > 1 and one["machine"]
+        else one
+        for one in machines
+    ]
 
 
 def described(status: dict[str, Any]) -> dict[str, Any]:
-    """`host`, `version`, `age_s`, `backlog` and `runs` of a machine's status, whatever is wrong with it."""
+    """`host`, `machine`, `version`, `age_s`, `backlog` and `runs` of a status, whatever is wrong with it."""
     runs, age_s = status.get("runs"), status.get("age_s")
     return {
         "host": str(status.get("host"))[:200],
+        "machine": str(status.get("machine") or "")[:8],
         "version": str(status.get("version"))[:50],
         "age_s": age_s if isinstance(age_s, int | float) else 0.0,
         "backlog": status.get("backlog"),

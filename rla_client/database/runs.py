@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from rla_client.database.curve_frame import CurveFrame
     from rla_client.database.lake import Lake
-    from rla_client.database.lake_tables import Clock
+    from rla_client.database.sql_query import Clock
     from rla_client.manager import ExpManager
 
 ROWS = 20
@@ -320,7 +320,8 @@ class Database:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        from rla_client.database.lake_tables import Clock, Session, check_query
+        from rla_client.database.lake_tables import Session, check_query
+        from rla_client.database.sql_query import Clock
 
         check_query(query)
         with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:

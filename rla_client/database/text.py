@@ -158,7 +158,7 @@ def _all_numbers(column: Sequence[object]) -> bool:
 
 def _looks_like_number(value: object) -> bool:
     if isinstance(value, str):
-        return value[-1:].isdigit() and value.lstrip("-").replace(".", "", 1).isdigit()
+        return value[-1:].isdecimal() and value.lstrip("-").replace(".", "", 1).isdecimal()
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
+from rla_client.contract.checkpoints import oldest_first, save_time
 from rla_client.contract.errors import AmbiguousRunError, DatabaseError, NoSuchRunError, NoSuchTableError
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -296,21 +297,19 @@ def files_below(folder: str) -> list[str]:
 
 
 def checkpoint_names(folder: str) -> list[str]:
-    """Names in a checkpoint folder, oldest first: by time-step, those without one before, by change time."""
+    """Names in a checkpoint folder, in the order of their saves (`contract.checkpoints`, *Age*)."""
     try:
         names = [name for name in os.listdir(folder) if not name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    if len(names) < 2:  # noqa: PLR2004 - nothing to order
+        return names
 
-    def age(name: str) -> tuple[int, float, str]:
+    def step_of(name: str) -> int:
         match = _STEP.search(name)
-        step = int(match[1]) if match else -1
-        try:
-            return step, os.stat(os.path.join(folder, name)).st_mtime, name
-        except OSError:
-            return step, 0.0, name
+        return int(match[1]) if match else -1
 
-    return sorted(names, key=age)
+    return [one.name for one in oldest_first(save_time(Path(folder), name, step_of(name)) for name in names)]
 
 
 def short_name(index: str) -> str:

@@ -12,7 +12,7 @@ way to repair it; what is taken away goes to the trash:
     torn-archive  archive_tester entry unreadable                to the trash
     short-rows    rows of progress.csv too short or too long     short: filled up, the old to the trash
     empty-item    a log folder without anything in it            to the trash
-    temp-file     left by a crash, older than a day              to the trash
+    temp-file     left by a crash, older than an hour            to the trash
     stale-state   running, but nobody wrote it for a day         state becomes `killed`
     step-differs  last time-step of run.json not that of the CSV   run.json corrected
     orphan        items of a run that has no log                 to the trash, but only when named
@@ -36,7 +36,14 @@ from pathlib import Path
 
 from rla_client.contract.checkpoints import PRUNABLE, pruned_below
 from rla_client.contract.errors import AmbiguousRunError, BrokenFileError, DatabaseError
-from rla_client.contract.files import TEMP_PREFIX, held_folder, open_plain, read_small, write_atomic
+from rla_client.contract.files import (
+    OLD_TEMP_S,
+    TEMP_PREFIX,
+    held_folder,
+    open_plain,
+    read_small,
+    write_atomic,
+)
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     DEFAULT_LOG_TYPES,
@@ -54,7 +61,7 @@ from rla_client.database.changes import (
     restore_trash,
     trash_entries,
 )
-from rla_client.database.csv_table import PROGRESS_FILE, parse_header, read_tail
+from rla_client.database.csv_table import PROGRESS_FILE, parse_header, quoted_lines, read_tail
 from rla_client.database.lake import read_parts
 from rla_client.database.records import NOTE_FILE, read_json
 from rla_client.database.tree import (
@@ -78,7 +85,8 @@ Row = tuple[str, str, int, int, int]  # table, kind, items, bytes, bytes on the 
 _ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")
 RunName = tuple[str, str]  # (table, index)
 PARAMETER_FILES = (f"{HYPARAM_FILE_NAME}.json", f"{HYPARAM_FILE_NAME}.yaml")
-OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
+OLD_S = 86400.0  # a live state older than this has nobody who will finish it
+CONTINUED = tuple(f"{TEMP_PREFIX}{what}-" for what in ("fetch", "pull"))  # the next pull goes on with them
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
 ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
 
@@ -246,7 +254,7 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
     for name in os.listdir(folder):
         where = f"{kind}/{table}/{day}/{name}"
         if name.startswith(TEMP_PREFIX):
-            if _is_old(folder / name, now):
+            if _is_left(folder / name, now):
                 yield Fault("temp-file", where, "left by a crash", table, repairable=True)
         elif name not in known and not name.startswith("."):
             is_none = kind == ARCHIVE_TESTER and archive_stem(name) is None
@@ -254,12 +262,13 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
             yield Fault("stray", where, hint, table, repairable=True)
 
 
-def _is_old(path: str | os.PathLike[str], now: float) -> bool:
-    """Whether nobody will finish a file; one that is gone by now has been finished."""
+def _is_left(path: str | os.PathLike[str], now: float) -> bool:
+    """Whether nobody will finish a temp file; one that is gone by now has been finished."""
     try:
-        return now - os.lstat(path).st_mtime > OLD_S
+        age = now - os.lstat(path).st_mtime
     except FileNotFoundError:
         return False
+    return age > (OLD_S if os.path.basename(path).startswith(CONTINUED) else OLD_TEMP_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +322,7 @@ class _Run:
         for here, _, files in os.walk(folder):
             for name in files:
                 path = os.path.join(here, name)
-                if name.startswith(TEMP_PREFIX) and _is_old(path, self.now):
+                if name.startswith(TEMP_PREFIX) and _is_left(path, self.now):
                     yield self.fault("temp-file", path, "left by a crash")
         if any(name.startswith("parameter.") for name in names):
             try:
@@ -382,7 +391,12 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
             return 0, []
         width = len(parse_header(path, header))
         body = file.read()
-    text = body[: body.rfind(b"\n") + 1].decode("utf-8", "replace").replace("\0", "?")
+    body = body[: body.rfind(b"\n") + 1]
+    if count := quoted_lines(body):
+        raise BrokenFileError(
+            os.fspath(path), f"a quote is never closed: the {count} lines behind it are one cell"
+        )
+    text = body.decode("utf-8", "replace").replace("\0", "?")
     try:
         return width, [row for row in split_rows(text) if row]
     except csv.Error as error:

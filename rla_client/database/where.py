@@ -411,11 +411,11 @@ def parse_since(since: Since, now: float) -> float | None:
     if isinstance(since, datetime):
         return since.timestamp()
     units = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-    if since[-1:] in units and since[:-1].replace(".", "", 1).isdigit():
+    if since[-1:] in units and since[:-1].replace(".", "", 1).isdecimal():
         return now - float(since[:-1]) * units[since[-1]]
     try:
         return datetime.fromisoformat(since.replace("/", "-")).timestamp()
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         message = f"{since!r} is not a date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
         raise ArgumentError(message) from error
 

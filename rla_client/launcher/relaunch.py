@@ -346,8 +346,8 @@ def run_name(call: int) -> RunName:
     return RunName(run_id if run_id is None or call == 1 else f"{run_id}:{call}", resume)
 
 
-def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
-    """How `function` continues its unfinished item of this name; None where that is exp_manager's to decide.
+def find_earlier_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
+    """How `function` continues its item of this name; None where that is exp_manager's to decide.
 
     Raises:
         StillWritingError, LaunchError: a living process writes it; or it is another function's.
@@ -355,7 +355,8 @@ def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Re
     if name.run_id is None or name.resume == "never":
         return None
     autostart = load_config(plan.config).agent.autostart
-    item, _late = find_here(str(plan.data_root), plan.table, name.run_id, autostart=autostart, ends_s=0.0)
+    root = str(plan.data_root)
+    item, _late = find_here(root, plan.table, name.run_id, autostart=autostart, any_state=True, ends_s=0.0)
     if item is None:
         return None
     folder = Path(item.folder(LOG))
@@ -371,7 +372,7 @@ def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Re
         return None
     if launch.function != function:
         raise LaunchError(
-            f"the unfinished run {name.run_id!r} in {folder} was started by {launch.function}, so {function} "
+            f"the run {name.run_id!r} in {folder} was started by {launch.function}, so {function} "
             "cannot continue it: start the program as it was first, or give another RLA_RUN_ID"
         )
     if list_checkpoints(snapshots, CHECKPOINT_NAME, pruned=True):

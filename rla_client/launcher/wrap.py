@@ -71,7 +71,7 @@ from rla_client.launcher.relaunch import (
     Relaunch,
     RunName,
     count_call,
-    find_unfinished_call,
+    find_earlier_call,
     run_name,
     taken,
     top_level_calls,
@@ -220,10 +220,10 @@ class _Call:
         if plan is not None:
             name = RunName() if outer or exp_manager.run is not None else run_name(top_level_calls())
             function = self._function.__qualname__
-            unfinished = find_unfinished_call(name, function, plan) if self._stored else None
-            if unfinished is None:
+            earlier = find_earlier_call(name, function, plan) if self._stored else None
+            if earlier is None:
                 return self._run_item(plan, name, outer_dir)
-            self._follow(unfinished)
+            self._follow(earlier)
         log_dir = self._claim()
         snapshots = log_dir if self._snapshot_dir is None else self._snapshot_dir
         outputs = self._open_outputs(log_dir, snapshots)

@@ -226,7 +226,8 @@ def _usual_gap(xs: NDArray[np.float64]) -> float:
 def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
     """The curves of one metric by run, in the order of the categories of `points` (see `Database.curves`).
 
-    By boundaries: pandas takes 0.2 ms to hand out one of ten thousand groups.
+    Points at an infinite x have no place on an axis and are left out. By boundaries: pandas takes 0.2 ms to
+    hand out one of ten thousand groups.
     """
     import numpy as np
 
@@ -234,6 +235,9 @@ def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
     tables, indexes = (points[name].astype("category").cat for name in ("table", "index"))
     table_codes, index_codes = (one.codes.to_numpy()[rows].astype(np.int64) for one in (tables, indexes))
     xs, ys = (points[name].to_numpy()[rows] for name in ("x", "value"))
+    finite = np.isfinite(xs)
+    if not finite.all():
+        table_codes, index_codes, xs, ys = (one[finite] for one in (table_codes, index_codes, xs, ys))
     keys = table_codes * (len(indexes.categories) + 1) + index_codes
     if len(keys) and (np.diff(keys) < 0).any():
         order = np.argsort(keys, kind="stable")

@@ -18,14 +18,18 @@ of registered types come back as they were::
     {"__rla_deque__": maxlen, "items": […]}                      {"__rla_set__": […]}
     {"__rla_items__": [[key, value], …]}                         {"__rla_frozenset__": […]}
     {"__rla_object__": registered name, "plain": …}              {"__rla_bytes__": base64}
+    {"__rla_pickled__": key in the .pt} or, without numpy, {"__rla_pickled__": "", "base64": …}
 
 Reading never imports or calls what a file names: a registered pair of functions is the reader's own,
-and without one, or where it fails, an object is its plain data.
+and without one, or where it fails, an object is its plain data. Any other object is pickled, by itself, and
+comes back as a `Pickled`: the rule for checkpoints says whether it may be opened (`open_own`), and `saved_by`
+which run wrote it. What was not opened is not kept once more: it would count as the next run's own. What
+cannot be pickled is left out with one warning, and None stands in its place: no checkpoint is lost for it.
 
 The archive (`archive_tester`) is what RLA pickled of its manager, as plain data. `<index>.json` holds
 hyper-parameters, tracked keys, custom data, dates and folders. Arrays and tensors among the custom data
 lie in `<index>.pt` (torch.load(weights_only=True) reads it), and the JSON names them. Without tensors
-among them neither writing nor reading needs torch. Objects that are neither are refused when they are added.
+among them neither writing nor reading needs torch.
 
 The resume state is what exact resume needs beside the model: clock, random generators, moving averages,
 custom data. It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
@@ -40,11 +44,12 @@ import importlib.util
 import io
 import json
 import os
+import pickle
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +85,10 @@ FROZEN_KEY = "__rla_frozenset__"  # apart from sets: only this one can be a key
 BYTES_KEY = "__rla_bytes__"
 ITEMS_KEY = "__rla_items__"
 OBJECT_KEY = "__rla_object__"
+PICKLED_KEY = "__rla_pickled__"
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
+PICKLE_PROTOCOL = 4  # of objects: any Python that this runs on reads it
 _PLAIN = (type(None), bool, int, float, str)
 _MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
 
@@ -301,11 +308,72 @@ def register_custom_type(
     _types[kind] = _Registered(called, to_plain, from_plain)
 
 
+class Parts(dict[str, Any]):
+    """Arrays by path; what cannot be kept is left out, and why.
+
+    Attributes:
+        left_out: path → why.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_out: dict[str, str] = {}
+
+
+class Pickled:
+    """An object of custom data as its file holds it.
+
+    Attributes:
+        content: the pickle.
+        problem: why it was not opened.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.problem = "nobody vouches for its file"
+
+    def __repr__(self) -> str:
+        return f"<an object that was not loaded: {self.problem}>"
+
+
+class _Whole:
+    """A value that contains itself: a pickle can say that, plain data cannot."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+def split_custom(custom_data: Mapping[str, Any]) -> tuple[Any, Parts]:
+    """Plain data and arrays of all custom data; what cannot be kept is left out with one warning each."""
+    parts = Parts()
+    try:
+        plain = split_arrays(dict(custom_data), parts, "")
+    except ArgumentError:
+        parts = Parts()
+        plain = split_arrays({key: _acyclic(value) for key, value in custom_data.items()}, parts, "")
+    for path, why in parts.left_out.items():
+        if path not in _left_out:
+            _left_out.add(path)
+            warn(f"custom data {path[1:]!r} {why}: it is left out of the files; what else there is is kept")
+    return plain, parts
+
+
+def _acyclic(value: object) -> object:
+    try:
+        split_arrays(value, Parts(), "")
+    except ArgumentError:
+        return _Whole(value)
+    return value
+
+
+_left_out: set[str] = set()  # paths that were told
+
+
 def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> object:
-    """Plain data of a custom value; arrays and tensors go into `arrays` under their path.
+    """Plain data of a custom value; arrays, tensors and pickles go into `arrays` under their path.
 
     Raises:
-        ArgumentError: it holds an object that is neither plain data nor an array.
+        ArgumentError: it holds an object that cannot be pickled, and `arrays` is no `Parts`; or itself.
     """
     if type(value) in _PLAIN:
         return value
@@ -351,16 +419,56 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
     if kind == "scalar":
         return value.item()
     if kind is None:
-        raise ArgumentError(
-            f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
-            "keep it with save_checkpoint, give plain data made of it, or register_custom_type() a pair of "
-            "functions that do"
-        )
-    while path in arrays:  # keys may hold slashes
-        path += "'"
+        return _split_object(value, arrays, path)
+    path = _free(path, arrays)
     arrays[path] = value
     plain = {ARRAY_KEY: path, "kind": kind}
     return plain if kind == "torch" else plain | {"dtype": value.dtype.name}
+
+
+def _free(path: str, arrays: Mapping[str, Any]) -> str:
+    while path in arrays:  # keys may hold slashes
+        path += "'"
+    return path
+
+
+def _split_object(value: object, arrays: dict[str, Any], path: str) -> object:
+    try:
+        content = _pickled(value.value if isinstance(value, _Whole) else value)
+    except ArgumentError as error:
+        if not isinstance(arrays, Parts):
+            raise ArgumentError(f"custom data {path!r} {error}") from error
+        arrays.left_out[path] = str(error)
+        return None
+    try:
+        import numpy as np  # noqa: PLC0415 - not at import of the package
+    except ImportError:
+        return {PICKLED_KEY: "", "base64": base64.b64encode(content).decode()}
+    path = _free(path, arrays)
+    arrays[path] = np.frombuffer(bytearray(content), np.uint8)
+    return {PICKLED_KEY: path}
+
+
+def _pickled(value: object) -> bytes:
+    """An object as bytes: by pickle, else by cloudpickle, which takes functions without a name too.
+
+    Raises:
+        ArgumentError: neither takes it.
+    """
+    if isinstance(value, Pickled):
+        raise ArgumentError(f"was not loaded ({value.problem}): get_custom_data(key, trust=True) loads it")
+    try:
+        return pickle.dumps(value, PICKLE_PROTOCOL)
+    except Exception:  # noqa: BLE001 - the user's class; see below
+        try:
+            import cloudpickle  # noqa: PLC0415 - rarely needed
+
+            content: bytes = cloudpickle.dumps(value, PICKLE_PROTOCOL)
+        except Exception as error:
+            raise ArgumentError(
+                f"is a {type(value).__name__}, which cannot be pickled ({type(error).__name__}: {error})"
+            ) from error
+        return content
 
 
 def array_kind(value: object) -> str | None:
@@ -403,6 +511,49 @@ def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     return array.view(dtype) if signed else array  # other types that no file holds stay what they became
 
 
+def _join_pickled(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
+    if "base64" in value:
+        return Pickled(base64.b64decode(value["base64"], validate=True))
+    found = arrays.get(value[PICKLED_KEY])
+    if found is None:
+        return None
+    return Pickled((found.numpy() if hasattr(found, "detach") else found).tobytes())
+
+
+def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401
+    """Custom data with its pickles opened; where there is a `problem`, they stay as they are and know it."""
+    if isinstance(value, Pickled):
+        if problem is None:
+            try:
+                return pickle.loads(value.content)  # noqa: S301 - by the rule for checkpoints
+            except Exception as error:  # noqa: BLE001 - the user's class may be gone, or refuse
+                problem = f"{type(error).__name__}: {error}"
+        value.problem = problem
+        return value
+    if depth and isinstance(value, dict):
+        for key, entry in value.items():
+            value[key] = open_own(entry, problem, depth - 1)
+    elif depth and isinstance(value, (list, deque)):
+        for place, entry in enumerate(value):
+            value[place] = open_own(entry, problem, depth - 1)
+    elif depth and type(value) is tuple:
+        return tuple(open_own(entry, problem, depth - 1) for entry in value)
+    return value
+
+
+def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
+    """A pickle in custom data, as it was read, that was not opened; None without one."""
+    if isinstance(value, Pickled):
+        return value
+    entries: Iterable[object] = ()
+    if isinstance(value, dict):
+        entries = value.values()
+    elif isinstance(value, (list, deque, tuple)):
+        entries = value
+    found = (unopened(entry, depth - 1) for entry in entries) if depth else iter(())
+    return next((one for one in found if one is not None), None)
+
+
 def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
     plain = join_arrays(value["plain"], arrays)
     known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
@@ -431,16 +582,17 @@ _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
         join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]
     },
     OBJECT_KEY: _join_object,
+    PICKLED_KEY: _join_pickled,
 }
 
 
 # -- the archive ----------------------------------------------------------------------------------
 
 
-def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
-    """JSON of the archive, and the `.pt` beside it when there are arrays."""
-    arrays: dict[str, Any] = {}
-    plain = split_arrays(dict(custom_data), arrays, "")
+def encode_archive(
+    content: Mapping[str, Any], plain: object, arrays: Mapping[str, Any]
+) -> tuple[bytes, bytes | None]:
+    """JSON of the archive, and the `.pt` beside it when there are arrays; both of `split_custom`."""
     text = json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1)
     return text.encode(), pack_arrays(arrays) if arrays else None
 
@@ -542,21 +694,25 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
                 torch.cuda.set_rng_state_all(entries)
 
 
-def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step: int) -> None:
-    """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training."""
+def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: str, step: int) -> None:
+    """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training.
+
+    Args:
+        run: the open one.
+        plain: custom data, and
+        arrays: what belongs to it: both of `split_custom`.
+        name: the checkpoint's series.
+        step: its time-step.
+    """
     if run.opening is None:
         return
-    arrays: dict[str, Any] = {}
-    try:
-        plain = split_arrays(dict(custom_data), arrays, "")
-    except ArgumentError:
-        plain = {}
-    state = {
+    state: dict[str, Any] = {
         "format": STATE_FORMAT,
         "time_step": time_step_holder.get_time(),
         "random": capture_random_state(),
         "logger": get_current().memory(),
         "custom_data": plain,
+        "saved_by": run.opening.run,
     }
     if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
         state["arrays"] = pack_arrays(arrays)

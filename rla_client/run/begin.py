@@ -1,11 +1,12 @@
-"""Opening a run: a new item, the unfinished one of this run_id, or that of another machine.
+"""Opening a run: a new item, the earlier one of this run_id, or that of another machine.
 
 What is opened, by `resume`:
 
 * `never`: a new item.
-* `allow`, `must`: the newest unfinished run of the run_id, where a newer one of another machine does not
-  take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
-  refuse is a warning and a new item with `allow`, an error with `must`.
+* `allow`, `must`: the newest run of the run_id, where a newer one of another machine does not take its place;
+  that one's checkpoint is put into a new item, chained to it. One that has finished continues at its last
+  checkpoint; without one it is left as it is. What disk, agent or master refuse is a warning and a new item
+  with `allow`, an error with `must`.
 
 What held at a checkpoint comes back with it: clock, moving averages, custom data. `fork` puts the data of an
 earlier run under the open one instead; CSV and TensorBoard continue in it.
@@ -28,9 +29,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
-from rla_client.contract.opening import Continuation
+from rla_client.contract.checkpoints import newest_order
+from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, make_info
+from rla_client.contract.opening import RUN_FILE, Continuation
 from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
 from rla_client.run.archive import (
@@ -39,10 +41,11 @@ from rla_client.run.archive import (
     join_arrays,
     keep_changes,
     load_arrays,
+    open_own,
     parameter_file,
     read_resume_state,
-    split_arrays,
     tell_changes,
+    unopened,
     unpack_arrays,
     write_parameters,
 )
@@ -139,6 +142,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     end_run(data, "finished", "")
     clear_time()
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+    data.save_after(point.saved_before)
     set_current(run.logger)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
@@ -147,7 +151,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     say_where(data, run, item)
     step = point.time_step
     _tell_changes(data, changed, step)
-    _restore(data, point.state, step, item)
+    _restore(data, point.state, step, item, point.name)
     at = "the beginning" if step is None else f"{point.name}_{step}.pt"
     _tell_resumed(f"from {at}", f"from {at}")
     data.restore_random_state()
@@ -180,7 +184,7 @@ def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int 
         run.file(kind, name, content)
 
 
-def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item) -> None:
+def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item, name: str) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed_from = 0 if step is None else step
     data.resume_state = state
@@ -188,16 +192,37 @@ def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item)
     if "logger" in state:
         get_current().restore_memory(state["logger"])
     arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
-    data.custom_data = join_arrays(state.get("custom_data", {}), arrays)
+    custom = join_arrays(state.get("custom_data", {}), arrays)
+    if unopened(custom) is not None:
+        file = Path(item.folder(CHECKPOINT), RESUME_FOLDER, f"{name}_{step}.state")
+        custom = open_own(custom, _why_not_own(data, state, item, file))
+    data.take_custom_data(custom)
     if step is not None:
         data.custom_data.setdefault(TIME_STEP_DATA, step)
+
+
+def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -> str | None:
+    """Why objects in a resume state (its `file`) of `item` are not what the open run kept here."""
+    from rla_client.checkpoint.files import file_problem  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import read_run_file  # noqa: PLC0415
+
+    opening = None if data.run is None else data.run.opening
+    seen = data.disabled is not None and read_run_file(item).get("run_id")  # by a rank above 0
+    run = seen or (opening.run if opening is not None else "")
+    if not run or state.get("saved_by") != run:
+        return "it was not written by this run"
+    archive = Path(item.archive_file)
+    files = [file, Path(item.folder(LOG), RUN_FILE), archive, archive.with_suffix(".pt")]
+    found = (file_problem(path) for path in files if os.path.lexists(path))
+    return next((why for why in found if why is not None), None)
 
 
 def _take_up(data: RunData, chained: Chained) -> None:
     """Take the state of the earlier run's checkpoint, which lies in the new item."""
     changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
     _tell_changes(data, changed, chained.time_step)
-    _restore(data, chained.state, chained.time_step, chained.parent)
+    _restore(data, chained.state, chained.time_step, chained.parent, CHECKPOINT_NAME)
+    data.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
     _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
     data.restore_random_state()
@@ -319,6 +344,7 @@ def fork(data: RunData, loaded: RunData) -> None:
     problem = put_under(source, item, run)
     if problem:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
+    data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
     parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
     run.mark("parent", parent)
@@ -331,12 +357,14 @@ def _take_custom_data(data: RunData, loaded: RunData) -> None:
     for key, value in loaded.custom_data.items():
         if key in data.custom_data:
             continue
-        try:
-            split_arrays(value, {}, key)
-        except ArgumentError as error:
-            warn(f"not taken over: {error}")
+        if loaded.is_unread(key):
+            told = "load it with get_custom_data(key, trust=True) of the loaded run before the fork"
+            warn(f"custom data {key!r} is not taken over, it holds an object of another run: {told}")
             continue
-        data.custom_data[key] = copy.deepcopy(value)
+        try:
+            data.custom_data[key] = copy.deepcopy(value)
+        except Exception as error:  # noqa: BLE001 - of the user's class
+            warn(f"custom data {key!r} is not taken over: {type(error).__name__}: {error}")
 
 
 def end_run(data: RunData, status: str, reason: str) -> None:
@@ -408,6 +436,7 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
     from rla_client.run.find import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume import is_over  # noqa: PLC0415
 
     if meeting is not None:
         found = await_resumed(meeting)
@@ -420,8 +449,8 @@ def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
             _see(data, found.item, found.name, found.time_step)
         return
     table, _config, root = data.setup.configured()
-    item = find_unfinished(root, table, data.setup.run_id or "")
-    if item is not None:  # no launcher that would let the ranks meet: what is there now
+    item = find_unfinished(root, table, data.setup.run_id or "", any_state=True)
+    if item is not None and not is_over(item):  # no launcher that would let the ranks meet: what is there now
         _see(data, item, CHECKPOINT_NAME, _newest(item, CHECKPOINT_NAME))
 
 
@@ -453,7 +482,7 @@ def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
     folder = Path(item.folder(CHECKPOINT))
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
-    _restore(data, own, step, item)
+    _restore(data, own, step, item, name)
     if step is not None and data.disabled is not None:
         data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
 

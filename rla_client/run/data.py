@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError, UntrustedCheckpointError
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -29,12 +29,15 @@ from rla_client.contract.layout import (
 from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.archive import (
     PARAMETER_KINDS,
+    Parts,
     encode_archive,
     keep_resume_state,
+    open_own,
     parameter_file,
     register_custom_type,
     restore_random_state,
-    split_arrays,
+    split_custom,
+    unopened,
     write_archive,
     write_parameters,
 )
@@ -69,9 +72,11 @@ class RunData:
         self.disabled: DisabledRun | None = None  # where files go while a run stores nothing
         self.run_file: dict[str, Any] = {}  # run.json of a loaded run
         self.custom_data: dict[str, Any] = {}
+        self._unread: set[str] = set()  # keys of those that hold objects which nobody has vouched for
         self.max_to_keep: int | None = None
         self.resumed_from: int | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
+        self._saved_before = 0  # order of the last save of an earlier process, or of a forked run
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
@@ -79,9 +84,9 @@ class RunData:
     def let_go(self) -> Run | None:
         """Forget what was the open run's own; returns the run, which is still to be closed."""
         run, self.run = self.run, None
-        self.resumed_from, self.resume_state = None, {}
+        self.resumed_from, self.resume_state, self._saved_before = None, {}, 0
         if run is not None:
-            self.custom_data = {}
+            self.take_custom_data({})
             self._close_saver()
         return run
 
@@ -155,6 +160,15 @@ class RunData:
 
     # -- custom data --------------------------------------------------------------------------
 
+    def take_custom_data(self, read: dict[str, Any]) -> None:
+        """Take what was read of an earlier run's in place of all that is here."""
+        self.custom_data = read
+        self._unread = {key for key, value in read.items() if unopened(value) is not None}
+
+    def is_unread(self, key: str) -> bool:
+        """Whether there is an object under `key` that was not loaded."""
+        return key in self._unread
+
     def add_custom_data(
         self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: str = "append"
     ) -> None:
@@ -162,21 +176,22 @@ class RunData:
 
         Args:
             key: its name.
-            data: plain data, arrays or tensors, containers of them, objects of registered types.
+            data: plain data, arrays or tensors, containers of them, objects of registered types; any other
+                object is pickled. What cannot be pickled is kept in this process alone, with a warning.
             dtype: with mode append: `list` grows, `deque` keeps the last `max_len`, any other type
                 replaces.
             max_len: of a deque.
             mode: `append` or `replace`.
 
         Raises:
-            ArgumentError: another mode, a deque without `max_len`, or an object that cannot be kept.
+            ArgumentError: another mode, or a deque without `max_len`.
         """
         if mode not in {"append", "replace"}:
             raise ArgumentError(f"add_custom_data takes mode 'append' or 'replace', got {mode!r}")
-        split_arrays(data, {}, key)
         grows = mode == "append" and isinstance(dtype, type) and issubclass(dtype, (list, deque))
         if not grows:
             self.custom_data[key] = data
+            self._unread.discard(key)
             return
         held = self.custom_data.get(key)
         if isinstance(held, list) and issubclass(dtype, deque) and max_len > 0:
@@ -192,9 +207,26 @@ class RunData:
 
     register_custom_type = staticmethod(register_custom_type)
 
-    def get_custom_data(self, key: str) -> Any:  # noqa: ANN401
-        """The value kept under `key`, None without one."""
-        return self.custom_data.get(key)
+    def get_custom_data(self, key: str, *, trust: bool = False) -> Any:  # noqa: ANN401
+        """The value kept under `key`, None without one.
+
+        Args:
+            key: its name.
+            trust: load objects that this run did not keep here; see `load_checkpoint`.
+
+        Raises:
+            UntrustedCheckpointError: it holds such objects, and `trust` is False.
+        """
+        value = self.custom_data.get(key)
+        if trust and key in self._unread:
+            value = self.custom_data[key] = open_own(value, None)
+        left = unopened(value) if key in self._unread else None
+        if left is not None:
+            raise UntrustedCheckpointError(
+                f"custom data {key!r} holds an object that was not loaded: {left.problem}. Loading it runs "
+                "code which its file names; pass trust=True if you trust whoever wrote that file"
+            )
+        return value
 
     def print_custom_data(self, key: str, prefix: str = "") -> None:
         """Record the mean of the values kept under `key` as `prefix + key`.
@@ -254,6 +286,12 @@ class RunData:
         if self._saver is not None:
             getattr(self._saver, rule)(*arguments)
 
+    def save_after(self, order: int) -> None:
+        """Checkpoints from now on are newer than that of this order, wherever the clock was set to."""
+        self._saved_before = max(self._saved_before, order)
+        if self._saver is not None:
+            self._saver.come_after(order)
+
     def _open_saver(self) -> CheckpointSaver | None:
         run, item = self.run, self.item
         if self._saver is not None or run is None or item is None or run.outbox is None:
@@ -263,6 +301,7 @@ class RunData:
         identity = run.opening.run if run.opening else ""
         folder = Path(item.folder(CHECKPOINT))
         self._saver = CheckpointSaver(run.outbox, folder, self.max_to_keep, run=identity)
+        self._saver.come_after(self._saved_before)
         for rule, arguments in self._keeps:
             getattr(self._saver, rule)(*arguments)
         return self._saver
@@ -281,7 +320,7 @@ class RunData:
         Args:
             model_dict: tensors, state dicts, containers of them, or whatever pickles; with
                 TensorFlow a dict of trackable objects.
-            related_variable: kept as custom data (mode replace).
+            related_variable: kept as custom data (mode replace; see `add_custom_data`).
             checkpoint_name: each name has its own series and retention.
 
         Raises:
@@ -301,17 +340,19 @@ class RunData:
         saver = self._open_saver()
         if saver is None and self.disabled is None:
             return
+        kept = None
         if self.setup.dl_framework == "tensorflow":
             self._save_tensorflow(model_dict, checkpoint_name, int(step))
         elif self.disabled is not None:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
             get_current().write_scalars()
-            keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
+            kept = split_custom(self.custom_data)
+            keep_resume_state(self.run, *kept, checkpoint_name, int(step))
             row = get_current().last_row
             metrics = {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
-        self.save_archive()
+        self.save_archive(kept)
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
         if model_dict is None:
@@ -330,10 +371,10 @@ class RunData:
         *,
         trust: bool = False,
     ) -> tuple[int, Any]:
-        """The checkpoint of time-step `ckp_index`, or the newest by number: (time-step, content).
+        """The checkpoint of time-step `ckp_index`, or the one that was saved last: (time-step, content).
 
         Args:
-            ckp_index: a time-step; None takes the newest.
+            ckp_index: a time-step; None takes the one that was saved last.
             checkpoint_name: the series.
             model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
                 the content. Without it that is {variable path: array}.
@@ -473,14 +514,20 @@ class RunData:
             "dl_framework": self.setup.dl_framework,
             "private_config": self.setup.config_to_keep(secrets),
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
+            "saved_by": self.run.opening.run if self.run is not None and self.run.opening else "",
         }
 
-    def save_archive(self) -> None:
-        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
+    def save_archive(self, kept: tuple[Any, Parts] | None = None) -> None:
+        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it.
+
+        Args:
+            kept: `split_custom` of the custom data, where it was made a moment ago.
+        """
         item, run = self.item, self.run
         if item is None:
             return
-        text, tensors = encode_archive(self.archive_content(), self.custom_data)
+        plain, arrays = split_custom(self.custom_data) if kept is None else kept
+        text, tensors = encode_archive(self.archive_content(), plain, arrays)
         try:
             write_archive(item.archive_file, text, tensors)
         except OSError as error:

@@ -1,12 +1,13 @@
 """Going on with a run: in its own files exactly where a checkpoint was taken, in a new item, or as a fork.
 
-In place, `abandon_later` moves figures and checkpoints of later time-steps to `abandoned-N/`, and a
+In place, `abandon_later` moves figures and checkpoints that came later to `abandoned-N/` (time-steps may
+have begun again since: the order of the saves counts, and of figures the time, too), and a
 `ResumePoint` says for the new stream's opening frame how much of the rows and events counts; the agent
 cuts them before it takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving
 averages, random generators and custom data come back from the state that `save_checkpoint` stored.
 
-Of a run that another machine began, the newest checkpoint comes from the master: the agent finds the
-newest run of this `run_id` there and brings it here. It is not written any more: a new item begins, whose
+Of a run that another machine began, the checkpoint that was saved last comes from the master: the agent finds
+the newest run of this `run_id` there and brings it here. It is not written any more: a new item begins, whose
 `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item too, so that the
 chain can be gone on with on a third machine. Queries show the chain as one run
 (`rla_client.database.tree.chain_of`).
@@ -46,9 +47,13 @@ from rla_client.contract.agent_process import agent_alive, start_agent
 from rla_client.contract.checkpoints import (
     FETCHED_MARK,
     FOREIGN_MARK,
+    SaveTime,
     drop_note,
     is_foreign,
+    newest_order,
     pruned_files,
+    read_stamp,
+    save_time,
     write_note,
 )
 from rla_client.contract.errors import ArgumentError, FetchError, RlaError, StillWrittenError
@@ -88,6 +93,7 @@ from rla_client.run.find import (
 )
 from rla_client.run.item import Item
 from rla_client.run.run import Run, mode, warn
+from rla_client.run.start import opened_here
 from rla_client.stream.messenger import ask_agent, fetch_timeout_s
 
 if TYPE_CHECKING:
@@ -122,6 +128,8 @@ class ResumePoint:
         run: its identity in run.json.
         epoch: of the opening that continues: higher than all before.
         time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
+        order: of its save; None where it has no stamp.
+        saved_before: order of the run's last save of any name.
         name: of the checkpoint's series.
         state: what `save_checkpoint` stored beside it.
         continues: for the opening frame.
@@ -131,13 +139,18 @@ class ResumePoint:
     run: str
     epoch: int
     time_step: int | None
+    order: int | None
+    saved_before: int
     name: str
     state: dict[str, Any]
     continues: Continuation
 
 
 def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None, Chained | None]:
-    """Where the unfinished run of this run_id continues, by the setup's `resume_mode`.
+    """Where the run of this run_id continues, by the setup's `resume_mode`.
+
+    One that has finished continues at its last checkpoint, too: a job that stopped in good order when it was
+    told to looks like one that came to its end. Without a checkpoint it is left as it is.
 
     Returns:
         In place, in the run of this machine; or in a new item: from a newer run of another machine, or with
@@ -150,11 +163,14 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
         FetchError: see `find_elsewhere`.
     """
     try:
-        here = _unfinished_here(setup, run_id)
+        here = _run_here(setup, run_id)
     except StillWritingError as error:
         _give_way(setup, error, "A new run begins")
         return None, None
     chained = _newer_elsewhere(setup, run_id, here)
+    if here is not None and chained is None and is_over(here):
+        _give_way(setup, ArgumentError(_over(run_id, here.index.path)), "A new run begins")
+        return None, None
     if here is None or chained is not None:
         return None, chained
     table, config, root = setup.configured()
@@ -167,8 +183,21 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
         return None, chained
 
 
-def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
-    """The unfinished run of this run_id on this machine; with `allow`, a living process of it may end first.
+def _over(run_id: str, index: str) -> str:
+    return f"the run {run_id!r} ({index}) has finished, without a checkpoint to continue from"
+
+
+def is_over(item: Item) -> bool:
+    """Whether a run has finished and has no checkpoint from which it could continue."""
+    if read_run_file(item).get("state") != "finished":
+        return False
+    return not list_checkpoints(Path(item.folder(CHECKPOINT)), CHECKPOINT_NAME, pruned=True)
+
+
+def _run_here(setup: RunSetup, run_id: str) -> Item | None:
+    """The newest run of this run_id on this machine; with `allow`, a living process of it may end first.
+
+    None for one that this process itself has finished: a program may open several in turn under one name.
 
     Raises:
         RlaError: `resume='must'`, and one waits in the spool for want of an agent.
@@ -176,10 +205,13 @@ def _unfinished_here(setup: RunSetup, run_id: str) -> Item | None:
     """
     table, config, root = setup.configured()
     patience_s = 0.0 if setup.resume_mode == "must" else ENDS_S
-    found, late = find_here(root, table, run_id, autostart=config.agent.autostart, ends_s=patience_s)
+    autostart = config.agent.autostart
+    found, late = find_here(root, table, run_id, autostart=autostart, any_state=True, ends_s=patience_s)
     if late:
         message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
         _give_way(setup, RlaError(message), "A new run begins")
+    if found is not None and found.folder(LOG) in opened_here:
+        return found if read_run_file(found).get("state") != "finished" else None
     return found
 
 
@@ -191,7 +223,7 @@ def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
 
 
 def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
-    """The unfinished run of this run_id that another machine began, its checkpoint brought here.
+    """The run of this run_id that another machine began, its checkpoint brought here.
 
     Raises:
         ArgumentError: `resume='must'`, and there is none here or on the master.
@@ -205,7 +237,7 @@ def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained
     if found is None and must:
         where = " or on the master" if config.send_log_file else ""
         raise ArgumentError(
-            f"resume='must', but table {table!r} of {root}{where} has no unfinished run {run_id!r}"
+            f"resume='must', but table {table!r} of {root}{where} has no run {run_id!r} to continue"
         )
     return found
 
@@ -257,7 +289,9 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
-    step = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)[0]
+    found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
+    step = None if found is None else found[0]
+    stamp = None if found is None else read_stamp(found[1])
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
     events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
@@ -272,11 +306,14 @@ def prepare(
     )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
-    return ResumePoint(item, content["run_id"], epoch, step, name, state, continues)
+    order = None if stamp is None else stamp.order
+    return ResumePoint(
+        item, content["run_id"], epoch, step, order, newest_order(folder), name, state, continues
+    )
 
 
-def _newest_whole(folder: Path, name: str) -> int | None:
-    """The time-step of the newest checkpoint that is a whole file; None without one.
+def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
+    """Time-step and path of the newest checkpoint that is a whole file; None without one.
 
     A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
 
@@ -288,7 +325,7 @@ def _newest_whole(folder: Path, name: str) -> int | None:
         with open(found, "rb") as file:
             begins = file.read(2)
             if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle
-                return step
+                return step, found
         warn(f"{path} is damaged; the run continues from the newest checkpoint before it")
     return None
 
@@ -318,8 +355,7 @@ def next_abandoned(item: Item) -> str:
 
 
 def abandon_later(point: ResumePoint) -> None:
-    """Move figures and checkpoints of later time-steps away; can be repeated."""
-    limit = -1 if point.time_step is None else point.time_step
+    """Move figures and checkpoints that were made after the point away; can be repeated."""
     target = point.continues.abandoned
     for kind, pattern in ((CHECKPOINT, _CHECKPOINT), (OTHER_RESULTS, _FIGURE)):
         root = Path(point.item.folder(kind))
@@ -327,21 +363,33 @@ def abandon_later(point: ResumePoint) -> None:
             folders[:] = [entry for entry in folders if not entry.startswith(("abandoned-", "."))]
             for file in files:
                 match = pattern.match(file)
-                if match is None or int(match[1]) <= limit:
+                if match is None or not _is_later(point, save_time(Path(folder), file, int(match[1]))):
                     continue
                 source = Path(folder, file)
                 final = root / target / source.relative_to(root)
                 with suppress(OSError):
                     final.parent.mkdir(parents=True, exist_ok=True)
                     source.rename(final)
-    _abandon_notes(Path(point.item.folder(CHECKPOINT)), target, limit)
+    _abandon_notes(point)
 
 
-def _abandon_notes(folder: Path, target: str, limit: int) -> None:
+def _is_later(point: ResumePoint, file: SaveTime) -> bool:
+    """Whether a file was made after the checkpoint from which the run continues."""
+    if point.time_step is None:
+        return True
+    if point.order is None:
+        return file.time_step > point.time_step
+    if file.order is not None:
+        return file.order > point.order
+    return file.time_step > point.time_step and file.mtime_ns > point.order
+
+
+def _abandon_notes(point: ResumePoint) -> None:
     """The same for checkpoints that are on the master alone: their notes move."""
+    folder, target = Path(point.item.folder(CHECKPOINT)), point.continues.abandoned
     for note in pruned_files(folder):
         match = _CHECKPOINT.match(note.name)
-        if match is None or int(match[1]) <= limit:
+        if match is None or not _is_later(point, save_time(folder, note.name, int(match[1]))):
             continue
         with suppress(OSError):
             (folder / target).mkdir(parents=True, exist_ok=True)
@@ -397,7 +445,7 @@ def find_elsewhere(
         "series": CHECKPOINT_NAME,
         "known": "" if known is None else known.index.path,
     }
-    what = f"whether the master has an unfinished run {run_key!r} of table {table!r} cannot be told"
+    what = f"whether the master has a run {run_key!r} to continue in table {table!r} cannot be told"
     try:
         start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
         answer = ask_agent(
@@ -415,6 +463,8 @@ def find_elsewhere(
         )
         warn(f"{error}. {then}")
         return None
+    if answer.get("over") and not must:
+        warn(f"{_over(run_key, str(answer['over']))}. It is on the master, and a new run begins")
     index = None if answer.get("index") is None else RunIndex.parse(str(answer["index"]))
     if index is None:
         return None

@@ -12,9 +12,16 @@ A process that is killed says nothing, and its released lock tells the agent. `s
 `sys.exit` would take a SystemExit that somebody catches for the end.
 
 What catches Ctrl-C and leaves, as click and typer do, is `interrupted`: `sys.exit` is replaced only to
-note a call while a KeyboardInterrupt is handled, or with 130, the shells' status of Ctrl-C. A row after
-it says that the program went on. A handler of SIGINT would be surer, but asyncio and others treat Ctrl-C
-in another way where one is set. `raise SystemExit` is not seen, except in a `with` block of ours.
+note a call while a KeyboardInterrupt is handled, or with the status of a signal that tells a program to stop
+(130 for Ctrl-C, 143 for SIGTERM). A row after it says that the program went on. A handler of SIGINT would be
+surer, but asyncio and others treat Ctrl-C in another way where one is set. `raise SystemExit` is not seen,
+except in a `with` block of ours.
+
+A program's own handlers of such signals stay its own: none is wrapped, replaced or called by us. That one was
+called is seen where it is still at work (it is on the stack, or the exception that it raised is on its way):
+at `sys.exit`, at `close`, in sys.excepthook. A handler that only sets a flag leaves no trace here: that run
+is `finished`, unless `rla-agent run` passed the signal on and says so. Either way it continues
+(`resume.where_to_continue`).
 
 What ended a run is a line in its run.json, and the traceback in its text log: Python prints it to stderr,
 which may be gone. All this runs inside of sys.excepthook, where an exception of our own would stand before
@@ -36,13 +43,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from signal import Signals, getsignal
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import shares_our_life
+from rla_client.contract.endings import STOPS, stopped_by
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import (
     ALWAYS_OUTPUTS,
@@ -66,7 +75,6 @@ if TYPE_CHECKING:
 ASK_AGAIN_S = 0.1
 ANSWER_S = 2.0  # for one question; then it is asked again
 REASON_CHARS = 2000  # of what run.json says
-INTERRUPTED_STATUS = 130  # 128 + SIGINT
 MAX_CHAIN = 100  # exceptions behind an exception that are looked at
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
@@ -76,6 +84,8 @@ WRITER_VARIABLE = "RLA_WRITER_FOLDER"  # log_dir of the run's first SummaryWrite
 MODE_VARIABLE = "RLA_MODE"
 MODES = ("", "online", "offline", "disabled")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+
+MAX_RANK_DIGITS = 9  # no job has a billion processes
 
 _open_runs: list[Run] = []
 _failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # the last of a session; see `_note`
@@ -184,6 +194,8 @@ class Run:
         if self.pid != os.getpid():
             outbox.release()  # a forked worker ends; the run itself continues
             return
+        if state == "finished" and (by := _stop_at_work(sys.exc_info()[1])) is not None:
+            state, reason = "interrupted", f"told to stop by {by.name}"
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening.run in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
             os.environ.pop(WRITER_VARIABLE, None)
@@ -222,7 +234,7 @@ def rank() -> int:
     """Rank of this process in its job, 0 outside of one."""
     for name in RANK_VARIABLES:
         value = os.environ.get(name, "")
-        if value.isdigit():
+        if value.isdecimal() and len(value) <= MAX_RANK_DIGITS:
             return int(value)
     return 0
 
@@ -489,21 +501,64 @@ def _after_fork_in_child() -> None:
 
 def ending(error: BaseException) -> tuple[str, str]:
     """State and reason of a run that this exception ended."""
+    reason = reason_text(error)
     if isinstance(error, SystemExit):
         behind = _interrupt_behind(error)
-        if behind is not None or (isinstance(error.code, int) and error.code == INTERRUPTED_STATUS):
-            return "interrupted", reason_text(behind or error)
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason_text(error)
+        if behind is not None:
+            return "interrupted", reason_text(behind)
+        named = stopped_by(error.code)
+        if named is not None:
+            return "interrupted", f"{reason} ({named.name})"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", reason
+    by = _stop_at_work(error)
+    return ("failed", reason) if by is None else ("interrupted", f"told to stop by {by.name}; {reason}")
+
+
+def _stop_at_work(error: BaseException | None = None) -> Signals | None:
+    """The signal whose handler, the program's own, is at work: calls us, or raised this exception."""
+    handlers = {_code_of(getsignal(number)): number for number in STOPS}
+    handlers.pop(None, None)
+    if not handlers:
+        return None
+    if threading.current_thread() is threading.main_thread():  # where Python calls handlers
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001 - CPython's; what else walks a stack
+        while frame is not None:
+            if frame.f_code in handlers:
+                return handlers[frame.f_code]
+            frame = frame.f_back
+    for behind in _chain(error):
+        traceback = behind.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code in handlers:
+                return handlers[traceback.tb_frame.f_code]
+            traceback = traceback.tb_next
+    return None
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a handler that is written in Python; None for any other."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    handler = getattr(handler, "__func__", handler)
+    code = getattr(handler, "__code__", None)
+    if code is None and callable(handler):
+        code = getattr(type(handler).__call__, "__code__", None)  # an object with a method of that name
+    return code if isinstance(code, CodeType) else None
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     """The Ctrl-C that an exception was raised for, or while it was handled."""
-    behind: BaseException | None = error
+    return next((behind for behind in _chain(error) if isinstance(behind, KeyboardInterrupt)), None)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those behind it."""
     for _ in range(MAX_CHAIN):
-        if behind is None or isinstance(behind, KeyboardInterrupt):
-            return behind
-        behind = behind.__context__ if behind.__cause__ is None else behind.__cause__
-    return None
+        if error is None:
+            return
+        yield error
+        error = error.__context__ if error.__cause__ is None else error.__cause__
 
 
 def reason_text(error: BaseException) -> str:

@@ -105,9 +105,9 @@ class RunSetup:
                 what `rla_client.code.select` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
-            resume: `never`; `allow` continues the newest unfinished run of this `run_id` at its
-                newest checkpoint, or opens a new run; `must` raises if there is none (default:
-                `RLA_RESUME`, else never).
+            resume: `never`; `allow` continues the newest run of this `run_id` at the checkpoint that it
+                saved last, or opens a new run; `must` raises if there is none (default: `RLA_RESUME`,
+                else never).
             console: keep what the run prints in `console.txt` (default: `AGENT.console`).
             **older_names: the older names above.
 

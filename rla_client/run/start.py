@@ -85,6 +85,7 @@ POLL_S = 0.02
 _began = time.time()
 _opened: dict[tuple[str, str], int] = {}  # how many runs this process opened: all ranks open as many
 _told: set[tuple[str, int, str, str]] = set()  # lines in RLA_RUN_FILE
+opened_here: set[str] = set()  # log folders of items that this process opened
 _failed: set[str] = set()
 
 
@@ -169,6 +170,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
         config_path=config.path,
     )
     data.item, data.disabled = item, None
+    opened_here.add(item.folder(LOG))
     setup.record_date = item.opened
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn)
     run.logger.secrets = setup.secrets()

@@ -28,7 +28,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from rla_client.contract.checkpoints import PRUNED_FOLDER, pruned_files
+from rla_client.contract.checkpoints import PRUNED_FOLDER, SaveTime, oldest_first, pruned_files, save_time
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.files import held_folder, open_folder, open_plain, written_bytes
 from rla_client.contract.layout import (
@@ -418,24 +418,29 @@ def _without_number(path: str) -> str:
 
 
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Checkpoint files by age: path, bytes, time, time-step, and where each is: `here`, or a master."""
+    """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master."""
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
-    rows: list[list[Any]] = [[*one, stepped(one.path)[0], "here"] for one in found.files]
+    rows: dict[str, list[Any]] = {one.path: [*one, stepped(one.path)[0], "here"] for one in found.files}
+    orders: dict[str, int | None] = {}
     root, item = site.database(entry).data_root, item_of(entry, CHECKPOINT)
-    with suppress(OSError):
+    with suppress(OSError), held_folder(root, item) as folder:
+        own = [path for path in rows if "/" not in path]
+        orders.update((path, save_time(folder, path, -1).order) for path in own)
         os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
-        with held_folder(root, item) as folder:
-            rows += [
-                [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
-                for note in pruned_files(folder)
-            ]
-    rows.sort(key=lambda row: (row[3] is not None, row[3] or 0, row[2]))
+        for note in pruned_files(folder):
+            rows[note.name] = [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
+            orders[note.name] = note.order
+    ages = [
+        SaveTime(path, -1 if row[3] is None else int(row[3]), int(row[2] * 1e9), orders.get(path))
+        for path, row in rows.items()
+    ]
+    listed = [rows[one.name] for one in oldest_first(ages)]
     return {
-        "files": rows[-MAX_LISTED:],
+        "files": listed[-MAX_LISTED:],
         "count": len(rows),
         "cut": found.cut,
-        "bytes": sum(row[1] for row in rows),
+        "bytes": sum(row[1] for row in rows.values()),
     }
 
 

@@ -4,8 +4,9 @@ The file is the page itself (`bundle`), the answers that it would ask a server f
 pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote
 is in the data alone.
 
-It has at most `MAX_BYTES`: curves have as many points as fit, then the last metrics are left out, and of
-pictures the last one of each name, the newest runs first, as far as there is room.
+It has at most `MAX_BYTES`. Of pictures it has the last one of each name, the newest runs first, as far as
+there is room. Where the rest is too large, curves get fewer points, then the last metrics are left out; then
+pictures go and long values are cut; then the oldest runs are left out, which is said.
 
 **Bundle.** The page's own modules become one script: each is a function that gives what it exports, and what
 it imports is taken from those before it. This knows the few forms that the page's modules use (a test builds
@@ -33,7 +34,7 @@ from urllib.parse import parse_qs, urlencode
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
-from rla_client.database.records import CLOCKS, FIELDS
+from rla_client.database.records import CLOCKS, FIELDS, MAX_NAME_CHARS
 from rla_client.database.tools import read_views
 from rla_client.web import STATIC, files, runs
 from rla_client.web.curves import curves
@@ -43,6 +44,8 @@ MAX_BYTES = 2_000_000
 CURVE_BYTES = 1_300_000  # of all panels, before they are packed
 PICTURE_BYTES = 400_000  # of all pictures
 MAX_PICTURE_BYTES = 150_000
+BRIEF_CHARS = MAX_NAME_CHARS  # of a text, where it must be short
+BRIEF_VALUES = 500  # of a run's parameters and last values, likewise
 RUNS = 50
 MAX_PANELS = 100
 WIDTHS = (16, 500)  # points of a curve are twice as many
@@ -78,16 +81,19 @@ def write_report(
     *,
     limit: int = RUNS,
     follow_s: float | None = None,
-    written: Callable[[int], None],
+    written: Callable[[int, int], None],
 ) -> None:
-    """Write the file, tell its bytes; with `follow_s` whenever something is new: seconds between looks."""
+    """Write the file, tell its bytes and how many runs did not fit.
+
+    With `follow_s`, seconds between looks, again whenever something is new.
+    """
     before: object = None
     while True:
         now = (site.look(wait=True), [table_stat(site, entry) for entry in live(site.entries())])
         if now != before:
-            content = make_report(site, view, limit, refresh_s=follow_s)
+            content, left_out = _made(site, view, limit, None, follow_s)
             write_atomic(path, content)
-            written(len(content))
+            written(len(content), left_out)
         before = now
         if follow_s is None:
             return
@@ -114,14 +120,57 @@ def make_report(
     Raises:
         ArgumentError: no run is in the view, or a setting is not as it should be.
     """
+    return _made(site, view, limit, metrics, refresh_s)[0]
+
+
+def _made(
+    site: Site,
+    view: Mapping[str, Sequence[str]],
+    limit: int,
+    metrics: Sequence[str] | None,
+    refresh_s: float | None,
+) -> tuple[bytes, int]:
+    """The file, and how many of the runs did not fit."""
     site.look(wait=True)
     entries = _entries(site, view)[-limit:]
     if not entries:
         raise ArgumentError("no run fits: a report needs one at least")
+    brief, there = False, len(entries)
+    while True:
+        found = _fitting(site, entries, view, metrics, refresh_s, brief=brief, left_out=there - len(entries))
+        if found is not None:
+            return found, there - len(entries)
+        if not brief:
+            brief = True
+        elif len(entries) > 1:
+            entries = entries[len(entries) // 4 or 1 :]
+        else:
+            size = f"{MAX_BYTES / 1e6:.0f} MB"
+            raise ArgumentError(f"what one run recorded does not fit into a report of {size}")
+
+
+def _fitting(  # noqa: PLR0913 - what a report is made of
+    site: Site,
+    entries: Sequence[Entry],
+    view: Mapping[str, Sequence[str]],
+    metrics: Sequence[str] | None,
+    refresh_s: float | None,
+    *,
+    brief: bool,
+    left_out: int,
+) -> bytes | None:
+    """The file of some runs with as many points and metrics as fit; None where not even one metric fits."""
     data = _data(site, entries)
+    if left_out:
+        data["runs"]["problems"] = [*data["runs"]["problems"], f"{left_out} older runs are not in this file"]
+    if brief:
+        _shorten(data)
     drawn = [name for name in metrics or data["metrics"] if name not in CLOCKS][:MAX_PANELS]
     data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
+    data["curves"] = {}
     wanted = dict(view) | {"where": [], "show": [str(len(entries))]}
+    if len(_page(data, wanted, refresh_s)) > MAX_BYTES:
+        return None
     width = WIDTHS[1]
     while True:
         data["curves"] = {name: _curve(site, entries, view, name, width) for name in drawn}
@@ -130,9 +179,32 @@ def make_report(
         if found and len(found) <= MAX_BYTES:
             return found
         if width == WIDTHS[0]:
+            if len(drawn) <= 1:
+                return found if not drawn else None
             drawn = drawn[: len(drawn) * 3 // 4]
             data["metrics"] = {name: data["metrics"][name] for name in drawn}
         width = max(WIDTHS[0], int(width * min(0.9 * CURVE_BYTES / max(size, 1), 0.7)))
+
+
+def _shorten(data: dict[str, Any]) -> None:
+    """Leave out pictures, and cut what is long: names and values of parameters, texts, environments."""
+    data["pictures"] = {}
+    data["media"] = {run: {**found, "groups": [], "names": 0} for run, found in data["media"].items()}
+    for run in data["run"].values():
+        run |= {name: run[name][:BRIEF_VALUES] for name in ("parameters", "metrics")}
+    for name in ("run", "runs", "columns", "environment"):
+        data[name] = _cut(data[name])
+
+
+def _cut(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Plain data with at most `BRIEF_CHARS` a text; no name has more, see `records`."""
+    if isinstance(value, str):
+        return value if len(value) <= BRIEF_CHARS else f"{value[:BRIEF_CHARS]}…"
+    if isinstance(value, list):
+        return [_cut(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _cut(one) for key, one in value.items()}
+    return value
 
 
 # -- in a notebook -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash.conftest import Bench
+from support.alert_receivers import HookServer, hooked, serving
 from support.oracle import Trainer, check_folder, csv_seqs
 
 from rla_agent.service.control import ask_status
@@ -173,6 +174,26 @@ def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
     recover(bench, one, state_disk)
     tell_times(bench.times)
     check_losses(one)
+
+
+@pytest.mark.slow
+def test_alerts_on_a_full_state_folder_go_out_once(bench: Bench, state_disk: SmallDisk) -> None:
+    """One waits as the server refuses it, the disk fills, the server accepts: that it was sent is noted."""
+    with serving(HookServer()) as hook:
+        hook.answers += [(503, {})] * 2
+        config = hooked(bench.folder / "project", "- {when: killed, send: chat}", hook.url)
+        bench.agent.spawn(config=config)
+        one = bench.train("run", *PACE)
+        bench.wait_until(lambda: seqs_of(one)[-1:] > [10])
+        one.process.kill()
+        bench.wait_until(lambda: hook.tries)
+        state_disk.fill()
+        bench.wait_until(lambda: hook.posts, 60, what="the third try")
+        bench.wait_until(lambda: not ask_status(bench.places)["alerts"]["waiting"], what="a note of it")
+        tries = hook.tries
+        bench.wait_until(lambda: ask_status(bench.places)["agent"]["uptime_s"] > 12, 60)
+        assert (tries, hook.tries, len(hook.posts)) == (3, 3, 1)
+        state_disk.empty()
 
 
 def fill_both(

@@ -169,10 +169,17 @@ def test_begun_here_killed_and_finished_there(
     reference = pd.read_csv(whole.items()[0] / "progress.csv").drop(columns="timestamp")
     for root in (second.root, master.root):
         _is_one_run(root, child, reference)
-    again = second.train(40)  # it has finished: a new run begins
-    assert again.returncode == 0
-    wait_until(lambda: len(second.items()) == 3)
-    assert not json.loads((second.items()[-1] / "run.json").read_text())["parent"]
+    third = machine("node-d")
+    for again in (
+        second,
+        third,
+    ):  # it has finished, and continues at its last checkpoint: nothing is left to do
+        done = again.train(40)
+        assert done.returncode == 0, done.stderr
+    wait_until(lambda: sorted(state_on(master)) == ["finished", "finished", "killed"], 40)
+    assert second.items() == [parent, child]
+    _is_one_run(second.root, child, reference)
+    _is_one_run(third.root, third.items()[-1], reference)
 
 
 def _is_one_run(root: Path, child: Path, reference: pd.DataFrame) -> None:
@@ -220,7 +227,7 @@ def test_without_a_master(
     node = machine("node-a")
     none = node.train(10, mode="must")
     assert none.returncode == 1
-    assert "or on the master has no unfinished run 'shared'" in none.stderr
+    assert "or on the master has no run 'shared' to continue" in none.stderr
     master.stop()
     refused = node.train(10, mode="must")
     assert refused.returncode == 1

@@ -404,7 +404,7 @@ def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> No
     done = run_code(
         "open_run(run_id='none', resume='must'); exp_manager.log_files_gen()", tmp_path, check=False
     )
-    assert "no unfinished run 'none'" in done.stderr
+    assert "has no run 'none' to continue" in done.stderr
     assert not list(tmp_path.glob("log/t/*/*/*/*"))
 
 
@@ -457,6 +457,58 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(60)]
 
 
+STAGES = """
+    import os, signal
+    open_run(run_id='stages', resume='allow')
+    exp_manager.log_files_gen()
+    exp_manager.new_saver()
+    done = exp_manager.load_checkpoint()[1]['n'] if exp_manager.resumed_from else 0
+    print('at', done, 'clock', time_step_holder.get_time(), flush=True)
+    for n in range(done + 1, 121):
+        stage, i = divmod(n - 1, 40)
+        step(i + 1)
+        if i in (4, 36):
+            logger.flush(20)
+            with open(os.path.join(exp_manager.results_dir, f'{i + 1}-stage{stage}.png'), 'wb') as file:
+                file.write(b'x')
+        if (i + 1) % 10 == 0:
+            exp_manager.save_checkpoint({'n': n})
+        if n == 78 and not done:
+            logger.flush(20)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_whose_time_steps_begin_again_continues_at_the_checkpoint_that_was_saved_last(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    """Stages of a curriculum; killed at step 38 of the second of three."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for data in (whole, broken):
+        (data / "checkpoint").mkdir(parents=True)
+    unbroken = STAGES.replace("n == 78", "n == 999")
+    run_code(unbroken, whole)
+    run_code(STAGES, broken, check=False)
+    wait_until(lambda: state_of(item(broken)) == "killed")
+    saved = item(broken, "checkpoint")
+    wait_until(lambda: len(list(saved.glob("*.pt"))) == 4)
+    done = run_code(STAGES, broken)
+    assert "at 70 clock 30" in done.stdout
+    wait_until(lambda: state_of(item(broken)) == state_of(item(whole)) == "finished")
+    first, second = (item(data) / "progress.csv" for data in (whole, broken))
+    pd.testing.assert_frame_equal(rows(first)[["time-step", "x3"]], rows(second)[["time-step", "x3"]])
+    (lost,) = item(broken).glob("abandoned-1/progress.csv")
+    assert list(rows(lost)["time-step"]) == [*range(31, 39)]
+    assert not list(saved.glob("abandoned-1/*.pt")), "checkpoint_40.pt of the first stage is older"
+    results = item(broken, "results")
+    assert sorted(path.name for path in results.glob("*.png")) == sorted(
+        f"{step}-stage{stage}.png" for step in (5, 37) for stage in (0, 1, 2)
+    )
+    assert [path.name for path in results.glob("abandoned-1/*")] == ["37-stage1.png"]
+    assert agent.alive
+
+
 @pytest.mark.slow
 def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     new_agent: Callable[..., Any], places: Places, tmp_path: Path, wait_until: Callable[..., Any]
@@ -470,3 +522,55 @@ def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     assert "from 29" in done.stdout
     wait_until(lambda: state_of(item(tmp_path / "moved")) == "finished")
     assert list(rows(item(tmp_path / "moved") / "progress.csv")["time-step"]) == [*range(60)]
+
+
+OBJECTS = """
+    import os, signal, threading, torch
+    from rla_client import ExperimentLoader
+    from rla_client.contract.errors import UntrustedCheckpointError
+    open_run(run_id='objects', resume='allow')
+    exp_manager.log_files_gen()
+    exp_manager.new_saver()
+    net = torch.nn.Linear(2, 2)
+    if exp_manager.resumed_from:
+        optimizer = exp_manager.get_custom_data('optimizer')
+        print(type(optimizer).__name__, optimizer.param_groups[0]['lr'], exp_manager.get_custom_data('n'))
+        loader = ExperimentLoader()
+        loader.config('t', exp_manager.record_date.strftime('%Y/%m/%d/%H-%M-%S-%f'), root)
+        loaded = loader.load()
+        try:
+            loaded.get_custom_data('optimizer')
+        except UntrustedCheckpointError as error:
+            print('refused:', error)
+        trusted = loaded.get_custom_data('optimizer', trust=True)
+        print(trusted.param_groups[0]['lr'], loaded.get_custom_data('n'))
+        exp_manager.close()
+        raise SystemExit
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.25)
+    step(1)
+    exp_manager.save_checkpoint(
+        net.state_dict(), related_variable={'optimizer': optimizer, 'lock': threading.Lock(), 'n': 3}
+    )
+    exp_manager.add_custom_data('locks', threading.Lock())
+    exp_manager.save_checkpoint(net.state_dict())
+    print(flush=True)
+    logger.flush(20)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_objects_beside_a_checkpoint_come_back_in_the_run_that_kept_them(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    """Any picklable object; one that is not costs a warning, and never the checkpoint."""
+    assert agent.alive
+    done = run_code(OBJECTS, tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.stdout.count("'lock' is a lock, which cannot be pickled") == 1
+    assert done.stdout.count("'locks/0' is a lock, which cannot be pickled") == 1
+    wait_until(lambda: state_of(item(tmp_path)) == "killed")
+    done = run_code(OBJECTS, tmp_path)
+    assert "Adam 0.25 3" in done.stdout
+    assert "refused: custom data 'optimizer' holds an object that was not loaded" in done.stdout
+    assert "\n0.25 3\n" in done.stdout

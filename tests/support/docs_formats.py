@@ -73,7 +73,7 @@ REPLACED: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(tfevents)\.\d+(\.[\w.-]+?)?\.\d+\.[0-9a-f]{8}", with_host),
     (r"\.objects/[0-9a-f]{2}", ".objects/04"),
     (r"\b[0-9a-f]{62}\b", "60e640eec343dff9…"),
-    (r'"(run_id|launch)": "[0-9a-f]+"', r'"\1": "f1cefcbe6d1d5f8a…"'),
+    (r'"(run_id|launch|saved_by)": "[0-9a-f]+"', r'"\1": "f1cefcbe6d1d5f8a…"'),
     (r'"(user|host)": "[^"]*"', lambda match: f'"{match[1]}": "{"ada" if match[1] == "user" else "gpu1"}"'),
     (r'"pid": \d+', '"pid": 4711'),
     (r"(?<!tfevents\.)\b1[78]\d{8}\.\d+", "1795253401.5"),

@@ -15,7 +15,9 @@ bucket's (`mode` is None). What takes their place:
 - *Compaction*: the sender sends an ended run's files as a whole; their parts are deleted after that. What a
   cut leaves of them belongs to nothing and goes with the folder.
 - *Reading* puts a file together as it was when it was last looked at (`stat`, `listing`); what was merged or
-  replaced meanwhile is noticed, and it is looked at anew.
+  replaced meanwhile is noticed, and it is looked at anew. `read_version` needs no look before or after it, so
+  what is listed and read takes two requests a file: one for its time, one for its content. Several threads
+  may read. Objects under keys that the library cannot name are left out and named.
 - *Folders* are there while something is in them. One that was found is taken for there for `LOOK_S`.
 
 A cut upload begins anew, as the library cannot continue one of another connection; cuts shorter than
@@ -107,6 +109,8 @@ class BucketSession(Session):
 
     append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
     defers: Final = True
+    has_versions: Final = True
+    tells_modes: Final = False
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         """Look whether the bucket is there. `prefix`: of all keys, without `/` at its ends."""
@@ -127,6 +131,15 @@ class BucketSession(Session):
     def written_bytes(self) -> int:
         """See `Session`."""
         return self._bucket.written_bytes
+
+    @property
+    def readers(self) -> int:
+        """See `Session`."""
+        return AT_ONCE
+
+    def left_out(self) -> Sequence[str]:
+        """See `Session`."""
+        return [*self._bucket.left_out]
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -149,7 +162,7 @@ class BucketSession(Session):
         return path.rpartition(b"/")[2].startswith(TEMP_PREFIX) and path not in self._files
 
     def _is_folder(self, path: bytes) -> bool:
-        there = bool(self._bucket.some(self._key(path), path))
+        there = self._bucket.some(self._key(path), path)
         if there:
             self._folders[path] = time.monotonic() + LOOK_S
         return there
@@ -491,6 +504,21 @@ class BucketSession(Session):
             except (RefusedError, MissingError):
                 held = None
         raise TransientError("read", path, "it changes on the master all the time")
+
+    def read_version(self, path: bytes, state: RemoteStat, offset: int, count: int) -> bytes:
+        """See `Session`: one request, unless parts of it were merged meanwhile."""
+        held = state.version
+        if not isinstance(held, File):
+            return self.read(path, offset, count)
+        for _ in range(MAX_TRIES):
+            try:
+                return self._bytes_of(path, held, offset, min(offset + count, state.size))
+            except (RefusedError, MissingError):
+                known = self._look(path)
+                if known is None or known.id != held.id or known.state.size < state.size:
+                    break
+                held = known
+        raise TransientError("read", path, "the file changed on the master meanwhile", "run it again")
 
     def _bytes_of(self, path: bytes, held: File, begin: int, end: int) -> bytes:
         """Bytes of a file as it was looked at.

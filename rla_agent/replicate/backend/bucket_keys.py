@@ -198,8 +198,8 @@ class File:
     def state(self) -> RemoteStat:
         """What `Session.stat` says of it."""
         if not self.parts:
-            return RemoteStat(self.whole, self.whole_mtime_s)
-        return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s)
+            return RemoteStat(self.whole, self.whole_mtime_s, version=self)
+        return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s, version=self)
 
     def next_part(self, offset: int, end: int, mtime_s: int) -> tuple[Part, int]:
         """The part for bytes that are appended, and how many of the last ones it takes the place of."""

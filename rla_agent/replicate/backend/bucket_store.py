@@ -15,12 +15,13 @@ from __future__ import annotations
 import configparser
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,7 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     TransientError,
 )
+from rla_client.contract.bucket_list import UnlistableError, list_all, list_folder
 
 if TYPE_CHECKING:
     from obstore import Attributes, GetOptions, ListResult, ObjectMeta, PutMode
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
 WHOLE_BYTES: Final = 8 << 20  # of one PUT; a larger file goes as a multipart upload in pieces of this size
 PIECES: Final = 4  # of a multipart upload at a time
 QUICK_BYTES: Final = 1 << 20  # what has more gets the time of a large piece
-LIST_KEYS: Final = 1000  # of a page
+QUICK_READ_BYTES: Final = (
+    256 << 10
+)  # many such reads go at once, also over a slow line; of larger ones PIECES
+MAX_LEFT_OUT: Final = 1000  # odd keys that are remembered and named
 COPY_BYTES: Final = 5 * 10**9  # S3 copies objects up to 5 GB; a longer one is read and sent again
 LOGIN_HINT: Final = "see docs/how-to/master.md, A bucket as the master: how the agent gets its credentials"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -69,6 +74,7 @@ RETRY_S: Final = 20.0  # of a request that failed; then the link counts as down
 RETRIES: Final = 3
 CONNECT_S: Final = 10.0
 DEFAULT_REGION: Final = "us-east-1"
+log = logging.getLogger("rla_agent.replicate")
 
 
 def open_store(remote: RemoteSetting) -> Bucket:
@@ -201,7 +207,9 @@ class Bucket:
         self._md5_etags = True
         self._bare_etags = False
         self._counting = threading.Lock()
+        self._large_reads = threading.BoundedSemaphore(PIECES)
         self.written_bytes = 0
+        self.left_out: dict[str, None] = {}  # keys that are no file's
 
     def head(self, key: str, path: bytes) -> tuple[ObjectMeta, Attributes] | None:
         """An object's state and metadata; None: not there."""
@@ -214,27 +222,32 @@ class Bucket:
         except MissingError:
             return None
 
-    def some(self, key: str, path: bytes) -> Sequence[ObjectMeta]:
-        """Some of the objects whose keys begin with `key/`."""
+    def some(self, key: str, path: bytes) -> bool:
+        """Whether there are objects whose keys begin with `key/`."""
         import obstore  # noqa: PLC0415
+        from obstore.exceptions import InvalidPathError  # noqa: PLC0415
 
         with self._converted("list", path):
-            return next(iter(obstore.list(self._store, key or None, chunk_size=1)), ())
+            try:
+                return bool(next(iter(obstore.list(self._store, key or None, chunk_size=1)), ()))
+            except InvalidPathError:
+                return True  # one that the library cannot name is in the page
 
     def all(self, key: str, path: bytes) -> list[ObjectMeta]:
-        """All objects whose keys begin with `key/`."""
-        import obstore  # noqa: PLC0415
-
+        """All objects whose keys begin with `key/`, but for odd ones."""
         with self._converted("list", path):
-            pages = obstore.list(self._store, key or None, chunk_size=LIST_KEYS)
-            return [meta for page in pages for meta in page]
+            return [*list_all(self._store, key, self._leave_out)]
 
-    def folder(self, key: str, path: bytes) -> ListResult[Sequence[ObjectMeta]]:
+    def folder(self, key: str, path: bytes) -> ListResult[list[ObjectMeta]]:
         """Objects directly below `key/`, and the first components of what is further below."""
-        import obstore  # noqa: PLC0415
-
         with self._converted("list", path):
-            return obstore.list_with_delimiter(self._store, key or None)
+            return list_folder(self._store, key, self._leave_out)
+
+    def _leave_out(self, key: str) -> None:
+        """Name an object that the library cannot: it is nobody's file, and costs no other."""
+        if key not in self.left_out and len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out[key] = None
+            log.info("%s: an object is left out, for no file has such a key: %r", self._name, key)
 
     def put(
         self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None
@@ -345,8 +358,10 @@ class Bucket:
         options: GetOptions = {"range": (begin, end)}
         if etag is not None:
             options["if_match"] = etag
-        with self._converted("read", path):
-            data = bytes(obstore.get(self._store, key, options=options).bytes())
+        large = end - begin > QUICK_READ_BYTES
+        with self._large_reads if large else nullcontext(), self._converted("read", path):
+            store = self._bulk if large else self._store
+            data = bytes(obstore.get(store, key, options=options).bytes())
         if len(data) != end - begin:
             raise LinkError("read", path, f"{len(data)} bytes came of {end - begin}")
         return data
@@ -395,8 +410,12 @@ class Bucket:
             raise self._absent(operation, path, error) from error
         except BaseError as error:
             raise self._failed(operation, path, error) from error
+        except UnlistableError as error:
+            raise DeniedError(operation, path, str(error), "delete or rename that object") from error
         except ValueError as error:
             raise DeniedError(operation, path, _words(error), "rename the file") from error
+        except OSError as error:  # of a list that the library did not ask for
+            raise self._failed(operation, path, error) from error
 
     def _absent(self, operation: str, path: bytes, error: Exception) -> TargetError:
         if _code(error) not in _NO_BUCKET:

@@ -7,11 +7,11 @@ the ssh config's, the agent's own key, ssh-agent keys, the default key files; th
 in `Login` only and are never shown.
 
 `trust` (`rla-agent trust HOST`) is the one place that adds a host key, and only after it was shown and
-accepted. In this order: show the master's key and its fingerprint; pin it in
-`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
-authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
-rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
-does not become a second database.
+accepted. In this order: show the master's key and its fingerprint; pin it in `known_hosts` of the settings,
+else in `<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken;
+print the authorized_keys line; then, once the master lets us in, make the remote root if it is not there,
+and write, rename and delete a test file under it. Replication itself never makes the root, so that a
+mistyped name does not become a second database.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import re
 import secrets
 import shlex
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -88,7 +89,11 @@ _BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where and as whom to log in. `host_name`: what known_hosts calls the master; `trust`: how to pin it."""
+    """Where and as whom to log in.
+
+    `host_name`: what known_hosts calls the master; `trust`: how to pin it; `pin_in`: the known_hosts file
+    that the settings name.
+    """
 
     address: str
     host_name: str
@@ -100,6 +105,7 @@ class Login:
     proxy_command: str = ""
     password: str = field(default="", repr=False)
     trust: str = ""
+    pin_in: Path | None = None
 
     @property
     def trust_command(self) -> str:
@@ -161,6 +167,7 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
         proxy_command=_proxy(found, address, port),
         password=read_password(remote),
         trust=shlex.join(trust),
+        pin_in=Path(os.path.expanduser(remote.known_hosts)) if remote.known_hosts else None,
     )
 
 
@@ -309,27 +316,55 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A line of a known_hosts file about the master. `marker`: empty, `@revoked` or `@cert-authority`."""
+
+    path: Path
+    line: int
+    marker: str
+    names: str
+    key_type: str
+    key: bytes
+
+
 def known_keys(login: Login) -> list[tuple[str, bytes]]:
     """(type, key) of every entry for the master in its known_hosts files."""
-    return [(key_type, key) for marker, key_type, key in _known_hosts(login) if not marker]
+    return [(entry.key_type, entry.key) for entry in _known_hosts(login) if not entry.marker]
 
 
-def _known_hosts(login: Login) -> Iterator[tuple[str, str, bytes]]:
-    """(marker, type, key) of every line that is about the master; a line that makes no sense is passed over.
+def _known_hosts(login: Login) -> Iterator[_Known]:
+    """Every line that is about the master; one that makes no sense is passed over.
 
-    A marker is empty, `@revoked` or `@cert-authority`. Paramiko's own reader ends at a line with one.
+    Paramiko's own reader ends at a line with a marker.
     """
     for path in login.known_hosts:
         lines: list[str] = []
         with suppress(OSError):
-            lines = path.read_text(errors="replace").splitlines()
-        for line in lines:
+            lines = path.read_text(errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
             words = line.split()
             marker = words.pop(0) if line.lstrip().startswith("@") else ""
             with suppress(ValueError, AssertionError):  # the latter: paramiko's, of a hash's salt
                 names, key_type, key = words[:3]
                 if _is_named(login.known_as, names):
-                    yield marker, key_type, base64.b64decode(key, validate=True)
+                    yield _Known(path, number, marker, names, key_type, base64.b64decode(key, validate=True))
+
+
+def _how_to_forget(login: Login) -> str:
+    """What takes the master's lines out of its known_hosts files, each of them.
+
+    A command, but for a line of patterns, which ssh-keygen leaves alone.
+    """
+    steps: dict[str, None] = {}
+    for entry in _known_hosts(login):
+        if entry.marker:
+            continue
+        if re.search("[*?!]", entry.names):
+            steps[f"delete line {entry.line} of {shlex.quote(str(entry.path))}"] = None
+        else:
+            steps[shlex.join(["ssh-keygen", "-R", login.known_as, "-f", str(entry.path)])] = None
+    return ", ".join(steps)
 
 
 def _is_named(host: str, names: str) -> bool:
@@ -350,7 +385,7 @@ def _is_named(host: str, names: str) -> bool:
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
     """None when the key is the pinned or a known one, else an error with the words to fix it."""
     shown, name = fingerprint(key), login.known_as
-    if any(marker == "@revoked" and revoked == key for marker, _, revoked in _known_hosts(login)):
+    if any(entry.marker == "@revoked" and entry.key == key for entry in _known_hosts(login)):
         why = f"the host key {shown} of {name} is marked @revoked in known_hosts"
         return HostKeyError("connect", b"", why, "somebody may be listening in; give the master a new key")
     if login.host_key:
@@ -368,7 +403,7 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
     if known:
         why = f"the host key of {name} has changed to {shown} ({key_type})"
         hint = (
-            f"somebody may be listening in; if the master was reinstalled: ssh-keygen -R '{name}', "
+            f"somebody may be listening in; if the master was reinstalled: {_how_to_forget(login)}, "
             f"then {login.trust_command}"
         )
         return HostKeyError("connect", b"", why, hint)
@@ -432,7 +467,7 @@ def _ssh_config(host: str) -> dict[str, str | list[str]]:
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
     except OSError as error:  # it may pass
-        raise LinkError("read the ssh config for", b"", str(error), "is the home folder there?") from error
+        raise LinkError("read ~/.ssh/config", b"", str(error), "is the home folder there?") from error
     except (paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
@@ -473,7 +508,7 @@ def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:
 
 
 def _int(value: object, default: int) -> int:
-    return int(value) if isinstance(value, str) and value.isdigit() else default
+    return int(value) if isinstance(value, str) and value.isdecimal() else default
 
 
 def _words(error: BaseException) -> str:
@@ -509,8 +544,7 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
             return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
         if not accept(f"Is this the master's key ({fingerprint(key)})? "):
             return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
-        pin(private, login, key_type, key)
-        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
+        say.append(f"pinned in {pin(private, login, key_type, key)}")
     try:
         session = open_sftp(login, root or ".")
     except LoginError:
@@ -560,12 +594,27 @@ def server_key(login: Login) -> tuple[str, bytes]:
         return key.get_name(), key.asbytes()
 
 
-def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
-    """Add a key to our own known_hosts."""
+def pin(private: Path, login: Login, key_type: str, key: bytes) -> Path:
+    """Add a key to the known_hosts file that the settings name, else to our own; which it was.
+
+    A name that stands for no file, as /dev/null, is no place to keep a key in.
+
+    Raises:
+        BlockedError: that file cannot be written.
+    """
     path = private / OWN_KNOWN_HOSTS
-    old = path.read_bytes() if path.exists() else b""
     line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
-    write_atomic(path, old + line, mode=0o600)
+    try:
+        if login.pin_in is not None and (login.pin_in.is_file() or not login.pin_in.exists()):
+            path = Path(os.path.realpath(login.pin_in))  # a link stays one
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old = path.read_bytes() if path.exists() else b""
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        write_atomic(path, old + (b"\n" if old and not old.endswith(b"\n") else b"") + line, mode=mode)
+    except OSError as error:
+        what = f"{path} cannot be written: {error.strerror}"
+        raise BlockedError("connect", b"", what, "correct REMOTE_SETTING.known_hosts") from error
+    return path
 
 
 def own_key(private: Path) -> str:

@@ -234,7 +234,7 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _broken(why: str) -> LinkError:
-    return LinkError("talk to", b"", why)
+    return LinkError("talk to the master", b"", why)
 
 
 class Wire:

@@ -49,6 +49,10 @@ TEMP_PREFIX: Final = b".rla-tmp-"
 Kind = Literal["file", "folder", "link", "other"]
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
 _warned: Final[set[str]] = set()
+_OF_THE_LINK: Final = frozenset(
+    {"connect", "log in", "start sftp", "talk to the master", "send", "fetch", "read ~/.ssh/config"}
+)
+"""Operations that concern no file, where they name none."""
 
 
 class TargetError(RlaError):
@@ -65,7 +69,8 @@ class TargetError(RlaError):
         self.path = path.decode("utf-8", "backslashreplace")
         self.why = why
         self.hint = hint
-        super().__init__(f"{operation} {self.path or '(root)'}: {why}")
+        place = self.path or ("" if operation in _OF_THE_LINK else "the remote root")
+        super().__init__(f"{operation} {place}".rstrip() + f": {why}")
 
 
 class TransientError(TargetError):
@@ -135,12 +140,14 @@ class RemoteStat:
     """State of one remote path.
 
     `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
+    `version`: what `Session.read_version` needs to know, where the target has versions.
     """
 
     size: int
     mtime_s: int
     kind: Kind = "file"
     mode: int | None = field(default=None, compare=False)
+    version: object = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +337,34 @@ class Session(Protocol):
     @abstractmethod
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether what `read_version` gives is surely of one version, without a look at the file after it."""
+        return False
+
+    @property
+    def readers(self) -> int:
+        """How many threads may call `stat`, `listing`, `read` and `read_version` at a time."""
+        return 1
+
+    @property
+    def tells_modes(self) -> bool:
+        """Whether `RemoteStat.mode` is ever told."""
+        return True
+
+    def left_out(self) -> Sequence[str]:
+        """Names on the target that are no file's, as seen in its lists so far."""
+        return ()
+
+    def read_version(self, path: bytes, state: RemoteStat, offset: int, count: int) -> bytes:
+        """`read` of a file as `stat` or `listing` has told of it.
+
+        Raises:
+            TransientError: `has_versions`, and it is another one by now.
+        """
+        del state
+        return self.read(path, offset, count)
 
     @abstractmethod
     def truncate(self, path: bytes, size: int) -> None:

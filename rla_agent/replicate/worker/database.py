@@ -439,7 +439,9 @@ class Database:
                 return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
-        content = report.machine_status(self.link.host, runs, self.ledger.backlog(self.number))
+        content = report.machine_status(
+            self.link.host, self.link.machine, runs, self.ledger.backlog(self.number)
+        )
         self._fleet = (now, content)
         return content if runs or content != last else b""
 

@@ -124,7 +124,7 @@ class Link:
         wake: called after each result.
         connections: number of threads.
         rate: bytes per second over all of them, 0 for no limit.
-        host: this machine's name, for its status file on the master.
+        host, machine: this machine's name and `report.fleet_id`, for its status file on the master.
     """
 
     open_session: Callable[[], Session]
@@ -133,11 +133,14 @@ class Link:
     connections: int
     rate: int = 0
     host: str = ""
+    machine: str = ""
+    passed_bytes: int = 0
     busy: set[int] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
     _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
     _sessions: dict[int, Session] = field(default_factory=dict)
+    _old_status_gone: bool = False
 
     def __post_init__(self) -> None:
         """Start the threads."""
@@ -230,7 +233,10 @@ class Link:
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
         try:
-            report.leave_status(session, self.host, content, mode)
+            report.leave_status(session, self.host, self.machine, content, mode)
+            if not self._old_status_gone:
+                report.remove_old_status(session, self.host)
+                self._old_status_gone = True
         except LinkError:
             raise
         except TargetError as error:  # files matter more; the next one may go through
@@ -246,6 +252,7 @@ class Link:
             self.outcomes.put(confirmed)
             self.wake()
         self._bucket.take(count, self._stop)
+        self.passed_bytes += count  # of several threads; for an estimate
         if self._stop.is_set():
             raise LinkError("send", b"", "stopping")
 
@@ -318,7 +325,7 @@ def health_after(health: Health, error: TargetError, now: float) -> Health:
     if isinstance(error, LoginError):
         return health.refused(now, jitter, str(error), error.hint)
     if isinstance(error, (HostKeyError, BlockedError)):
-        return health.stopped(str(error), error.hint)
+        return health.stopped(now, jitter, str(error), error.hint)
     return health.failed(now, jitter, str(error), error.hint)
 
 

@@ -55,6 +55,8 @@ NOTE_S: Final = 1.0  # between two snapshots for status
 QUIET_S: Final = 60.0  # between two warnings about a target: one that comes and goes would fill the log
 WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
+ESTIMATE_AFTER_S: Final = 10.0  # of sending without a pause: before, no time is told
+ESTIMATE_WINDOW_S: Final = 60.0
 DEBOUNCE_MS: Final = 400
 STEP_MS: Final = 200
 REST_S: Final = 60.0  # after watchfiles failed: a name that is not UTF-8, no watches left
@@ -66,24 +68,26 @@ _outages = logging.getLogger("rla_agent.replicate.worker.link")  # what it says 
 
 
 class Outage:
-    """Tells of a target that goes away and comes back, once each."""
+    """Tells of a target that goes away and comes back, once each, and of another fault that holds it up."""
 
     def __init__(self, target: str) -> None:
         """`target`: its name, see `settings.Target`."""
         self._name = report.shown_target(target)
-        self._away = False
+        self._away: tuple[bool, str] | None = None  # blocked, fix: what tells faults apart
         self._quiet_until = 0.0
 
     def look(self, health: Health, now: float, *, came_through: bool) -> None:
         """Say it when the target went away or came back; `came_through`: it has just done what was asked."""
-        away = bool(health.reason)
-        if away and not self._away and now >= self._quiet_until:
+        away = (health.blocked, health.fix) if health.reason else None
+        if away is not None and away != self._away and now >= self._quiet_until:
             fix = f"; {health.fix}" if health.fix else ""
             _outages.warning("replication to %s is held up: %s%s", self._name, health.reason, fix)
-            self._away = True
-        elif self._away and not away and came_through:
+            if self._away is not None:  # faults that take turns would fill the log
+                self._quiet_until = now + QUIET_S
+            self._away = away
+        elif self._away is not None and away is None and came_through:
             _outages.info("replication to %s continues", self._name)
-            self._away, self._quiet_until = False, now + QUIET_S
+            self._away, self._quiet_until = None, now + QUIET_S
 
 
 class Watch:
@@ -166,7 +170,10 @@ class Watch:
 
 @dataclass
 class Served:
-    """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
+    """A database being replicated, and from what it was set up: `changed` as in `Reading`.
+
+    `rates`: (time, bytes written) of late; `busy`: (time, bytes passed) since the senders had nothing to do.
+    """
 
     entry: Entry
     changed: Changed
@@ -174,6 +181,7 @@ class Served:
     target: settings.Target
     outage: Outage
     rates: list[tuple[float, int]] = field(default_factory=list)
+    busy: list[tuple[float, int]] = field(default_factory=list)
     quiet_until: float = 0.0
     kept: Kept | None = None
 
@@ -354,7 +362,10 @@ class Worker:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
-        link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
+        machine = report.fleet_id(self._private, root)
+        link = Link(
+            target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
+        )
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
@@ -398,6 +409,13 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
     while len(served.rates) > 2 and now - served.rates[0][0] > RATE_WINDOW_S:  # noqa: PLR2004
         served.rates.pop(0)
     (first, old), (last, new) = served.rates[0], served.rates[-1]
+    passed = served.database.link.passed_bytes
+    if not served.database.link.busy:
+        served.busy.clear()  # an estimate is of an unbroken stretch of sending
+    else:
+        served.busy.append((now, passed))
+        while len(served.busy) > 2 and now - served.busy[0][0] > ESTIMATE_WINDOW_S:  # noqa: PLR2004
+            served.busy.pop(0)
     word = "blocked" if health.blocked else "retrying" if health.tries else "ok"
     return {
         "number": served.database.number,
@@ -414,12 +432,20 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "retry_in_s": max(0.0, health.not_before - now),
         "connections": served.database.link.connections,
         "rate_bytes_s": (new - old) / (last - first) if last > first else 0.0,
+        "sending_bytes_s": _rate_of(served.busy),
         "last_success": counters.last_success,
         "sent_files": counters.sent_files,
         "sent_bytes": counters.sent_bytes,
         "written_bytes": counters.written_bytes,
         "kept": counters.kept,
     }
+
+
+def _rate_of(points: list[tuple[float, int]]) -> float:
+    """Bytes per second; 0 before there is enough to tell by."""
+    if not points or points[-1][0] - points[0][0] < ESTIMATE_AFTER_S:
+        return 0.0
+    return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
 
 
 def _take_lock(path: Path) -> IO[str]:

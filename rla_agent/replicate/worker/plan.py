@@ -32,6 +32,7 @@ SMALL_BYTES: Final = 128 << 10  # batched, up to here
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 300.0
 MAX_LOGINS: Final = 3  # sshd's PerSourcePenalties ban after bad logins
+LOGIN_REST_S: Final = 3600.0  # after so many; no ban and no lock of an account counts so far apart
 PACE_S: Final = 0.5  # between two looks at the content of one growing file,
 READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read what was sent before
 MAX_RUNS: Final = 20_000  # whose appends are remembered
@@ -280,8 +281,8 @@ class Health:
         tries: failures in a row.
         logins: refused logins in a row.
         not_before: no attempt before this.
-        reason, fix: of the last failure.
-        blocked: nothing is tried until somebody acts.
+        reason, fix: of the last failure, whatever the one before it was.
+        blocked: somebody must act; a try looks whether they did, and sends nothing until it is so.
     """
 
     tries: int = 0
@@ -293,21 +294,23 @@ class Health:
 
     def may_try(self, now: float) -> bool:
         """Whether a connection may be made at `now`."""
-        return not self.blocked and now >= self.not_before
+        return now >= self.not_before
 
     def failed(self, now: float, random: float, reason: str, fix: str) -> Health:
         """After a failure that may pass."""
-        wait = backoff_s(self.tries, random)
-        return replace(self, tries=self.tries + 1, not_before=now + wait, reason=reason, fix=fix)
+        not_before = now + backoff_s(self.tries, random)
+        return Health(self.tries + 1, self.logins, not_before, reason, fix)
 
     def refused(self, now: float, random: float, reason: str, fix: str) -> Health:
-        """After a refused login: three, then somebody must act."""
+        """After a refused login: three, then somebody must act, and the next try is an hour away."""
         after = replace(self.failed(now, random, reason, fix), logins=self.logins + 1)
-        return replace(after, blocked=after.logins >= MAX_LOGINS)
+        if after.logins < MAX_LOGINS:
+            return after
+        return replace(after, blocked=True, not_before=now + LOGIN_REST_S * (1 + random))
 
-    def stopped(self, reason: str, fix: str) -> Health:
-        """Nothing more until somebody acts."""
-        return replace(self, blocked=True, reason=reason, fix=fix)
+    def stopped(self, now: float, random: float, reason: str, fix: str) -> Health:
+        """Somebody must act: a foreign host key, no root, no credentials. It is looked at again as above."""
+        return replace(self.failed(now, random, reason, fix), blocked=True)
 
 
 class Appends:

@@ -33,7 +33,15 @@ from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Owned, Record, copy_mode
 from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
-from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, closing_fd, read_small, walk, walk_root
+from rla_client.contract.files import (
+    READ_FLAGS,
+    TEMP_PREFIX,
+    closing_fd,
+    read_small,
+    sqlite_address,
+    walk,
+    walk_root,
+)
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.contract.opening import LIVE_STATES
 from rla_client.contract.textformat import printable
@@ -239,7 +247,7 @@ class Committed:
             if self._db is None:
                 if not self._path.exists():
                     return self._hinted.get(path)
-                self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)
+                self._db = sqlite3.connect(sqlite_address(self._path), uri=True, timeout=0.2)
             row = self._db.execute(_OUTPUT, (os.fsdecode(path),)).fetchone()
         except UnicodeEncodeError:
             return self._hinted.get(path)
@@ -254,7 +262,7 @@ class Committed:
     def time_steps(self) -> dict[str, float | None]:
         """Item → time-step of the runs that live; run.json is a minute behind."""
         try:
-            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)) as db:
+            with closing(sqlite3.connect(sqlite_address(self._path), uri=True, timeout=0.2)) as db:
                 runs = [json.loads(data) for (data,) in db.execute("SELECT data FROM runs WHERE live = 1")]
             return {f"{run['table']}/{run['index']}": run["time_step"] for run in runs}
         except (sqlite3.Error, ValueError, KeyError, TypeError):

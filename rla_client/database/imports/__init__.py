@@ -3,15 +3,16 @@
 Runs appear in batches of `BATCH`, each run whole; what a killed import had not finished is finished, or
 swept, by the next command that changes the database (`changes`), and the next import continues there.
 
-`folders` reads runs that are a folder or a file each (TensorBoard, CSV, garage, sacred), `stores` tools that
-keep the runs of a project in one store (MLflow, trackio, Neptune, Aim), `wandb` wandb's own logs. All yield
-`source.Found`; `source.write` makes the items.
+`folders` reads runs that are a folder each (TensorBoard, garage), `sacred` those of sacred, `tables` text
+tables, `stores` tools that keep the runs of a project in one store (MLflow, trackio, Neptune, Aim), `wandb`
+its logs. All yield `source.Found`; `source.write` makes the items.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,21 +22,21 @@ from rla_client.contract.errors import ArgumentError, BrokenFileError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
 from rla_client.contract.textformat import unknown
 from rla_client.database.changes import HIDDEN, publish
-from rla_client.database.imports import folders, stores, wandb
+from rla_client.database.imports import folders, sacred, stores, tables, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write
 
 BATCH = 100  # runs that appear together: they share the syncs and the journal entry
 Finder = Callable[[Path], Iterator[Look]]
 FINDERS: dict[str, Finder] = {
     "tensorboard": folders.find_tensorboard,
-    "csv": folders.find_csv,
+    "csv": tables.find_csv,
     "garage": folders.find_garage,
     "wandb": wandb.find,
     "mlflow": stores.find_mlflow,
     "trackio": stores.find_trackio,
     "neptune": stores.find_neptune,
     "aim": stores.find_aim,
-    "sacred": folders.find_sacred,
+    "sacred": sacred.find_sacred,
 }
 
 
@@ -48,7 +49,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     *,
     reruns: bool = False,
     media: bool = True,
-) -> tuple[list[str], list[str], list[str]]:
+) -> Imported:
     """Import everything below a folder; the caller holds `changing`.
 
     Args:
@@ -60,9 +61,6 @@ def import_logs(  # noqa: PLR0913 - the options of the command
         reruns: also what `rla rerun` made.
         media: also images, videos and other files.
 
-    Returns:
-        (runs made, runs that were there, problems), a run as `table/index`.
-
     Raises:
         ArgumentError: an unknown kind, or nothing of that kind below the folder.
         MissingExtraError: the kind needs a library that is not installed.
@@ -72,7 +70,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
         check_table_name(table)
     if kind not in FINDERS:
         raise unknown(kind, FINDERS, f"cannot import {kind!r}")
-    work = _Import(data_root, table, media)
+    work = Imported(data_root, table, media)
     looks = work.of_others(guarded(os.fspath(folder), FINDERS[kind](folder)), folder)
     if kind == "garage" and not reruns:
         looks = work.without_reruns(looks, folder)
@@ -81,12 +79,21 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     if not (work.made or work.there or work.problems):
         message = f"nothing to import: no {kind} logs below {folder}"
         raise ArgumentError(message)
-    return work.made, work.there, work.problems
+    return work
 
 
 @dataclass(slots=True)
-class _Import:
-    """What one call of `import_logs` did so far; the rest: its arguments."""
+class Imported:
+    """What one call of `import_logs` did so far.
+
+    Attributes:
+        data_root: of the arguments, as `table` and `media`.
+        made: the runs, each as `table/index`.
+        there: runs that were there.
+        problems: what was left out, and why.
+        remarks: what should be known of runs that were made, and of how many.
+        ended: nothing is left.
+    """
 
     data_root: Path
     table: str | None
@@ -94,6 +101,7 @@ class _Import:
     made: list[str] = field(default_factory=list)
     there: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    remarks: Counter[str] = field(default_factory=Counter)
     ended: bool = False
 
     def of_others(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
@@ -147,6 +155,7 @@ class _Import:
                 continue
             moves |= {f"{name}/{kind}": f"{kind}/{run}" for kind in kinds}
             staged.append(run)
+            self.remarks.update(source.remarks)
             if len(staged) == BATCH:
                 break
         else:

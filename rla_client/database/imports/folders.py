@@ -1,9 +1,7 @@
-"""Runs that are a folder or a file each: of TensorBoard, CSV, garage and sacred.
+"""Runs that are a folder or a file each: of TensorBoard and garage.
 
-The index is made of the time of the source's first record and its path below the imported folder; of sacred,
-of the run's start and its folder's name. Values are copied as they are: numbers of event files by repr, cells
-of CSVs as text, but for decimal commas where no cell has a decimal point. The column `time-step` is the step
-of the event, or the source's own step column.
+The index is made of the time of the source's first record and its path below the imported folder. Values are
+copied as they are: numbers of event files by repr, cells of garage's tables as text.
 
 *TensorBoard*: event files are read up to the first torn record, as TensorBoard does. Scalars are simple
 values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
@@ -16,10 +14,6 @@ environment.json; secrets are hidden in both. What `rla rerun` made beside a run
 twice in every mean: it is passed over unless asked for. Folders of garage's form that our own launchers wrote
 hold a run.json. How the run stood goes into the item's, not its identity (id, streams, parent): the item is a
 copy, which nobody continues in. What was still running when it was copied has the state `unknown`.
-
-*sacred*: what its FileStorageObserver wrote, a folder for each run with run.json, config.json, metrics.json,
-cout.txt. The name of the experiment is the table. A metric's step is that of `log_scalar`. Artifacts are
-copied to the results. config.json is plain data here: objects that jsonpickle described stay descriptions.
 """
 
 from __future__ import annotations
@@ -27,31 +21,27 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import BrokenFileError, extra
-from rla_client.contract.files import open_plain, read_small, written_bytes
+from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import LIVE_STATES, RUN_FILE
-from rla_client.contract.parsing import split_rows
+from rla_client.database.imports.event_messages import event_messages
 from rla_client.database.imports.source import (
     UNREADABLE,
-    Found,
     Look,
     Point,
     Source,
     failed,
-    files_below,
-    read_object,
-    run_state,
-    seconds_of,
+    look,
     table_of,
 )
+from rla_client.database.imports.tables import read_table, with_steps
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.logger import read_events
 from rla_client.run.hyper_params import parameters_of_table
@@ -64,29 +54,14 @@ _EVENTS = ".tfevents."  # in the name of an event file
 _WRITTEN = re.compile(r"\.tfevents\.(\d+)\.(.+?)(?:\.(\d+)\.\d+.*)?$")  # time, host, and of torch the process
 _RENAMED = ("", None)  # whoever wrote an event file of another name
 _ODD = re.compile(r"[^-/\w.]")  # in a tag
-_LINE = re.compile(r"[^\r\n]+")
-_WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
-_COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
-MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
 MAX_POINTS = 20_000_000  # of one run's event files, some 200 bytes each while they are put together
-STEP_COLUMNS = (
-    TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
-    "Step", "steps", "iteration", "Iteration", "epoch",
-)  # fmt: skip
 RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes: code/ and run/
 STATE_FIELDS = (  # of our run.json
     "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
     "closed", "user", "host", "versions", "updated",
 )  # fmt: skip
-SACRED_STATES = {
-    "COMPLETED": "finished", "FAILED": "failed", "TIMEOUT": "failed", "INTERRUPTED": "interrupted",
-}  # fmt: skip
-MAX_SACRED_BYTES = 1 << 30  # of metrics.json
-MAX_SACRED_VALUES = 50_000_000
-_SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
-_SACRED_OWN = ("run.json", "config.json", "metrics.json", "cout.txt", "info.json")
 
 
 def find_tensorboard(path: Path) -> Iterator[Look]:
@@ -94,7 +69,7 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
     if path.is_file():
         if _EVENTS in path.name:
             folder = path.absolute().parent
-            yield os.fspath(path), partial(_look, partial(_read_tensorboard, file=path), folder, folder)
+            yield os.fspath(path), partial(look, partial(_read_tensorboard, file=path), folder, folder)
         return
     runs: dict[Path, tuple[_Begun, list[_Part]]] = {}
     closed: list[OSError] = []
@@ -114,16 +89,9 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
             (run, [part for part in parts if part.params is None] if trials else parts),
             *((one.folder, []) for one in trials),
         ):
-            yield os.fspath(folder), partial(_look, partial(_read_tensorboard, parts=some), folder, path)
+            yield os.fspath(folder), partial(look, partial(_read_tensorboard, parts=some), folder, path)
     for error in closed:
         yield failed(os.fspath(error.filename), error)
-
-
-def find_csv(folder: Path) -> Iterator[Look]:
-    """Each CSV file below."""
-    for path in [folder] if folder.is_file() else sorted(folder.rglob("*.csv")):
-        if path.is_file():
-            yield os.fspath(path), partial(_look, _read_csv, path, folder)
 
 
 def find_garage(folder: Path) -> Iterator[Look]:
@@ -131,14 +99,7 @@ def find_garage(folder: Path) -> Iterator[Look]:
     for path in sorted(folder.rglob("progress.csv")):
         here = path.parent
         if (here / "variant.json").exists() or (here / "metadata.json").exists():
-            yield os.fspath(here), partial(_look, _read_garage, here, folder)
-
-
-def find_sacred(folder: Path) -> Iterator[Look]:
-    """Each folder below with run.json and config.json."""
-    for path in sorted(folder.rglob("run.json")):
-        if (path.parent / "config.json").exists():
-            yield os.fspath(path.parent), partial(_look_sacred, path.parent)
+            yield os.fspath(here), partial(look, _read_garage, here, folder)
 
 
 _Begun = dict[tuple[str, str | None], int]  # host, and of torch the process; when it first began a file
@@ -237,13 +198,6 @@ def _trials(parts: Sequence[_Part]) -> list[_Part]:
     return told if len({repr(sorted((part.params or {}).items())) for part in told}) > 1 else []
 
 
-def _look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
-    """A run whose start only its rows tell: it is read at once."""
-    began, source = read(path)
-    name = path.name if path == folder else os.fspath(path.relative_to(folder))
-    return Found(name, began, lambda: source, secrets=source.params)
-
-
 def is_rerun(path: Path, folder: Path) -> bool:
     """Whether a folder is the `run` of a `<run>-rerun` that `rla rerun` made beside `<run>`."""
     above = path.parent
@@ -293,13 +247,9 @@ def _told(tag: str, text: str) -> dict[str, Any]:
     return {name: plain_hyper_param(value) for name, value in table.items()} or {tag: text}
 
 
-def _read_csv(path: Path) -> tuple[float, Source]:
-    columns, rows = _table(path)
-    return path.stat().st_mtime, Source(*_with_steps(columns, rows), {})
-
-
 def _read_garage(path: Path) -> tuple[float, Source]:
-    columns, rows = _table(path / "progress.csv")
+    table = read_table(path / "progress.csv")
+    columns, rows, _ = with_steps(table)
     params, metadata = (read_json(path / name) or {} for name in ("variant.json", "metadata.json"))
     around = metadata.pop("environment", {})
     environment = {**around, **metadata} if isinstance(around, dict) else metadata
@@ -310,7 +260,8 @@ def _read_garage(path: Path) -> tuple[float, Source]:
     events = [
         (file, file.name) for file in (*event_files(path), *sorted((path / "tb").rglob(f"*{_EVENTS}*")))
     ]
-    return began, Source(*_with_steps(columns, rows), params, events, path / "debug.log", state, environment)
+    log = path / "debug.log"
+    return began, Source(columns, rows, params, events, log, state, environment, remarks=table.remarks)
 
 
 def _state(path: Path) -> dict[str, Any]:
@@ -324,91 +275,6 @@ def _state(path: Path) -> dict[str, Any]:
     if state.get("state") in LIVE_STATES:
         state |= {"state": UNKNOWN, "reason": "it was running when it was imported"}
     return state
-
-
-def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a CSV; lines with `#` before the header (SB3's monitor) are passed over."""
-    with open_plain(path, links=True) as file:
-        size = written_bytes(file)
-        if size > MAX_CSV_BYTES:
-            raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
-        text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
-    text = _COMMENTS.sub("", text)
-    mark = _separator(text)
-    rows = [row for row in split_rows(text, mark) if row]
-    if not rows:
-        raise BrokenFileError(os.fspath(path), "it is empty")
-    if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
-        rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
-    return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
-
-
-def _separator(text: str) -> str:
-    """What stands between the cells of a table: a comma, else what its first two lines have equally often."""
-    first = "\n".join(match[0] for match in islice(_LINE.finditer(text), 2))
-    for mark in ",;\t":
-        counts = {len(row) for row in split_rows(first, mark)}
-        if len(counts) == 1 and 1 not in counts:
-            return mark
-    return ","
-
-
-def _with_point(cell: str) -> str:
-    return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
-
-
-def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """The table with a column `time-step`: a copy of the source's step column, else the row's number."""
-    if TIME_STEP in columns:
-        return columns, rows
-    place = next((columns.index(name) for name in STEP_COLUMNS if name in columns), None)
-    steps = [str(number) if place is None else row[place] for number, row in enumerate(rows)]
-    return [*columns, TIME_STEP], [[*row, step] for row, step in zip(rows, steps, strict=True)]
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _look_sacred(folder: Path) -> Found:
-    run = read_json(folder / "run.json") or {}
-    began = seconds_of(run.get("start_time") or run.get("queue_time"))
-    title = str(_object(run.get("experiment")).get("name") or "")
-    return Found(folder.name, began or 0.0, partial(_read_sacred, folder, run), title)
-
-
-def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
-    config = read_json(folder / "config.json") or {}
-    meta, host = _object(run.get("meta")), _object(run.get("host"))
-    trace = run.get("fail_trace")
-    reason = str(trace[-1]).strip()[:500] if isinstance(trace, list) and trace else None
-    state = run_state(
-        "sacred", folder.name, SACRED_STATES.get(str(run.get("status"))),
-        opened=seconds_of(run.get("start_time")), closed=seconds_of(run.get("stop_time")),
-        reason=reason, host=host.get("hostname"),
-    )  # fmt: skip
-    return Source(
-        *table_of(_sacred_points(folder / "metrics.json")),
-        config,
-        text=folder / "cout.txt",
-        state=state,
-        environment={name: run[name] for name in _SACRED_ABOUT if name in run},
-        note=str(meta.get("comment") or ""),
-        files=files_below(folder, but=_SACRED_OWN),
-    )
-
-
-def _sacred_points(path: Path) -> Iterator[Point]:
-    try:
-        data = read_small(path, MAX_SACRED_BYTES)
-    except FileNotFoundError:
-        return
-    for name, series in read_object(path, data, MAX_SACRED_VALUES).items():
-        lists = [series.get(key) for key in ("steps", "timestamps", "values")]
-        if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
-            raise BrokenFileError(os.fspath(path), f"{name!r} has not as many steps as values")
-        for step, when, value in zip(*lists, strict=True):
-            yield name, int(step), seconds_of(when) or 0.0, value
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -430,13 +296,12 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
 
 def _values(path: str | os.PathLike[str]) -> Iterator[Point]:
     """As `read_points`, with the names of metrics, a frozenset, and None for what is neither."""
-    with extra("tensorboard", "reading event files"):
-        from google.protobuf.message import DecodeError
-        from tensorboardX.proto.event_pb2 import Event
+    event_class = event_messages()[0]
+    from google.protobuf.message import DecodeError
 
     for data in read_events(path, check=False):
         try:
-            event = Event.FromString(data)
+            event = event_class.FromString(data)
             points = [(value.tag, _value(value)) for value in event.summary.value]
         except DecodeError:
             return
@@ -466,9 +331,7 @@ def _value(value: Summary.Value) -> float | str | dict[str, Any] | frozenset[str
 
 def _hparams(data: bytes) -> dict[str, Any] | frozenset[str]:
     """The hyper-parameters of a session; of what is told of all sessions, the names of the metrics."""
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
-
-    told = HParamsPluginData.FromString(data)
+    told = event_messages()[1].FromString(data)
     if told.WhichOneof("data") == "experiment":
         return frozenset(info.name.tag for info in told.experiment.metric_infos)
     found = told.session_start_info.hparams

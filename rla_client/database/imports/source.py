@@ -28,11 +28,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rla_client.code.secrets import Secrets
 from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
-from rla_client.contract.files import open_plain
+from rla_client.contract.files import open_plain, sqlite_address
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
@@ -79,6 +78,7 @@ class Source:
         tags: as the tool has them.
         note: free text.
         files: images, videos and other files for the item in `results`.
+        remarks: what a reader of its values should know, the same words for all runs alike.
     """
 
     columns: Sequence[str]
@@ -91,6 +91,7 @@ class Source:
     tags: Sequence[str] = ()
     note: str = ""
     files: Sequence[File] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,13 @@ def failed(where: str, error: Exception) -> Look:
         raise error
 
     return where, fail
+
+
+def look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
+    """A run whose start only its rows tell: it is read at once."""
+    began, source = read(path)
+    name = path.name if path == folder else os.fspath(path.relative_to(folder))
+    return Found(name, began, lambda: source, secrets=source.params)
 
 
 def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
@@ -391,7 +399,7 @@ def sqlite_store(path: Path) -> Iterator[sqlite3.Connection]:
             for one in (source, *filter(Path.exists, journals)):
                 copy(one, copies / one.name, links=True)
             source, mode = copies / source.name, "mode=rw"
-        connection = sqlite3.connect(f"file:{quote(os.fspath(source))}?{mode}", uri=True)
+        connection = sqlite3.connect(sqlite_address(source, mode), uri=True)
         held.callback(connection.close)
         if hasattr(connection, "setlimit"):
             connection.setlimit(_SQLITE_LENGTH, MAX_CELL_BYTES)

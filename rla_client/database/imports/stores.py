@@ -90,13 +90,19 @@ _AIM_MACHINE = "__system__"  # begins the names of samples of the machine
 
 
 def find_mlflow(path: Path) -> Iterator[source.Look]:
-    """The runs of a database, or of a folder with `mlflow.db` or `mlruns`, or which is such."""
+    """The runs of a database, or of a folder with `mlflow.db` or `mlruns`, or which is such.
+
+    The folder may also be that of one experiment, or of one run.
+    """
     database = path if path.is_file() else path / MLFLOW_DATABASE
     if database.is_file():
         yield from source.guarded(os.fspath(database), _mlflow_stored(database))
-    folder = path / MLFLOW_FOLDER if (path / MLFLOW_FOLDER).is_dir() else path
+    folder = (path / MLFLOW_FOLDER if (path / MLFLOW_FOLDER).is_dir() else path).absolute()
+    runs = "*/*/meta.yaml"
+    if (folder / "meta.yaml").is_file():
+        runs = "meta.yaml" if (folder / "metrics").is_dir() or (folder / "params").is_dir() else "*/meta.yaml"
     titles: dict[Path, str] = {}
-    for meta in sorted(folder.glob("*/*/meta.yaml")) if folder.is_dir() else ():
+    for meta in sorted(folder.glob(runs)) if folder.is_dir() else ():
         about = meta.parent.parent
         if about.name not in _NO_EXPERIMENTS:
             yield from source.guarded(os.fspath(meta.parent), _mlflow_filed(meta.parent, titles))

@@ -6,24 +6,31 @@ protobuf message; what is needed of `wandb_internal.proto` is read here, so wand
 Reading stops at the first torn record. History rows become rows (`_step` is the time-step, `_timestamp` its
 time), values of the summary that no row has are added to the last one, config, tags, notes and the exit
 code are kept, `files/` is copied to the results. Without an exit record the state is `unknown`.
+
+wandb writes `files/wandb-summary.json` and `files/config.yaml` beside its log. Of a run whose log is cut, and
+of one without history, they tell the last values, the parameters and how long it ran.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import open_plain
+from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.parsing import parse_json
 from rla_client.database.imports import source
+from rla_client.database.records import MAX_TIME, read_json
+from rla_client.run.hyper_params import parse_yaml
 
 _HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK = 32 << 10
@@ -35,28 +42,40 @@ _HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT = 2, 3, 5, 17, 18  # fields of Record
 _RUN_ID, _PROJECT, _RUN_CONFIG, _GROUP, _JOB, _TITLE, _NOTES, _TAGS, _HOST, _START = (
     1, 3, 4, 6, 7, 8, 9, 10, 13, 17,
 )  # of RunRecord # fmt: skip
+_LATEST = "latest-run"
+_FOLDER = re.compile(r"run-(\d{8}_\d{6})-(.+)\Z")
+_CUT = "the log of wandb is cut: last values and duration are those of wandb-summary.json"
 _KEPT_ELSEWHERE = ("output.log", "config.yaml", "requirements.txt", "wandb-summary.json")
 Message = Mapping[int, list[Any]]  # field number to its values: bytes, or numbers
 
 
 def find(folder: Path) -> Iterator[source.Look]:
     """Each run below a folder, which may also be one .wandb file."""
-    for path in [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb")):
-        if path.is_file() and "latest-run" not in path.parts:
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb"))
+    whole = [path for path in paths if _LATEST not in path.relative_to(folder).parts]
+    known = {
+        path.name for path in whole
+    }  # `latest-run` is a link to one, but a copy where links were followed
+    for path in (*whole, *(path for path in paths if path.name not in known)):
+        if path.is_file():
             yield os.fspath(path), partial(_look, path)
 
 
 def _look(path: Path) -> source.Found:
-    for record in records(path):
+    name, title, project, when = "", "", "", 0.0
+    for record in Log(path):
         if _RUN in record:
             run = message(record[_RUN][0])
-            name, title = _text(run, _RUN_ID), _text(run, _TITLE)
+            name, title, project = (_text(run, number) for number in (_RUN_ID, _TITLE, _PROJECT))
             began = message(run[_START][0]) if _START in run else {}
             when = began.get(1, [0])[0] + began.get(2, [0])[0] / 1e9
-            return source.Found(
-                source.run_name(title, name), when, partial(_read, path, when), _text(run, _PROJECT)
-            )
-    raise BrokenFileError(os.fspath(path), "it holds no run")
+            break
+    if match := _FOLDER.search(path.parent.name):  # what a log that was cut at once does not tell
+        name = name or match[2]
+        when = when or datetime.strptime(match[1], "%Y%m%d_%H%M%S").timestamp()  # noqa: DTZ007 - local time
+    if not name:
+        raise BrokenFileError(os.fspath(path), "it holds no run")
+    return source.Found(source.run_name(title, name), when, partial(_read, path, when), project)
 
 
 def _read(path: Path, began: float) -> source.Source:
@@ -65,7 +84,9 @@ def _read(path: Path, began: float) -> source.Source:
     points: list[source.Point] = []
     run: Message = {}
     code: int | None = None
-    for record in records(path):
+    ran_s = 0.0  # as wandb counts it, which is in whole seconds
+    log = Log(path)
+    for record in log:
         if _RUN in record:
             run = message(record[_RUN][0])
             _update(config, run.get(_RUN_CONFIG, []))
@@ -75,15 +96,33 @@ def _read(path: Path, began: float) -> source.Source:
             points += _row(message(inner))
         for inner in record.get(_EXIT, []):
             code = _signed(message(inner).get(1, [0])[0])
+            ran_s = float(_signed(message(inner).get(2, [0])[0]))
+    files = path.parent / "files"
+    if log.cut or not points:
+        aside = _stored(files / "wandb-summary.json")
+        summary |= aside
+        config = _stored_config(files / "config.yaml") | config
+        inner = aside.get("_wandb")
+        told_s = aside.get("_runtime") or (inner.get("runtime") if isinstance(inner, dict) else None)
+        ran_s = max(ran_s, _number(told_s))
     config.pop("_wandb", None)
     summary.pop("_wandb", None)
     logged = {"_step", "_timestamp", *(name for name, *_ in points)}
     last = max((step for _, step, _, _ in points), default=0)
     when = max((when for _, _, when, _ in points), default=began)
+    if log.cut or not points:
+        if (newest := int(_number(summary.get("_step")))) > last:
+            last, logged = newest, {"_step", "_timestamp"}  # values of a row that the log lost
+        when = max(when, began + ran_s)
     points += [(name, last, when, value) for name, value in source.flat(summary) if name not in logged]
     state = None if code is None else "failed" if code else "finished"
-    told = {"opened": began, "closed": when if points else None, "exit_code": code, "host": _text(run, _HOST)}
-    files = path.parent / "files"
+    told = {
+        "opened": began,
+        "closed": when if when > began or points else None,
+        "exit_code": code,
+        "host": _text(run, _HOST),
+        "reason": "wandb's log is cut" if log.cut else None,
+    }
     about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
     return source.Source(
         *source.table_of(points),
@@ -94,7 +133,30 @@ def _read(path: Path, began: float) -> source.Source:
         tags=list(map(_utf8, run.get(_TAGS, []))),
         note=_text(run, _NOTES),
         files=source.files_below(files, but=_KEPT_ELSEWHERE),
+        remarks=[_CUT] if log.cut else [],
     )
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """The JSON object of a file that wandb wrote beside its log; empty without one that can be read."""
+    try:
+        return read_json(path) or {}
+    except (BrokenFileError, OSError):
+        return {}
+
+
+def _stored_config(path: Path) -> dict[str, Any]:
+    """The parameters of config.yaml, `name: {value: …}`; empty without one that can be read."""
+    try:
+        found = parse_yaml(read_small(path).decode("utf-8", "replace"))
+    except (ValueError, BrokenFileError, OSError):
+        return {}
+    values = found.items() if isinstance(found, dict) else ()
+    return {str(name): one["value"] for name, one in values if isinstance(one, dict) and "value" in one}
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < MAX_TIME else 0.0
 
 
 def _row(history: Message) -> list[source.Point]:
@@ -153,42 +215,52 @@ def _signed(value: int) -> int:
 _TYPED: Mapping[int, Callable[[Any], object]] = {4: bool, 5: _signed, 6: lambda number: number, 7: _utf8}
 
 
-def records(path: Path) -> Iterator[Message]:
+class Log:
     """The records of a .wandb file as messages, up to the first torn one.
 
-    Raises:
+    Raises, while it is read:
         BrokenFileError: it is no such file, or a whole record is not a message.
     """
-    with open_plain(path) as file:
-        if file.read(len(_HEADER)) != _HEADER:
-            raise BrokenFileError(os.fspath(path), "it is not a log of wandb")
-        for data in _framed(file):
-            try:
-                yield message(data)
-            except (ValueError, IndexError, struct.error) as error:
-                raise BrokenFileError(os.fspath(path), "a record is not a message of wandb's") from error
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.cut = False  # whether it ended within a record
 
-def _framed(file: BinaryIO) -> Iterator[bytes]:
-    whole = bytearray()
-    while True:
-        left = _BLOCK - file.tell() % _BLOCK
-        if left < _CHUNK.size:
-            file.read(left)
-        head = file.read(_CHUNK.size)
-        if len(head) < _CHUNK.size:
-            return
-        check, length, kind = _CHUNK.unpack(head)
-        data = file.read(length)
-        if len(data) < length or not _WHOLE <= kind <= _LAST or zlib.crc32(head[6:] + data) != check:
-            return
-        if kind in {_WHOLE, _FIRST}:
-            whole.clear()
-        whole += data
-        if len(whole) > MAX_RECORD_BYTES:
-            return
-        if kind in {_WHOLE, _LAST}:
-            yield bytes(whole)
+    def __iter__(self) -> Iterator[Message]:
+        with open_plain(self._path) as file:
+            if file.read(len(_HEADER)) != _HEADER:
+                raise BrokenFileError(os.fspath(self._path), "it is not a log of wandb")
+            for data in self._framed(file):
+                try:
+                    yield message(data)
+                except (ValueError, IndexError, struct.error) as error:
+                    text = "a record is not a message of wandb's"
+                    raise BrokenFileError(os.fspath(self._path), text) from error
+
+    def _framed(self, file: BinaryIO) -> Iterator[bytes]:
+        whole = bytearray()
+        within = False
+        while True:
+            left = _BLOCK - file.tell() % _BLOCK
+            if left < _CHUNK.size:
+                file.read(left)
+            head = file.read(_CHUNK.size)
+            self.cut = within or 0 < len(head) < _CHUNK.size
+            if len(head) < _CHUNK.size:
+                return
+            check, length, kind = _CHUNK.unpack(head)
+            data = file.read(length)
+            self.cut = True
+            if len(data) < length or not _WHOLE <= kind <= _LAST or zlib.crc32(head[6:] + data) != check:
+                return
+            if kind in {_WHOLE, _FIRST}:
+                whole.clear()
+            whole += data
+            if len(whole) > MAX_RECORD_BYTES:
+                return
+            within = kind in {_FIRST, _MIDDLE}
+            if not within:
+                yield bytes(whole)
 
 
 def message(data: bytes) -> Message:

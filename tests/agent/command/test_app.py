@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.lone import LoneStream
 
 from rla_agent.service.control import follow_log, last_lines, stop_agent
 from rla_client import __version__
@@ -55,6 +57,8 @@ def test_life(ended: Places) -> None:
     assert f"pid {status['agent']['pid']}" in cli("status").stdout
     stopped = cli("stop")
     assert (stopped.returncode, "until: rla-agent start" in stopped.stdout) == (0, True)
+    left = [one for one in (ended.control_socket, ended.data_socket) if os.path.lexists(one)]
+    assert not left, "sockets that nobody serves"
 
 
 def test_its_version() -> None:
@@ -69,6 +73,28 @@ def test_status_json_without_an_agent(ended: Places) -> None:
     assert (status["agent"]["pid"], status["agent"]["state"]) == (None, "not running")
     assert status["problems"][0]["fix"] == "rla-agent start --detach"
     del ended
+
+
+def test_status_without_an_agent_says_what_waits(places: Places, tmp_path: Path) -> None:
+    assert "wait in" not in cli("status").stdout
+    (tmp_path / "training").mkdir()
+    lone = LoneStream(tmp_path / "training")
+    lone.row({"a": 1})
+    shutil.copytree(lone.writer.folder, places.spool / lone.writer.name)
+    done = cli("status")
+    assert done.returncode == 3
+    assert "rows of 1 process(es) wait in" in done.stdout
+    assert "→ rla-agent start --detach, or once: rla-agent drain" in done.stdout
+    assert "not durable" not in done.stdout
+    assert "no runs yet" not in done.stdout
+    assert "no agent is running" in done.stderr
+    told = json.loads(cli("status", "--json").stdout)
+    assert [problem["fix"] for problem in told["problems"]] == [
+        "rla-agent start --detach",
+        "rla-agent start --detach, or once: rla-agent drain",
+    ]
+    assert told["problems"][1]["what"].endswith(f"{places.spool} until an agent runs")
+    assert told["spool"]["bytes"] > 0
 
 
 @pytest.mark.parametrize("command", [("start", "--detach"), ("start",), ("stop",), ("restart",), ("drain",)])

@@ -17,7 +17,7 @@ from PIL import Image
 
 from rla_agent.pipeline.blob_jobs import parse_figure, run_code, run_figure, sweep_objects
 from rla_agent.pipeline.checkpoint_jobs import Outcome
-from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.files import OLD_TEMP_S
 from rla_client.contract.jobs import BLOB_MAGIC
 from rla_client.contract.protocol import pack
 
@@ -86,8 +86,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
 
     assert result.outcome in {Outcome.WRITTEN, Outcome.KEPT}
     assert Image.open(results / "p" / "x.png").tobytes() == pixels
-    others = [path.name for path in (results / "p").iterdir() if path.name != "x.png"]
-    assert all(name.startswith(TEMP_PREFIX) for name in others)
+    assert [path.name for path in (results / "p").iterdir()] == ["x.png"], "what killed ones left is gone"
 
 
 @pytest.mark.slow

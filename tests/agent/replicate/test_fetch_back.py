@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.replication_lab import ITEM, random_bytes
+from support.stamped import stamped
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.simple import FolderSession
@@ -57,6 +59,26 @@ class Breaking(FolderSession):
         if len(self.offsets) == 3:
             raise TransientError("read", path, "cut")
         return super().read(path, offset, count)
+
+
+def test_of_an_unfinished_run_on_the_master_the_checkpoint_that_was_saved_last_comes(tmp_path: Path) -> None:
+    """Neither the highest time-step, nor the file that reached the master last."""
+    master, index = tmp_path / "master", ITEM.partition("/")[2]
+    table = ITEM.partition("/")[0]
+    saved = master / "checkpoint" / ITEM
+    saved.mkdir(parents=True)
+    for order, step in ((4, 20), (1, 10), (3, 40), (2, 30)):
+        stamped(saved, step, order, tensors=200)
+    log = master / "log" / ITEM
+    log.mkdir(parents=True)
+    told = {"run_key": "job", "run_id": "r", "state": "killed", "host": "other", "updated": 1.0}
+    (log / "run.json").write_text(json.dumps(told))
+    named = config(tmp_path / "rla_config.yaml", master)
+    question = {"config": str(named), "root": str(tmp_path / "data"), "table": table, "run_key": "job"}
+    found = answer({"state": str(tmp_path), "resume": {**question, "series": "checkpoint", "known": ""}})
+    assert found == {"index": index, "time_step": 20, "run_id": "r", "host": "other"}
+    here = sorted(path.name for path in (tmp_path / "data" / "checkpoint" / ITEM).glob("*.pt"))
+    assert here == ["checkpoint_20.pt"]
 
 
 def test_it_goes_on_where_it_stopped(master: Path, folder: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from support.stamped import stamped
 
 from rla_agent.replicate import prune
 from rla_agent.replicate.ledger import Key
@@ -30,11 +33,20 @@ def test_only_what_can_be_asked_for_again_goes() -> None:
     assert not unfit("results", "7-figure.png", 1 << 20)
 
 
-def test_the_newest_by_number_of_each_name() -> None:
+def test_of_files_without_a_stamp_the_newest_by_number_of_each_name_stay(tmp_path: Path) -> None:
     found = ["checkpoint_9.pt", "checkpoint_10.pt", "actor_3.pt", "actor-20.pt", "notes.txt"]
-    assert newest(found, 1) == {"checkpoint_10.pt", "actor-20.pt"}
-    assert newest(found, 2) == {"checkpoint_9.pt", "checkpoint_10.pt", "actor_3.pt", "actor-20.pt"}
-    assert newest(found, 0) == newest(found, 1)  # never none
+    assert newest(tmp_path, found, 1) == {"checkpoint_10.pt", "actor-20.pt"}
+    both = {"checkpoint_9.pt", "checkpoint_10.pt", "actor_3.pt", "actor-20.pt"}
+    assert newest(tmp_path, found, 2) == both
+    assert newest(tmp_path, found, 0) == newest(tmp_path, found, 1)  # never none
+
+
+def test_what_was_saved_last_stays_though_its_time_step_is_lower(tmp_path: Path) -> None:
+    for order, step in enumerate((20, 30, 40, 10), start=1):
+        stamped(tmp_path, step, order)
+    found = [path.name for path in tmp_path.iterdir()]
+    assert newest(tmp_path, found, 1) == {"checkpoint_10.pt"}
+    assert newest(tmp_path, found, 2) == {"checkpoint_40.pt", "checkpoint_10.pt"}
 
 
 def test_by_age() -> None:

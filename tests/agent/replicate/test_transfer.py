@@ -412,6 +412,21 @@ def test_a_copy_that_has_grown_follows_also_when_the_masters_is_cut(tmp_path: Pa
     assert (local / "log" / ITEM / "progress.csv").read_text() == "a\n1\n"
 
 
+def test_what_killed_pulls_have_left_of_other_versions_goes(remote: Path, tmp_path: Path) -> None:
+    """Where all files of the folder are here; a partial file that another pull may be writing stays."""
+    local = tmp_path / "local"
+    old, new = (
+        local / kind / ITEM / f"{transfer.PARTIAL_PREFIX}{name}"
+        for kind, name in (("checkpoint", "old"), ("log", "new"))
+    )
+    for path in (old, new):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half")
+    os.utime(old, (1e9, 1e9))
+    assert pull(FolderSession(str(remote)), str(local), Selection()).failed == []
+    assert (old.exists(), new.exists()) == (False, True)
+
+
 class Changing(FolderSession):
     """A master on which one table is moved away, and one may not be read, while it is listed."""
 

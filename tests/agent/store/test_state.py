@@ -5,13 +5,22 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import RunRecord
 from rla_agent.store import database as database_module
-from rla_agent.store.database import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
+from rla_agent.store.database import (
+    KEPT_RUNS_S,
+    AgentDatabase,
+    Changes,
+    FiringRow,
+    JobRow,
+    OutputRow,
+    open_or_replace,
+)
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 
@@ -103,3 +112,50 @@ def test_a_sound_file_stays(tmp_path: Path) -> None:
     with closing(database):
         assert not aside
         assert database.outputs_of("s") == {"csv": ROW}
+
+
+def ended(run: str, updated: float, *, live: bool = False) -> tuple[str, float, bool, dict[str, Any]]:
+    plain = RunRecord(run, "/data", "t", "i", "/data/log/t/i", "h", "u", 1, 1.5, "0").to_plain(updated)
+    return run, updated, live, plain
+
+
+def runs_in(database: AgentDatabase) -> set[str]:
+    return {str(run) for (run,) in database._db.execute("SELECT run FROM runs")}
+
+
+def test_ended_runs_are_trimmed_while_others_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a restart; live ones stay, and so do those of the last hour, which alerts may not have seen."""
+    monkeypatch.setattr(database_module, "KEPT_RUNS", 3)
+    monkeypatch.setattr(database_module, "TRIMMED_AT_ONCE", 2)
+    now = 1e9
+    with closing(AgentDatabase(tmp_path / "agent.db")) as database:
+        database.commit(Changes(runs=[ended(f"old{n}", now - 2 * KEPT_RUNS_S + n) for n in range(8)]))
+        database.commit(Changes(runs=[ended("live", now - 9 * KEPT_RUNS_S, live=True)]))
+        database.commit(Changes(runs=[ended(f"new{n}", now - 5 + n) for n in range(5)]))
+        late = {f"new{n}" for n in range(5)} | {"live"}
+        assert runs_in(database) == late | {f"old{n}" for n in (0, 1, 2, 5, 6, 7)}, "two at a time"
+        database.commit(Changes(runs=[ended("new5", now)]))
+        database.commit(Changes(runs=[ended("new6", now)]))
+        assert runs_in(database) == late | {"new5", "new6", "old5", "old6", "old7"}
+        assert [plain["run_id"] for plain in database.ended_runs(3)] == ["new6", "new5", "new4"]
+        database.drop_old_runs(now + 2 * KEPT_RUNS_S)
+        assert runs_in(database) == {"live", "new4", "new5", "new6"}
+
+
+def test_what_is_asked_of_runs_again_and_again_reads_no_whole_table(tmp_path: Path) -> None:
+    """`status` and alerts, each second, with some ten thousand runs of an hour."""
+    said: list[str] = []
+    with closing(AgentDatabase(tmp_path / "agent.db")) as database:
+        database.commit(Changes(runs=[ended(f"r{n}", float(n)) for n in range(50)]))
+        database._db.set_trace_callback(said.append)
+        assert len(database.ended_runs(10)) == 10
+        assert len(database.runs_since(40.0)) == 10
+        assert len(list(database.runs())) == 50
+        database.commit(Changes(runs=[ended("another", 1e9)]))
+        database._db.set_trace_callback(None)
+        about_runs = [one for one in said if one.startswith(("SELECT", "DELETE")) and " runs" in one]
+        assert len(about_runs) == 4
+        for statement in about_runs:
+            plan = [row[3] for row in database._db.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            assert any("INDEX runs_updated" in step for step in plan), (statement, plan)
+            assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), (statement, plan)

@@ -155,7 +155,7 @@ def test_the_fast_way_is_taken_for_what_training_saves() -> None:
         Table(),
     )
     with pytest.raises(Unusual):
-        emit({1, 2}, Table())
+        emit(range(2), Table())
 
 
 def test_the_skeleton_is_as_small_as_torchs() -> None:

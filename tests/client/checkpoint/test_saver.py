@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import datetime as dt
 import os
+import pickle
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from decimal import Decimal
@@ -29,12 +31,14 @@ from support.checkpoint_lab import (  # noqa: E402
     work,
 )
 from support.spooled import fill_spool  # noqa: E402
+from support.stamped import stamped  # noqa: E402
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
 from rla_client.checkpoint import saver as fallback_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
+from rla_client.contract.checkpoints import newest_order  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,
     BrokenFileError,
@@ -399,6 +403,34 @@ def test_both_spellings_are_found_newest_by_number(saver: CheckpointSaver, folde
         find_checkpoint(folder, index=7)
 
 
+def test_the_newest_is_the_one_that_was_saved_last(outbox: Outbox, places: Places, folder: Path) -> None:
+    """Time-steps begin again with each stage of a curriculum."""
+    saver = CheckpointSaver(outbox, folder)
+    for stage in (1, 2):
+        for step in (10, 20, 30) if stage == 1 else (10, 20):
+            saver.save({"stage": stage, "step": step}, time_step=step)
+            assert saver.load() == (step, {"stage": stage, "step": step}), "before its file is there"
+            work(places, folder)
+            assert saver.load() == (step, {"stage": stage, "step": step})
+    assert [step for step, _ in list_checkpoints(folder)] == [30, 10, 20]
+    assert find_checkpoint(folder)[0] == 20
+    assert saver.load(index=30) == (30, {"stage": 1, "step": 30})
+    saver.close()
+
+
+def test_saves_come_after_those_of_an_earlier_process_whose_clock_was_ahead(
+    outbox: Outbox, places: Places, folder: Path
+) -> None:
+    stamped(folder, 50, time.time_ns() + 10**15)
+    one = CheckpointSaver(outbox, folder)
+    one.come_after(newest_order(folder))
+    one.save({"n": 1}, time_step=5)
+    assert one.load() == (5, {"n": 1})
+    work(places, folder)
+    assert one.load() == (5, {"n": 1})
+    one.close()
+
+
 def test_keep_best_and_keep_every(saver: CheckpointSaver, places: Places, folder: Path) -> None:
     saver.keep_best("loss", "min", 1)
     saver.keep_every(4)
@@ -418,3 +450,88 @@ def test_saving_twice_at_one_step_keeps_the_second(outbox: Outbox, places: Place
     work(places, folder)  # a replay of both changes nothing
     assert one.load() == (5, {"n": 2})
     one.close()
+
+
+def test_torch_alone_reads_what_it_can_hold_and_we_give_back_the_very_types(
+    saver: CheckpointSaver, places: Places, folder: Path
+) -> None:
+    """formats.md: `torch.load(weights_only=True)` reads tensors, arrays, scalars and plain data."""
+    shared = np.arange(6.0).reshape(2, 3)
+    content = {
+        "array": shared,
+        "again": [shared],
+        "fortran": np.asfortranarray(shared),
+        "strided": shared[:, ::2],
+        "empty": np.zeros((0, 3), np.int8),
+        "single": np.array(2, np.int64),
+        "unsigned": [np.array([1, 2**bits - 1], f"u{bits // 8}") for bits in (8, 16, 32, 64)],
+        "scalars": (np.float32(1.5), np.int64(-3), np.bool_(True), np.complex64(1j), np.float64(0.1)),
+        "many": [np.float16(number) for number in range(600)],
+        "weights": OrderedDict(w=torch.ones(2), p=torch.nn.Parameter(torch.ones(2))),
+        "plain": {"a": [1, 2.0, "x", None, (1,)], "s": {1, "x"}, 7: b"x", "b": bytearray(b"x"), "c": 1j},
+    }
+    keys = {
+        np.int64(3): {np.float32(0.5), (np.int8(1), 2)},
+        "names": np.array(["a", "b"]),
+        "f": frozenset([1]),
+    }
+    saver.save(content, time_step=1)
+    saver.save({**content, **keys}, time_step=2)
+    late = saver.load(index=1)[1], saver.load(index=2)[1]
+    work(places, folder)
+    plain = torch.load(folder / "checkpoint_1.pt", weights_only=True)
+    assert plain["array"].tolist() == shared.tolist()
+    assert plain["array"].dtype == torch.float64
+    assert plain["unsigned"][3].tolist() == [1, 2**64 - 1]
+    assert [float(one.real) for one in plain["scalars"]] == [1.5, -3.0, 1.0, 0.0, 0.1]
+    for number, loaded in (
+        (1, late[0]),
+        (2, late[1]),
+        (1, saver.load(index=1)[1]),
+        (2, saver.load(index=2)[1]),
+    ):
+        wanted: dict[Any, Any] = content if number == 1 else {**content, **keys}
+        assert repr(loaded) == repr(wanted)
+        assert loaded["again"][0] is loaded["array"]
+        assert loaded["array"].flags.writeable
+        for name in ("array", "fortran", "empty", "single"):
+            assert (type(loaded[name]), loaded[name].dtype) == (np.ndarray, wanted[name].dtype)
+            assert loaded[name].strides == wanted[name].strides
+        assert [one.dtype for one in loaded["unsigned"]] == [one.dtype for one in wanted["unsigned"]]
+        assert [type(one) for one in loaded["scalars"]] == [type(one) for one in wanted["scalars"]]
+        assert {type(one) for one in loaded["many"]} == {np.float16}
+        assert type(loaded["weights"]["p"]) is torch.nn.Parameter
+    assert loaded[np.int64(3)] == keys[np.int64(3)]
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        torch.load(folder / "checkpoint_2.pt", weights_only=True)
+
+
+def test_an_array_within_an_object_stays_one(saver: CheckpointSaver, places: Places, folder: Path) -> None:
+    arguments = argparse.Namespace(low=np.zeros(3), scale=np.float32(2))
+    saver.save({"space": arguments, "low": arguments.low}, time_step=1)
+    for _ in range(2):
+        loaded = saver.load()[1]
+        assert (type(loaded["space"].low), type(loaded["space"].scale)) == (np.ndarray, np.float32)
+        assert loaded["low"] is loaded["space"].low
+        work(places, folder)
+
+
+def test_the_page_says_how_to_read_the_rest(
+    saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {
+        "names": np.array(["a", "b"]), "days": np.array(["2026-11-21"], "datetime64[D]"),
+        "long": np.ones(2, np.longdouble), "swapped": np.arange(3, dtype=">f8"),
+        np.int64(3): frozenset([np.float32(1)]), "path": Path("a/b"), "array": np.ones(2),
+    }  # fmt: skip
+    saver.save(content, time_step=100)
+    work(places, folder)
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    (block,) = [part for part in page.split("```python\n")[1:] if "safe_globals" in part]
+    monkeypatch.chdir(folder)
+    found: dict[str, Any] = {}
+    exec(block.split("```")[0], found)
+    assert found["content"]["names"].tolist() == ["a", "b"]
+    assert found["content"][np.int64(3)] == frozenset([np.float32(1)])
+    assert found["content"]["path"] == Path("a/b")
+    assert repr(saver.load()[1]) == repr(content)

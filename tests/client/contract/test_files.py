@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from rla_client.contract.files import (
     open_within,
     read_small,
     replacing,
+    sqlite_address,
     temp_path,
     write_atomic,
     written_bytes,
@@ -240,3 +243,24 @@ def test_what_has_the_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert claim_name(tmp_path / "folder", tmp_path / "renamed")
     assert claim_name(tmp_path / "a", tmp_path / "c")
     assert sorted(os.listdir(tmp_path)) == ["b", "c", "renamed"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a#b", "a?mode=memory", "100%", "%23", "a b", "ä", os.fsdecode(b"\xff"), "a&b=c;d"]
+)
+def test_an_sqlite_file_is_opened_whatever_its_name(tmp_path: Path, name: str) -> None:
+    """And nothing is made beside it."""
+    (tmp_path / name).mkdir()
+    path = tmp_path / name / "x.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE t AS SELECT 7 AS x")
+    before = sorted(tmp_path.rglob("*"))
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        with closing(sqlite3.connect(sqlite_address(path, options), uri=True)) as db:
+            assert db.execute("SELECT x FROM t").fetchone() == (7,)
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                db.execute("DELETE FROM t")
+    path.unlink()
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        sqlite3.connect(sqlite_address(path), uri=True)
+    assert sorted(tmp_path.rglob("*")) == [one for one in before if one != path]

@@ -106,7 +106,9 @@ def test_resume_at_an_older_step_leaves_later_notes_behind(folder: Path, tmp_pat
     index = RunIndex.parse(INDEX)
     assert index is not None
     item = Item(str(tmp_path), "t", index, datetime(2026, 11, 21))  # noqa: DTZ001
-    abandon_later(ResumePoint(item, "r", 1, 10, "checkpoint", {}, Continuation(abandoned="abandoned-1")))
+    abandon_later(
+        ResumePoint(item, "r", 1, 10, None, 0, "checkpoint", {}, Continuation(abandoned="abandoned-1"))
+    )
     assert [one.name for one in pruned_files(folder)] == ["checkpoint_10.pt"]
     assert [one.name for one in pruned_files(folder / "abandoned-1")] == ["checkpoint_20.pt"]
     assert (folder / "abandoned-1" / "checkpoint_30.pt").exists()

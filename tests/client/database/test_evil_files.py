@@ -96,9 +96,9 @@ EVIL: list[tuple[str, str, Evil]] = [
     ("log", "progress.csv", pipe),
     ("log", "progress.csv", link("/dev/zero")),
     ("log", "progress.csv", text("," * 8_000_000 + "\n")),
+    ("log", "progress.csv", sparse),
 ]
 HARMLESS: list[tuple[str, str, Evil]] = [  # of these nothing is told: they are read as far as they go
-    ("log", "progress.csv", sparse),
     ("log", "progress.csv", sparse_table),
     ("log", "run.json", text('{"opened": 1' + "0" * 400 + ', "updated": 1e999, "time_step": NaN}')),
     ("log", "run.json", text('{"opened": 1e18, "state": "running", "updated": -1e18, "closed": 1e300}')),

@@ -75,7 +75,16 @@ def no_params(log: Path) -> None:
 def temp_file(log: Path) -> None:
     path = log / ".rla-tmp-0123"
     path.write_text("x")
-    os.utime(path, (NOW - 2 * 86400,) * 2)
+    os.utime(path, (NOW - 7200,) * 2)
+
+
+def temp_file_of_pictures(log: Path) -> None:
+    """As an agent leaves one that is killed while it draws."""
+    folder = Path(str(log).replace("/log/", "/results/")) / "eval"
+    folder.mkdir(parents=True)
+    path = folder / ".rla-tmp-0123456789abcdef-17-4711"
+    path.write_text("x")
+    os.utime(path, (NOW - 7200,) * 2)
 
 
 def temp_file_beside(log: Path) -> None:
@@ -111,6 +120,7 @@ def step_differs(log: Path) -> None:
         (no_params, "no-params", False),
         (temp_file, "temp-file", True),
         (temp_file_beside, "temp-file", True),
+        (temp_file_of_pictures, "temp-file", True),
         (stray, "stray", True),
         (stale_state, "stale-state", True),
         (step_differs, "step-differs", True),
@@ -206,3 +216,12 @@ def test_the_last_line_says_what_works(
     assert rla("fsck", "--fix", "--only", "orphan", "-y", *where).returncode == 0
     assert not (root / "archive_tester" / "task" / f"{index}.json").exists()
     assert rla("fsck", *where).returncode == 0
+
+
+def test_a_quote_that_is_closed_nowhere(root: Path, make_run: Callable[..., str]) -> None:
+    """Far above the rows that lists look at."""
+    path = root / "log" / "task" / make_run() / "progress.csv"
+    rows = "".join(f"{step},1,y\n" for step in range(50_000))
+    path.write_text(f'time-step,a,note\n0,1,"{"x" * 200_000}\n{rows}')
+    (fault,) = (one for one in find_faults(root, NOW) if one.where.endswith("progress.csv"))
+    assert "a quote is never closed: the 50000 lines" in fault.text

@@ -7,6 +7,8 @@ import math
 import os
 import re
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +17,14 @@ import pytest
 from rla_client.contract.errors import ArgumentError
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
-from rla_client.database.imports import folders, import_logs
+from rla_client.database.imports import folders, import_logs, tables
+from rla_client.database.runs import Run
 
 
 def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     with changing(root, 1000.0):
-        return import_logs(root, kind, folder, "new", 1000.0)
+        done = import_logs(root, kind, folder, "new", 1000.0)
+    return done.made, done.there, done.problems
 
 
 def write_events(folder: Path, values: dict[str, list[float]]) -> None:
@@ -62,7 +66,7 @@ def test_runs_of_this_database_are_not_imported_into_it_again(root: Path, tmp_pa
 def test_what_is_too_large_is_named_and_the_rest_imported(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "MAX_CSV_BYTES", 1 << 20)
+    monkeypatch.setattr(tables, "MAX_CSV_BYTES", 1 << 20)
     monkeypatch.setattr(folders, "MAX_POINTS", 5)
     (tmp_path / "csv").mkdir()
     (tmp_path / "csv" / "large.csv").write_text("a\n" + "1\n" * (1 << 19))
@@ -480,7 +484,8 @@ def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path
     assert len(made) == 1
     assert "--reruns" in told
     with changing(root, 1000.0):
-        made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+        done = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+    made, there = done.made, done.there
     assert (len(made), len(there)) == (1, 1)
 
 
@@ -505,3 +510,164 @@ def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: P
     assert problem.startswith(f"{tmp_path / 'mlruns' / '1' / 'c3'} cannot be read: ")
     rows = (root / "log" / made[0] / "progress.csv").read_text().splitlines()[1:]
     assert [row.rsplit(",", 1)[0] for row in rows] == ["0.5,0", "nan,1", "0.1,9007199254740993"]
+
+
+def test_event_files_are_read_without_torch(root: Path, tmp_path: Path) -> None:
+    """tensorboardX imports it, for up to 20 s; and can be imported by others afterwards."""
+    write_events(tmp_path / "runs", {"loss": [1.0, 2.0]})
+    script = """if True:
+        import sys
+        from pathlib import Path
+        from rla_client.database.changes import changing
+        from rla_client.database.imports import import_logs
+        with changing(Path(sys.argv[1]), 1000.0):
+            done = import_logs(Path(sys.argv[1]), "tensorboard", Path(sys.argv[2]), None, 1000.0)
+        assert (len(done.made), done.problems) == (1, []), done
+        assert not {"torch", "tensorboardX"} & {name.partition(".")[0] for name in sys.modules}
+        from tensorboardX import SummaryWriter
+        SummaryWriter(sys.argv[2] + "/after").add_scalar("x", 1.0, 1)
+    """
+    words = [sys.executable, "-c", script, str(root), str(tmp_path / "runs")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_folder_of_an_experiment_of_mlflow_or_of_a_run(root: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "mlruns"
+    for experiment, names in (("11", ("aa", "bb")), ("22", ("cc",))):
+        (runs / experiment / "models" / "m-1").mkdir(parents=True)
+        (runs / experiment / "models" / "m-1" / "meta.yaml").write_text("model_id: m-1\n")
+        (runs / experiment / "meta.yaml").write_text(
+            f"experiment_id: '{experiment}'\nname: walk{experiment}\n"
+        )
+        for name in names:
+            (runs / experiment / name / "metrics").mkdir(parents=True)
+            (runs / experiment / name / "meta.yaml").write_text(
+                f"run_id: {name}\nrun_name: of-{name}\nstatus: 3\nstart_time: 1000000\nend_time: 1001000\n"
+            )
+            (runs / experiment / name / "metrics" / "loss").write_text("1000500 0.5 3\n")
+
+    def imported(folder: Path) -> tuple[int, int, set[str]]:
+        with changing(root, 1000.0):
+            done = import_logs(root, "mlflow", folder, None, 1000.0)
+        assert done.problems == []
+        return len(done.made), len(done.there), {run.partition("/")[0] for run in done.made}
+
+    assert imported(runs / "11" / "bb") == (1, 0, {"walk11"})
+    assert imported(runs / "11") == (1, 1, {"walk11"})
+    assert imported(runs) == (1, 2, {"walk22"})
+
+
+def imported_table(root: Path, path: Path) -> tuple[Run, list[str]]:
+    """What `rla import csv` made of a file or folder with one table, and what it said."""
+    with changing(root, 1000.0):
+        done = import_logs(root, "csv", path, "new", 1000.0)
+    assert (len(done.made), done.problems) == (1, [])
+    return open_database(root).find(done.made[0]), list(done.remarks)
+
+
+def test_blanks_around_names_and_cells(root: Path, tmp_path: Path) -> None:
+    text = "   epoch,  train/loss,  val/acc,note\n       1,   0.5000,   0.25, a b \n   2, 0.2500, 0.75,\n"
+    (tmp_path / "results.csv").write_text(text)
+    run, remarks = imported_table(root, tmp_path)
+    rows = run.scalars()
+    assert rows["time-step"].tolist() == [1, 2]
+    assert (rows["train/loss"].tolist(), rows["val/acc"].tolist()) == ([0.5, 0.25], [0.25, 0.75])
+    assert "0.5000,0.25,a b,1" in (Path(run.folder("log")) / "progress.csv").read_text()
+    assert remarks == ["the time-step is the column 'epoch'"]
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("a.csv", "num_env_steps,ret"),
+        ("a.csv", "Epoch,ret"),
+        ("a.csv", "training_iteration,ret"),
+        ("a.csv", "total/steps,ret"),
+        ("a.csv", "Timesteps,ret"),
+        ("a.csv", "TIMESTEPS_TOTAL,ret"),
+        ("a.csv", "env_runners/num_env_steps_sampled_lifetime,ret"),
+        ("a.csv", "misc/total_timesteps,ret"),
+        ("a.csv", "ret,Step"),
+        ("a.csv", "epoch,global_step"),
+        ("progress.txt", "TotalEnvInteracts\tret"),
+        ("progress.txt", "ret\tTotalEnvInteracts"),
+    ],
+)
+def test_the_column_that_counts_steps(root: Path, tmp_path: Path, name: str, header: str) -> None:
+    mark = "\t" if "\t" in header else ","
+    counts = ["1000", "2000"]
+    names = header.split(mark)
+    place = 1 if names[0] in {"ret", "epoch"} else 0
+    rows = [mark.join([count, "1"] if place == 0 else ["1", count]) for count in counts]
+    (tmp_path / name).write_text("\n".join([header, *rows]))
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [1000, 2000]
+    assert remarks == [f"the time-step is the column {names[place]!r}"]
+
+
+def test_without_a_column_of_steps_the_row_counts(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,ret\nfirst,1\nsecond,2\n")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [0, 1]
+    assert "number of the row" in remarks[0]
+
+
+def test_a_table_without_names(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("9.5e+01\n9.6e+01\n9.7e+01\n")
+    made, _, (problem,) = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert "its first line holds numbers instead of names" in problem
+    (tmp_path / "a.csv").write_text(",loss,loss\n0,0.5,0.25\n")
+    assert {"c0", "loss", "loss.1"} <= set(imported_table(root, tmp_path)[0].scalars())
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "left_out"),
+    [
+        ("MeanGate,MinGate,MaxGate\n[0.1 0.2],[0.3 0.4],[0.5 0.6]\n0.4,2.0\n", [0.5, 0.4], 2),
+        ("loss,ret\n0.4,2.0\n", [0.5, 0.4], 0),  # started again
+        ("other,names\n7,8\n9,10\nloss,ret\n0.4,2.0\n", [0.5, 0.4], 3),
+        ("0.4,2.0,9\n0.3,1.0,\n", [0.5, 0.3], 1),
+        ("nan,inf\n0.4,2.0\n", [0.5, 0.4], 0),
+    ],
+)
+def test_rows_of_another_header(
+    root: Path, tmp_path: Path, text: str, values: list[float], left_out: int
+) -> None:
+    (tmp_path / "progress.csv").write_text(f"loss,ret\n0.5,1.0\n{text}")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].dropna().tolist() == values
+    assert [one for one in remarks if "left out" in one] == (
+        [f"left out {left_out} row(s) that do not fit the header"] if left_out else []
+    )
+
+
+def test_parameters_beside_a_table(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n")
+    (tmp_path / "hparams.yaml").write_text("lr: 0.1\nnet: [64, 64]\n")
+    assert imported_table(root, tmp_path)[0].record.hyper == {"lr": 0.1, "net": [64, 64]}
+    monitor = tmp_path / "sb3"
+    monitor.mkdir()
+    head = '#{"t_start": 1767323045.5, "env_id": "CartPole-v1"}'
+    (monitor / "monitor.csv").write_text(f"{head}\nr,l,t\n1.25,10,0.5\n")
+    run, _ = imported_table(root, monitor)
+    assert run.record.hyper == {"env_id": "CartPole-v1"}
+    assert run.record.opened == pytest.approx(1767323045.5)
+
+
+def test_what_a_program_put_into_sacreds_info(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    about = {"experiment": {"name": "pymarl"}, "status": "COMPLETED", "start_time": "2024-01-01T00:00:00"}
+    info = {
+        "return_mean": [1.5, {"dtype": "float64", "py/object": "numpy.float64", "value": 2.5}],
+        "return_mean_T": [100, 200],
+        "note": "kept",
+    }
+    for name, content in (("run", about), ("config", {"lr": 0.1}), ("metrics", {}), ("info", info)):
+        (tmp_path / "1" / f"{name}.json").write_text(json.dumps(content))
+    assert run_import(root, "sacred", tmp_path)[2] == []
+    run = open_database(root).find("@last")
+    rows = run.scalars()
+    assert (rows["return_mean"].tolist(), rows["time-step"].tolist()) == ([1.5, 2.5], [100, 200])
+    assert json.loads(Path(run.folder("results"), "info.json").read_text()) == info

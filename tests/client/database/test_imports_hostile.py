@@ -27,7 +27,8 @@ Result = tuple[list[str], list[str], list[str]]
 
 def run_import(root: Path, kind: str, path: Path) -> Result:
     with changing(root, 1000.0):
-        return import_logs(root, kind, path, None, 1000.0)
+        done = import_logs(root, kind, path, None, 1000.0)
+    return done.made, done.there, done.problems
 
 
 def sacred_run(folder: Path, name: str = "walk", **metrics: Sequence[object]) -> Path:
@@ -108,24 +109,80 @@ def framed(*records: bytes) -> bytes:
     )
 
 
+def field(number: int, data: bytes | int) -> bytes:
+    """One field of a protobuf message: bytes, or a small number."""
+    key = number << 3 | (2 if isinstance(data, bytes) else 0)
+    head = bytes([key]) if key < 128 else bytes([key & 127 | 128, key >> 7])
+    return head + (bytes([len(data)]) + data if isinstance(data, bytes) else bytes([data]))
+
+
+def wandb_item(name: bytes, value: int) -> bytes:
+    return field(1, field(2, name) + field(16, b"%d" % value))
+
+
+WANDB_RUN = field(17, field(1, b"ab12") + field(3, b"walk"))
+WANDB_STARTED = field(17, field(1, b"ab12") + field(3, b"walk") + field(17, field(1, 100)))
+WANDB_ROWS = [
+    field(2, wandb_item(b"loss", step) + wandb_item(b"_step", step)) for step in range(3)
+]  # fmt: skip
+WANDB_EXIT = field(18, field(1, 3) + field(2, 42))
+
+
 def test_a_torn_log_of_wandb(root: Path, tmp_path: Path) -> None:
-    def field(number: int, data: bytes) -> bytes:
-        key = number << 3 | 2
-        return (bytes([key]) if key < 128 else bytes([key & 127 | 128, key >> 7])) + bytes([len(data)]) + data
-
-    run = field(17, field(1, b"ab12") + field(3, b"walk"))
-
-    def item(name: bytes, value: int) -> bytes:
-        return field(1, field(2, name) + field(16, b"%d" % value))
-
-    rows = [field(2, item(b"loss", step) + item(b"_step", step)) for step in range(3)]
-    (tmp_path / "run-ab12.wandb").write_bytes(framed(run, *rows)[:-2])
+    (tmp_path / "run-ab12.wandb").write_bytes(framed(WANDB_RUN, *WANDB_ROWS)[:-2])
     (tmp_path / "run-x.wandb").write_bytes(framed(b"\xff\xff\xff"))
-    made, _, (problem,) = run_import(root, "wandb", tmp_path)
-    assert len(made) == 1
-    assert "run-x.wandb" in problem
+    with changing(root, 1000.0):
+        done = import_logs(root, "wandb", tmp_path, None, 1000.0)
+    assert len(done.made) == 1
+    assert "run-x.wandb" in done.problems[0]
+    ((remark, count),) = done.remarks.items()
+    assert ("is cut" in remark, count) == (True, 1)
     found = open_database(root).find("@last")
     assert (found.state, found.scalars()["loss"].tolist()) == ("unknown", [0, 1])
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_wandb_stores_beside_a_log_that_lacks_it(root: Path, tmp_path: Path, cut: bool) -> None:
+    """A log that is cut, or has no history: last values, parameters and duration come from `files/`."""
+    folder = tmp_path / "offline-run-20260102_030405-ab12"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "wandb-summary.json").write_text(
+        '{"loss": 9.5, "best": 7, "_step": 40, "_runtime": 61.5, "_wandb": {"runtime": 61}}'
+    )
+    (folder / "files" / "config.yaml").write_text("_wandb: {value: {}}\nlr: {desc: null, value: 0.1}\n")
+    log = framed(WANDB_RUN, *WANDB_ROWS)[:-2] if cut else framed(WANDB_RUN, WANDB_EXIT)
+    (folder / "run-ab12.wandb").write_bytes(log)
+    with changing(root, 1000.0):
+        done = import_logs(root, "wandb", tmp_path, None, 1000.0)
+    assert (done.problems, len(done.remarks)) == ([], int(cut))
+    found = open_database(root).find("@last")
+    rows = found.scalars()
+    assert (rows["loss"].iloc[-1], rows["best"].iloc[-1], rows["time-step"].iloc[-1]) == (9.5, 7, 40)
+    assert found.record.hyper == {"lr": 0.1}
+    assert found.state == ("unknown" if cut else "failed")
+    assert found.record.duration_s == pytest.approx(61.5)
+
+
+def test_a_log_of_wandb_that_was_cut_before_it_named_its_run(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "offline-run-20260102_030405-ab12"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "wandb-summary.json").write_text('{"loss": 1.5, "_step": 3}')
+    (folder / "run-ab12.wandb").write_bytes(framed()[:7])
+    assert run_import(root, "wandb", tmp_path)[2] == []
+    found = open_database(root).find("@last")
+    assert (found.record.date[:19], found.scalars()["loss"].tolist()) == ("2026/01/02/03-04-05", [1.5])
+
+
+def test_the_latest_run_of_wandb(root: Path, tmp_path: Path) -> None:
+    """A link beside its run; where somebody copied what it leads to, it is all there is."""
+    log = framed(WANDB_STARTED, *WANDB_ROWS, WANDB_EXIT)
+    for name in ("offline-run-20260102_030405-ab12", "latest-run"):
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+        (tmp_path / "wandb" / name / "run-ab12.wandb").write_bytes(log)
+    assert [len(part) for part in run_import(root, "wandb", tmp_path)] == [1, 0, 0]
+    (tmp_path / "wandb" / "offline-run-20260102_030405-ab12" / "run-ab12.wandb").unlink()
+    for folder in (tmp_path, tmp_path / "wandb", tmp_path / "wandb" / "latest-run"):
+        assert [len(part) for part in run_import(root, "wandb", folder)] == [0, 1, 0]
 
 
 @pytest.mark.slow

@@ -29,9 +29,11 @@ CONFIG = {"lr": 0.1, "seed": 3, "api_key": "key-8841-xyz-0042"}
 def imported(root: Path, kind: str, path: Path, count: int = 1) -> Any:
     """The first of the runs; imports twice, which doubles nothing."""
     with changing(root, 1000.0):
-        made, there, problems = import_logs(root, kind, path, None, 1000.0)
+        first = import_logs(root, kind, path, None, 1000.0)
+        made, there, problems = first.made, first.there, first.problems
         assert (len(made), there, problems) == (count, [], [])
-        assert import_logs(root, kind, path, None, 1000.0) == ([], made, [])
+        again = import_logs(root, kind, path, None, 1000.0)
+        assert (again.made, again.there, again.problems) == ([], made, [])
     return min(open_database(root), key=lambda run: run.index)
 
 
@@ -252,7 +254,8 @@ def test_neptune_that_is_damaged(root: Path, tmp_path: Path) -> None:
     (tmp_path / "p" / "A-2_part_0.parquet").write_bytes(whole[:-20])
     pq.write_table(pa.table({"x": [1]}), tmp_path / "p" / "A-3_part_0.parquet")
     with changing(root, 1000.0):
-        made, _, problems = import_logs(root, "neptune", tmp_path, None, 1000.0)
+        done = import_logs(root, "neptune", tmp_path, None, 1000.0)
+    made, problems = done.made, done.problems
     assert len(made) == 1
     assert ["A-2" in problems[0], "A-3" in problems[1]] == [True, True]
 

@@ -91,3 +91,40 @@ def test_the_time_between_a_kill_and_the_resume_does_not_count(
     assert record.duration_s == pytest.approx(second["ran_before_s"] + second["closed"] - second["reopened"])
     assert record.duration_s < second["closed"] - second["opened"] - (second["reopened"] - gap_began) + 1e-6
     assert agent.alive
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\0" * 4096, "it holds NUL bytes"),
+        (b"time-step,a\n0,1\n" + b"\0" * 4096 + b"\n", "it holds NUL bytes"),
+        (b'time-step,a,note\n0,1,"x\n1,2,y\n2,3,z\n', "a quote is never closed: the 2 lines"),
+        (b'time-step,a,note\n0,1,"' + b"x" * 9000 + b"\n1,2,y\n", "a quote is never closed: the 1"),
+        (b"time-step," + b"n" * 3_000_000 + b"\n0,1\n", "name(s) of more than 1000 characters"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_a_problem(
+    root: Path, make_run: Callable[..., str], rla: Callable[..., Any], content: bytes, problem: str
+) -> None:
+    (root / "log" / "task" / make_run() / "progress.csv").write_bytes(content)
+    (record,) = database.open(root).records()
+    assert any(problem in one for one in record.problems), record.problems
+    assert max(map(len, record.problems)) < 1000
+    done = rla("ls", "-d", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "1 run(s) with unreadable files" in done.stderr
+    assert len(done.stdout + done.stderr) < 10_000
+
+
+def test_a_text_with_quotes_in_it_is_none(root: Path, make_run: Callable[..., str]) -> None:
+    path = root / "log" / "task" / make_run() / "progress.csv"
+    path.write_text('time-step,a,note\n0,1,5" disk\n1,2,"two\nlines"\n2,3,"he said ""no"""\n')
+    (record,) = database.open(root).records()
+    assert record.problems == ()
+
+
+def test_a_parameter_with_an_endless_name_is_left_out(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(params={"lr": 1, "net": {"x" * 3_000_000: 2, "size": 3}})
+    (record,) = database.open(root).records()
+    assert record.hyper.flat() == {"lr": 1, "net.size": 3}
+    assert "1 name(s) of more than 1000 characters" in record.problems[0]

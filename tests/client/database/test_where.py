@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database import open as open_database
-from rla_client.database.where import Where
+from rla_client.database.where import Where, parse_since
 
 ROW = {
     "lr": 0.001,
@@ -152,3 +152,9 @@ def test_run_is_the_date_or_the_whole_index(root: Path, make_run: Callable[..., 
     assert found(f"run in ('{first}', '{date}')") == [first, second]
     assert found(f"run not in ['{first}', '{date}']") == []
     assert found(f"not run == '{first}' and state == 'finished'") == [second]
+
+
+@pytest.mark.parametrize("since", ["²d", "²", "1²h", "d", ".d", "0001-01-01", "99999-01-01"])
+def test_what_is_neither_date_nor_age(since: str) -> None:
+    with pytest.raises(ArgumentError, match="is not a date"):
+        parse_since(since, 0.0)

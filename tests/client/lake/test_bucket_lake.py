@@ -241,3 +241,16 @@ def test_an_endpoint_with_a_password_is_refused(bucket: str) -> None:
     with pytest.raises(ArgumentError) as found, opened(f"s3://{bucket}", "http://user:secret@127.0.0.1:1"):
         pass
     assert "secret" not in str(found.value)
+
+
+def test_an_object_that_is_no_file_costs_no_run(
+    server: S3Server, bucket: str, root: Path, make_run: MakeRun, send: Send
+) -> None:
+    index = make_run(number=1)
+    send(index)
+    for key in (f"{PREFIX}/log//x", f"{PREFIX}/log/task/../x", f"{PREFIX}/code/\x01"):
+        server.client().put_object(Bucket=bucket, Key=key, Body=b"odd")
+    done = rla_bucket(server, bucket, "build")
+    assert done.stdout.startswith("1 run(s) in the lake")
+    assert f"left out: an object, for no file has such a key: '{PREFIX}/log//x'" in done.stderr
+    rla_bucket(server, bucket, "verify")

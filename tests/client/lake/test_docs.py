@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.database.lake_tables import _VIEWS
+from rla_client.database.sql_process import VIEWS
 
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "lake.md"
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
@@ -15,4 +15,4 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the inst
 
 def test_every_view_is_described() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(_VIEWS)
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(VIEWS)

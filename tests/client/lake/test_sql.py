@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
 import shutil
 import subprocess
 import threading
@@ -11,17 +13,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
+from support.waiting import wait_until
 from support.written_runs import MakeRun
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError, DatabaseError, UnknownNameError
-from rla_client.database import lake_tables
+from rla_client.database import lake_tables, sql_query
 from rla_client.database.lake import read_parts
 from rla_client.database.lake_build import build
 from rla_client.database.tools import change_note
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 pq = pytest.importorskip("pyarrow.parquet")
 QUERIES = (
     "SELECT * EXCLUDE opened FROM runs ORDER BY run",
@@ -181,14 +185,57 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT range(9000000)",
+        pytest.param("SELECT repeat('x', 2000000000) FROM range(1000)", marks=pytest.mark.slow),
+        pytest.param("SELECT [range(1000000) FOR x IN range(1000000)]", marks=pytest.mark.slow),
+    ],
+)
+def test_values_that_no_memory_holds(filled: Path, query: str) -> None:
+    """DuckDB's own limits do not reach them; the process of the query ends, this one stays small."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DatabaseError, match=r"one row of the result has|longer than 20 s|needs more than"):
+        database.open(filled).sql(query, 20.0).fetchall()
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < 512 << 20
+
+
+def test_the_process_of_a_query_ends_with_it(filled: Path) -> None:
+    db = database.open(filled)
+    found = db.sql("SELECT i FROM range(100000000) t(i)")
+    assert found.fetchmany(2) == [(0,), (1,)]
+    process = _child_of_this()
+    del found
+    gc.collect()
+    wait_until(lambda: not psutil.pid_exists(process), what=lambda: "the query's process has ended")
+
+
+def _child_of_this() -> int:
+    (child,) = [
+        one.pid for one in psutil.Process().children() if any("sql_process" in word for word in one.cmdline())
+    ]
+    return child
+
+
+def test_values_come_as_duckdb_gives_them(filled: Path) -> None:
+    query = """SELECT sum(i) AS s, 5::HUGEINT AS s, 1.5::DECIMAL(10,2) AS d, MAP {'a': 1} AS m, [1, 2] AS l,
+        {'x': 1, 'y': ['z']} AS t, interval 3 days AS v, DATE '2020-01-01' AS w, 'x'::BLOB AS b,
+        NULL AS n, 'nan'::DOUBLE < 1 AS f FROM range(3) t(i)"""
+    found = database.open(filled).sql(query)
+    expected = duckdb.connect().execute(query)
+    assert [one[0] for one in found.description or ()] == [one[0] for one in expected.description or ()]
+    assert repr(found.fetchall()) == repr(expected.fetchall())
+
+
 def test_what_others_take_does_not_count(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("rla_client.database.lake_tables.time.monotonic", lambda: now)
-    clock = lake_tables.Clock(5.0)
+    monkeypatch.setattr("rla_client.database.sql_query.time.monotonic", lambda: now)
+    clock = sql_query.Clock(5.0)
     now += 100.0  # a first look at a large database
     found = database.open(filled).sql("SELECT i FROM range(10) t(i)", clock)
     now += 100.0  # whoever reads the first rows
-    assert len(lake_tables.fetched(found, 0, clock)) == 10
+    assert len(sql_query.fetched(found, 0, clock)) == 10
 
 
 ENDLESS = "SELECT i FROM range(100000000000) t(i) WHERE i < 5000 OR i = 99999999998"

@@ -97,11 +97,14 @@ def test_a_killed_experiment_goes_on_from_its_last_snapshot(tmp_path: Path, mode
 
 
 @pytest.mark.slow
-def test_a_finished_one_is_begun_anew(tmp_path: Path) -> None:
+def test_a_finished_one_continues_where_it_ended(tmp_path: Path) -> None:
+    """One that stopped in good order when it was told to looks the same; there is nothing left to do here."""
     path = project(tmp_path / "p", calls="search(epochs=2)")
     launchers.run(path)
-    launchers.run(path)
-    assert [len(launchers.rows(log)) for log in items(path.parent)] == [2, 2]
+    assert "epoch #0 |" not in launchers.run(path)
+    (log,) = items(path.parent)
+    assert launchers.rows(log) == uninterrupted(tmp_path)[:2]
+    assert record(log)["state"] == "finished"
 
 
 @pytest.mark.slow

@@ -174,6 +174,16 @@ def test_curves_of_a_single_step(root: Path, make_run: MakeRun) -> None:
     assert len(rows_of(Tools(rla_client.database.open(root)).curves(metric="return"))) == 1
 
 
+def test_curves_with_a_time_step_that_is_infinite(root: Path, make_run: MakeRun) -> None:
+    path = root / "log" / "task" / make_run(rows=3) / "progress.csv"
+    header = path.read_text().split("\n")[0].split(",")
+    for step in ("inf", "-inf", "nan"):
+        with path.open("a") as file:
+            file.write(",".join({"time-step": step}.get(name, "1.0") for name in header) + "\n")
+    told = Tools(rla_client.database.open(root)).curves(metric="return", points=3)
+    assert {float(row["time-step"]) for row in rows_of(told)} == {0.0, 1.0, 2.0}
+
+
 def test_curves_of_many_runs(tools: Tools, make_run: MakeRun) -> None:
     for number in range(6, 16):
         make_run(number=number)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
+import sys
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,11 @@ from rla_client.run.archive import (
     encode_archive,
     join_arrays,
     load_custom_data,
+    open_own,
     register_custom_type,
     split_arrays,
+    split_custom,
+    unopened,
     write_archive,
 )
 
@@ -26,7 +32,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def round_trip(custom: dict[str, Any], folder: Path) -> dict[str, Any]:
-    text, tensors = encode_archive({"index": "x"}, custom)
+    text, tensors = encode_archive({"index": "x"}, *split_custom(custom))
     path = folder / "run.json"
     write_archive(str(path), text, tensors)
     return load_custom_data(str(path), json.loads(path.read_text())["custom_data"])
@@ -56,9 +62,83 @@ def test_no_tensor_file_without_arrays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_objects_are_refused_with_the_way_out() -> None:
-    with pytest.raises(ArgumentError, match="save_checkpoint"):
-        split_arrays({"model": torch.nn.Linear(1, 1)}, {}, "custom")
+class Own:
+    """A class of a user's script."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own) and other.value == self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_any_object_that_pickles_comes_back_where_its_file_is_trusted(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+    custom: dict[str, Any] = {
+        "optimizer": optimizer,
+        "deep": {"scheduler": [torch.optim.lr_scheduler.StepLR(optimizer, 3)], "n": 3},
+        "arguments": argparse.Namespace(lr=1),
+        "random": np.random.RandomState(3),
+        "path": Path("a/b"),
+        "names": np.array(["a", "b"]),
+        "own": (Own(5), 1),
+        "square": lambda x: x * x,
+        "dtype": torch.float16,
+    }
+    found = round_trip(custom, tmp_path)
+    assert all(unopened(found[key]) is not None for key in custom), "reading runs nothing"
+    assert found["deep"]["n"] == 3
+    found = open_own(found, None)
+    assert found["optimizer"].param_groups[0]["lr"] == 0.25
+    assert found["deep"]["scheduler"][0].step_size == 3
+    assert (found["arguments"], found["path"], found["own"]) == (
+        custom["arguments"], custom["path"], custom["own"],
+    )  # fmt: skip
+    assert found["random"].rand() == custom["random"].rand()
+    assert found["names"].tolist() == ["a", "b"]
+    assert (found["square"](3), found["dtype"]) == (9, torch.float16)
+
+
+def test_what_does_not_pickle_is_left_out_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_left_out", set())
+    endless: list[Any] = [1]
+    endless.append(endless)
+    custom = {"mixed": {"lock": threading.Lock(), "n": 1}, "good": np.ones(2), "endless": endless}
+    for _ in range(3):
+        found = open_own(round_trip(custom, tmp_path), None)
+    assert found["mixed"] == {"lock": None, "n": 1}
+    assert found["good"].tolist() == [1.0, 1.0]
+    assert found["endless"][1] is found["endless"]
+    assert len(warned) == 1
+    assert "'mixed/lock' is a lock, which cannot be pickled" in warned[0]
+    with pytest.raises(ArgumentError, match="cannot be pickled"):
+        split_arrays([threading.Lock()], {}, "x")
+
+
+def test_what_was_not_opened_is_not_kept_as_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else code of a foreign file would count as this run's own from its next archive on."""
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_left_out", set())
+    found = open_own(round_trip({"own": Own(5)}, tmp_path), "it came from another machine")
+    assert "came from another machine" in repr(found["own"])
+    assert round_trip(found, tmp_path) == {"own": None}
+    assert "was not loaded (it came from another machine)" in warned[0]
+
+
+def test_a_class_that_is_gone_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = round_trip({"own": Own(5), "n": 1}, tmp_path)
+    monkeypatch.delattr(sys.modules[__name__], "Own")
+    found = open_own(found, None)
+    assert found["n"] == 1
+    assert "AttributeError" in found["own"].problem
 
 
 def test_missing_arrays_become_none() -> None:

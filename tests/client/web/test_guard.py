@@ -5,14 +5,20 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from support.page_lab import Answer, PageServer, read_answer
 from support.page_runs import write_page_run
+from support.waiting import DEADLINE_S
+
+from rla_client.web.serve import Guard
 
 Serve = Callable[..., PageServer]
 JSON = {"Content-Type": "application/json"}
@@ -71,6 +77,7 @@ def test_the_query_opens_the_page_and_gives_a_cookie_that_opens_it_too(server: P
         {"Cookie": "rla-web-{port}={token}"},
         {"Cookie": "rla-web-{port}=\xe4"},
         {"Cookie": "=; ;;==,"},
+        {"Cookie": 'rla-web-{port}="' + "\\012" * 10_000 + '"'},
     ],
 )
 def test_without_it_nothing_opens(server: PageServer, path: str, headers: dict[str, str]) -> None:
@@ -89,6 +96,37 @@ def test_a_wrong_token_in_the_query_is_refused(server: PageServer, query: str) -
         connection.putrequest("GET", path, skip_accept_encoding=True)
         connection.endheaders()
         assert read_answer(connection).status in {400, 403}
+
+
+def test_our_cookie_is_found_among_others(server: PageServer) -> None:
+    """Those of other servers on this host come with it, whatever they hold."""
+    ours = cookie_of(server.request("GET", f"/?token={server.token}"))
+    for cookie in (
+        f"{ours}; other=1",
+        f'a="x; y"; {ours}',
+        f"é=ü;;=; ;{ours}",
+        f"{ours.partition('=')[0]}=stale; {ours}",
+    ):
+        assert server.request("GET", "/", {"Cookie": cookie}).status == 200, cookie
+
+
+@pytest.mark.parametrize("piece", ["\\012", '\\"', "a=b; ", ';"', "=", "; "])
+def test_a_long_cookie_costs_its_length(piece: str) -> None:
+    """Python's own parser takes minutes for a tenth of it, up to 3.13; all others wait meanwhile."""
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError
+
+    name = b"rla-web-8000="
+    cookie = name + b'"' + piece.encode() * (1_000_000 // len(piece)) + b'"'
+    request = Request({"type": "http", "headers": [(b"host", b"localhost:8000"), (b"cookie", cookie)]})
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, DEADLINE_S)
+    try:
+        assert not Guard(PlainTextResponse(""), "token")._has_cookie(request)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_cookie_opens_no_answer_of_the_api(server: PageServer) -> None:

@@ -75,6 +75,23 @@ def test_the_file_holds_no_text_of_a_run_outside_of_its_data(root: Path) -> None
     assert "default-src 'none'" in policy[1]
 
 
+def test_what_is_too_large_without_any_curve(
+    rla: Rla, root: Path, tmp_path: Path, make_run: Callable[..., str]
+) -> None:
+    """Random texts do not shrink: 40 runs with 300 kB each; the newest fit, and it says how many do not."""
+    rng = np.random.default_rng(1)
+    for number in range(40):
+        texts = {f"p{place}": rng.bytes(1500).hex() for place in range(100)}
+        make_run(number=number, info=f"&n={number}", params=texts, rows=3)
+    done = rla("report", str(tmp_path / "out.html"), "-d", str(root))
+    assert done.returncode == 0, done.stderr
+    size = (tmp_path / "out.html").stat().st_size
+    assert MAX_BYTES / 3 < size <= MAX_BYTES
+    said = re.search(r"without the (\d+) oldest runs", done.stdout)
+    assert said is not None, done.stdout
+    assert 0 < int(said[1]) < 40
+
+
 def test_a_view_by_its_name(root: Path) -> None:
     write_sweep(root)
     write_view(root, "mine", "where=lr+%3D%3D+0.1&group=lr")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -10,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.bucket_lab import KEYS, OTHER, BucketPath, S3Server, opened, remote
 from support.faulty_store import FAULTS, FaultyStore
 from support.gcs_front import GcsFront, gcs_remote
-from support.replication_lab import ITEM, random_bytes
+from support.replication_lab import ITEM, random_bytes, tree
+from typer.testing import CliRunner
 
 from rla_agent.command.replicate import examine_master
+from rla_agent.command.retain import transfer_app
+from rla_agent.replicate import report
 from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_store
 from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
@@ -36,8 +43,10 @@ from rla_agent.replicate.backend.target import (
     SmallFile,
     SourceChangedError,
     TargetError,
+    TransientError,
     Upload,
 )
+from rla_agent.replicate.transfer import READ_BYTES, Selection, fetch, pull, push
 from rla_client.config.schema import RemoteSetting, load_config, password_variables
 from rla_client.contract.errors import ConfigError
 
@@ -559,3 +568,156 @@ def test_the_doctor_tells_of_a_store_that_ignores_conditions(
     store.fault = lambda _method, _path: "unconditional"
     assert names() == ["master-no-conditions", "master-http"]
     assert root.objects() == []
+
+
+def odd_objects(server: S3Server, bucket: str) -> list[str]:
+    """What somebody else has put there, in each folder that a pull or push looks at."""
+    client = server.client()
+    keys = [f"some/prefix/{name}" for name in ("/x", "../x", "log//x", "log/task/./x", "log/\x01/x")]
+    keys += [f"some/prefix/log/{ITEM}/{name}" for name in ("../x", "a//b", "c\x1bd")]
+    keys.append("some/prefix/.rla-fleet//x")
+    for key in keys:
+        client.put_object(Bucket=bucket, Key=key, Body=b"odd")
+    return keys
+
+
+def test_keys_that_are_no_files_stop_nothing_and_are_named(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, here = Path("log", ITEM), tmp_path / "here"
+    for name in ("run.json", "progress.csv", "sub/one.txt"):
+        (here / run / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / run / name).write_bytes(name.encode() * 50)
+    odd = odd_objects(server, bucket)
+    caplog.set_level(logging.INFO)
+    session = opened(server, bucket)
+    sent = push(session, str(here), Selection())
+    assert (sent.files, sent.failed) == (3, [])
+    log = RUN + b"/progress.csv"
+    left = session.stat(log)
+    assert left is not None
+    session.append(log, left.size, [b"more\n"], left)
+    session.close()
+    session = opened(server, bucket)
+    got = pull(session, str(tmp_path / "there"), Selection())
+    assert (got.files, got.failed) == (3, [])
+    assert (tmp_path / "there" / run / "progress.csv").read_bytes() == b"progress.csv" * 50 + b"more\n"
+    named = {key.removesuffix("/x") for key in got.left_out}
+    assert {f"some/prefix/log/{ITEM}/c\x1bd", f"some/prefix/log/{ITEM}/a//"} <= named
+    assert all(repr(key) in caplog.text for key in got.left_out)
+    assert report.machines(session) == []
+    assert session.stat(b"log") is not None
+    session.rename(RUN, b"results/moved")
+    assert sorted(name for name, _ in session.listing(b"results/moved")) == [
+        b"progress.csv",
+        b"run.json",
+        b"sub",
+    ]
+    session.remove(b"results/moved/run.json")
+    session.close()
+    assert set(odd) <= set(root.objects())  # they are somebody's
+
+
+def test_a_pull_by_hand_names_them_and_does_its_work(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path
+) -> None:
+    (root / "log" / ITEM / "run.json").write_bytes(b"{}")
+    odd_objects(server, bucket)
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(yaml.safe_dump({"REMOTE_SETTING": remote(server, bucket)}))
+    words = ["pull", "--config", str(config), "--data-root", str(tmp_path / "there"), "--json"]
+    done = CliRunner().invoke(transfer_app, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[0])
+    assert (told["files"], told["failed"]) == (1, [])
+    assert "some/prefix/log/\\x01/" in told["left_out"]
+    assert f"no file has such a key: some/prefix/log/{ITEM}/a//" in done.stderr
+    assert (tmp_path / "there" / "log" / ITEM / "run.json").read_bytes() == b"{}"
+
+
+def content_requests(store: FaultyStore) -> list[str]:
+    return [method for _, method, path in store.requests if "list-type" not in path and "?" not in path]
+
+
+def test_a_pull_takes_two_requests_a_file_at_the_same_time(
+    server: S3Server, bucket: str, store: FaultyStore, tmp_path: Path
+) -> None:
+    """One for its time, one for its content, and lists of folders."""
+    here, run = tmp_path / "here", Path("results", ITEM)
+    for number in range(60):
+        file = here / run / f"sub{number % 3}" / f"{number}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(random_bytes(number * 999 + 1, number))
+    session = opened(server, bucket)
+    assert push(session, str(here), Selection()).failed == []
+    log = RUN + b"/progress.csv"
+    session.append(log, 2, [b"1\n"], put(session, log, b"a\n"))
+    session.close()
+    here_now: list[str] = []
+    eight = threading.Event()
+
+    def fault(method: str, path: str) -> None:
+        if method == "GET" and path.endswith(".bin") and not eight.is_set():
+            here_now.append(path)
+            if len(here_now) == 8:
+                eight.set()
+            eight.wait(20)
+
+    store.fault = fault
+    session = opened(server, bucket, endpoint=store.endpoint)
+    store.requests.clear()
+    tally = pull(session, str(tmp_path / "there"), Selection())
+    assert (tally.files, tally.failed) == (61, [])
+    assert (
+        eight.is_set()
+    )  # so many requests that none of them would have been answered before the others came
+    assert len(content_requests(store)) == 2 * 61 + 1  # and what was appended
+    assert (
+        len(store.requests) - len(content_requests(store)) < 45
+    )  # lists, 11 of which find kinds without items
+    assert tree(tmp_path / "there").items() >= tree(here).items()
+    store.requests.clear()
+    again = pull(session, str(tmp_path / "there"), Selection())
+    assert (again.files, again.same) == (0, 61)
+    assert "GET" not in content_requests(store)
+    session.close()
+
+
+def test_a_file_that_is_replaced_while_it_is_pulled_is_not_made_of_two(
+    session: BucketSession, root: BucketPath, tmp_path: Path
+) -> None:
+    path = RUN + b"/big.bin"
+    size = 2 * READ_BYTES + 5
+    session.make_folders([RUN])
+    first = session.upload(large(path, b"a" * size))
+
+    def say(_: str, done: int, __: int) -> None:
+        if done == READ_BYTES:
+            (root / path.decode()).write_bytes(b"b" * size)
+
+    listed = dict(session.listing(RUN))[b"big.bin"]
+    assert listed == first
+    with pytest.raises(TransientError, match="changed on the master"):
+        fetch(session, str(tmp_path), path, listed, say)
+    assert not (tmp_path / path.decode()).exists()
+    assert fetch(session, str(tmp_path), path, dict(session.listing(RUN))[b"big.bin"])
+    assert (tmp_path / path.decode()).read_bytes() == b"b" * size
+
+
+def test_a_log_whose_parts_are_merged_while_it_is_pulled_is_whole(
+    server: S3Server, session: BucketSession, bucket: str, tmp_path: Path
+) -> None:
+    path, text = RUN + b"/progress.csv", b"a\n"
+    state = put(session, path, text)
+    for number in range(10):
+        state = session.append(path, len(text), [b"%d\n" % number], state)
+        text += b"%d\n" % number
+    reader = opened(server, bucket)
+    listed = dict(reader.listing(RUN))[b"progress.csv"]
+    whole = text
+    for _ in range(3 * bucket_module.DEAD_PARTS):
+        state = session.append(path, len(whole), [b"x\n"], state)
+        whole += b"x\n"
+    assert fetch(reader, str(tmp_path), path, listed)
+    assert (tmp_path / path.decode()).read_bytes() == text
+    reader.close()

@@ -107,8 +107,113 @@ def test_a_changed_host_key_is_refused(master: Sshd, make_node: MakeNode) -> Non
     node.start()
     wait_until(lambda: blocked(node), 20)
     assert "has changed" in str(target(node)["reason"])
-    assert "ssh-keygen -R" in str(target(node)["fix"])
+    assert "rla-agent replicate retry" in as_text(replication_status(node.state))
     assert tree(master.root) == {}
+    # what it advises is done, word for word
+    forget, _, trusting = str(target(node)["fix"]).partition("reinstalled: ")[2].rpartition(", then ")
+    assert forget == f"ssh-keygen -R '[127.0.0.1]:{master.port}' -f {master.folder / 'known_hosts'}"
+    python = f"{sys.executable} -m rla_agent"
+    for command in (forget, trusting.replace("rla-agent", python, 1) + " --yes"):
+        subprocess.run(
+            command,
+            shell=True,
+            check=True,
+            capture_output=True,
+            env={**os.environ, "RLA_STATE_DIR": str(node.state), "HOME": str(node.folder)},
+        )
+    assert not (node.state / "replicate" / "known_hosts").exists()
+    wait_until(lambda: same_trees(node, master.root), 20)
+
+
+def test_the_advice_for_a_changed_key_names_each_file_and_line(tmp_path: Path) -> None:
+    files = tmp_path / "a file", tmp_path / "pinned"
+    other = "ssh-ed25519 " + base64.b64encode(ED25519[:-1] + b"x").decode()
+    files[0].write_text(f"# one\n[10.1.2.3]:2222 {other}\n[10.1.*]:2222 {other}\nelsewhere {other}\n")
+    files[1].write_text(f"{HostKeys.hash_host('[10.1.2.3]:2222')} {other}\n")
+    login = Login("10.1.2.3", "10.1.2.3", 2222, "ada", known_hosts=files, trust="rla-agent trust m")
+    problem = host_key_problem(login, "ssh-ed25519", ED25519)
+    assert problem is not None
+    steps = problem.hint.partition("reinstalled: ")[2].split(", ")
+    assert steps == [
+        f"ssh-keygen -R '[10.1.2.3]:2222' -f '{files[0]}'",
+        f"delete line 3 of '{files[0]}'",
+        f"ssh-keygen -R '[10.1.2.3]:2222' -f {files[1]}",
+        "then rla-agent trust m",
+    ]
+    subprocess.run(steps[2], shell=True, check=True, capture_output=True)
+    subprocess.run(["sed", "-i", "3d", str(files[0])], check=True)
+    subprocess.run(steps[0], shell=True, check=True, capture_output=True)
+    problem = host_key_problem(login, "ssh-ed25519", ED25519)
+    assert problem is not None
+    assert "is not known" in problem.why
+
+
+@pytest.mark.slow
+def test_a_moment_of_a_foreign_key_passes_by_itself_and_hides_no_later_fault(
+    master: Sshd, make_node: MakeNode
+) -> None:
+    key = (master.folder / "host.pub").read_text().rsplit(" ", 1)[0]
+    (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
+    for name in ("host", "host.pub"):
+        (master.folder / name).rename(master.folder / f"true-{name}")
+    master.stop()
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(master.folder / "host")]
+    subprocess.run(command, check=True)
+    master.start()
+    node = make_node(nothing_pinned(master))
+    node.run()
+    node.start()
+    wait_until(lambda: blocked(node) and int(str(target(node)["tries"])) >= 2, 30)
+    assert "has changed" in str(target(node)["reason"])
+    assert tree(master.root) == {}
+    assert "Accepted publickey" not in (master.folder / "sshd.log").read_text()
+    master.stop()
+    wait_until(lambda: "Connection refused" in str(target(node)["reason"]), 60)
+    assert target(node)["health"] == "retrying"
+    assert "Connection refused" in (node.state / "agent.log").read_text()
+    for name in ("host", "host.pub"):
+        (master.folder / f"true-{name}").rename(master.folder / name)
+    master.start()
+    wait_until(lambda: same_trees(node, master.root), 90)
+
+
+@pytest.mark.slow
+def test_a_root_that_was_away_for_a_moment_is_found_again(master: Sshd, make_node: MakeNode) -> None:
+    node = make_node(master.remote())
+    node.run()
+    away = master.root.rename(master.root.with_name("away"))
+    node.start()
+    wait_until(lambda: blocked(node), 20)
+    away.rename(master.root)
+    wait_until(lambda: same_trees(node, master.root), 60)
+
+
+def test_a_key_is_pinned_where_the_settings_say(master: Sshd, tmp_path: Path) -> None:
+    private, folder = tmp_path / "private", tmp_path / "keys"
+    private.mkdir()
+    folder.mkdir()
+    named, link = folder / "hosts", tmp_path / "link"
+    link.symlink_to(named)
+    line = "elsewhere ssh-ed25519 AAAA"
+    for content in (None, line):  # made, and added to: a last line without its end stays one
+        if content is not None:
+            named.write_text(content)
+            named.chmod(0o644)
+        remote = RemoteSetting(**master.remote(host_key="", known_hosts=str(link)))
+        login = resolve_login(remote, private)
+        done = trust(login, str(master.root), private, lambda _: True)
+        assert f"pinned in {named}" in done.say
+        assert link.is_symlink()
+        assert named.read_text().splitlines()[:-1] == ([] if content is None else [line])
+        assert named.stat().st_mode & 0o777 == (0o600 if content is None else 0o644)
+        assert list(private.iterdir()) == []
+        open_sftp(login, str(master.root)).close()
+    elsewhere = resolve_login(replace(remote, known_hosts="/dev/null"), private)
+    assert f"pinned in {private / 'known_hosts'}" in trust(elsewhere, "", private, lambda _: True).say
+    assert not Path("/dev/null").is_file()
+    nowhere = resolve_login(replace(remote, known_hosts=str(named / "below")), tmp_path / "other")
+    with pytest.raises(BlockedError, match="cannot be written"):
+        trust(nowhere, "", tmp_path / "other", lambda _: True)
 
 
 def test_a_wrong_pinned_fingerprint_is_refused(master: Sshd) -> None:

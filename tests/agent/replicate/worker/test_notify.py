@@ -4,6 +4,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, strategies
 
 from rla_agent.replicate.settings import Announcer, Hint, Listener, parse
@@ -49,8 +50,10 @@ def test_any_message_is_survived(message: bytes) -> None:
     assert isinstance(parse(message), Hint)
 
 
-def test_agent_db_is_the_truth_that_lost_hints_leave(tmp_path: Path) -> None:
-    state = state_folder(tmp_path)
+@pytest.mark.parametrize("name", ["plain", "a#b?mode=memory&100%"])
+def test_agent_db_is_the_truth_that_lost_hints_leave(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    state = state_folder(tmp_path / name)
     committed = Committed(state)
     assert committed.lookup(b"/d/progress.csv") is None
     AgentDatabase(state / "agent.db")

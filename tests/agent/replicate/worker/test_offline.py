@@ -57,6 +57,16 @@ def test_a_link_that_comes_and_goes_does_not_fill_the_log(caplog: pytest.LogCapt
         assert len(caplog.messages) == 3
 
 
+def test_another_fault_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage("sftp://a@b//c")
+    foreign = Health(tries=1, reason="the host key has changed", fix="ask", blocked=True)
+    outage.look(foreign, 1.0, came_through=False)
+    for second in range(10):  # they take turns
+        outage.look(DOWN, 2.0 + second, came_through=False)
+        outage.look(foreign, 2.5 + second, came_through=False)
+    assert [("has changed" in line) for line in caplog.messages] == [True, False]
+
+
 @pytest.mark.slow
 def test_doctor_reports_it(
     master: Sshd, node: Node, monkeypatch: pytest.MonkeyPatch, look: Callable[..., dict[str, Finding]]

@@ -11,6 +11,7 @@ from rla_agent.outputs.encoders import CsvEncoder, line_ends
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import (
+    LOGIN_REST_S,
     MAX_BACKOFF_S,
     OVERDUE_S,
     REST_S,
@@ -140,8 +141,23 @@ def test_three_refused_logins_block() -> None:
     for _ in range(3):
         assert health.may_try(1e9)
         health = health.refused(0.0, 0.5, "refused", "fix")
-    assert not health.may_try(1e9)
+    assert health.blocked
     assert health.reason == "refused"
+    assert not health.may_try(LOGIN_REST_S)
+    assert health.may_try(2 * LOGIN_REST_S)
+
+
+def test_what_blocks_is_looked_at_again_and_hides_nothing() -> None:
+    health, now, looks = Health(), 0.0, 0
+    while now < 3600:
+        now = max(now + 1.0, health.not_before)
+        health = health.stopped(now, 0.5, "a foreign key", "ask")
+        assert health.blocked
+        assert not health.may_try(health.not_before - 0.1)
+        looks += 1
+    assert 3600 / MAX_BACKOFF_S < looks < 60
+    later = health.failed(now, 0.5, "it is down", "")
+    assert (later.blocked, later.reason, later.fix) == (False, "it is down", "")
 
 
 def test_seventy_two_hours_down_is_few_tries() -> None:

@@ -1,0 +1,101 @@
+"""Connections that end at one moment, whatever the other side does until then.
+
+A socket's own timeout counts for each operation anew, so a server that sends a byte now and then (an endless
+`100 Continue`, a reply of ever more lines) holds a client for ever. Here each operation may take only what is
+left of one span, for the whole of a message: connecting, TLS, what is sent, and all of the answer. What comes
+is bounded, too. The lookup of a name is not part of it; it ends by the resolver's own limits.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import Any
+
+MAX_RECEIVED_BYTES = 1 << 20  # of one message's answers, which take some hundred
+
+
+class Deadline:
+    """The moment, `timeout_s` seconds from now."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._end = time.monotonic() + timeout_s
+        self._received = 0
+
+    def left_s(self) -> float:
+        """Seconds until then.
+
+        Raises:
+            TimeoutError: none.
+        """
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+    def received(self, count: int) -> None:
+        """Note bytes that came.
+
+        Raises:
+            OSError: they are too many.
+        """
+        self._received += count
+        if self._received > MAX_RECEIVED_BYTES:
+            raise OSError(f"the server sends more than {MAX_RECEIVED_BYTES} bytes as its answer")
+
+    def connect(self, address: tuple[str, int], *_unused: object) -> socket.socket:
+        """A connection, in place of `socket.create_connection`; each address of a host gets its share.
+
+        Raises:
+            OSError: none of them answers, or there is none.
+        """
+        host, port = address
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        last: OSError = OSError(f"{host} has no address")
+        for tried, (family, kind, protocol, _, where) in enumerate(found):
+            made = TimedSocket(family, kind, protocol)
+            made.deadline = self
+            try:
+                made.settimeout(self.left_s() / (len(found) - tried))
+                made.connect(where)
+            except OSError as error:
+                made.close()
+                last = error
+            else:
+                return made
+        raise last
+
+    def bind(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        """The same context, for one message: what it wraps ends at this moment."""
+        context.sslsocket_class = type("TimedTlsSocket", (_TlsSocket,), {"deadline": self})
+        return context
+
+
+class TimedSocket(socket.socket):
+    """A socket each of whose operations takes at most what is left."""
+
+    deadline: Deadline
+
+    def recv_into(self, *arguments: Any, **more: Any) -> int:  # noqa: ANN401 - handed on
+        """As of a socket; all that files of it read."""
+        self.settimeout(self.deadline.left_s())
+        count = super().recv_into(*arguments, **more)
+        self.deadline.received(count)
+        return count
+
+    def send(self, *arguments: Any) -> int:  # noqa: ANN401 - handed on
+        """As of a socket."""
+        self.settimeout(self.deadline.left_s())
+        return super().send(*arguments)
+
+    def sendall(self, *arguments: Any) -> None:  # noqa: ANN401 - handed on
+        """As of a socket."""
+        self.settimeout(self.deadline.left_s())
+        super().sendall(*arguments)
+
+
+class _TlsSocket(TimedSocket, ssl.SSLSocket):
+    def do_handshake(self, block: bool = False) -> None:
+        self.settimeout(self.deadline.left_s())
+        super().do_handshake(block)

@@ -1,0 +1,224 @@
+"""The objects of a bucket, also where one of its keys is none that the library `obstore` can name.
+
+Anyone may put an object under a key with an empty component (`a//b`), with `.` or `..`, or with a control
+character. The library takes no such key, and gives none of the page (1,000 keys) that one is in. Then the
+list is asked for once more, from here: the library signs the request, with whatever credentials it has found,
+and what comes is read without its rules. Odd keys are left out and named; nothing of ours is under one.
+
+A signed list goes on S3 and what speaks it. Elsewhere there is an `UnlistableError` that names the key.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
+from xml.etree import ElementTree as ET
+
+from rla_client.contract.errors import RlaError
+
+if TYPE_CHECKING:
+    from obstore import ListResult, ObjectMeta
+    from obstore.store import ObjectStore
+
+LIST_KEYS: Final = 1000  # of a page
+MAX_PAGE_BYTES: Final = 16 << 20  # 1,000 keys of 1,024 bytes, escaped
+ANSWER_S: Final = 25.0
+TRIES: Final = 4
+FIRST_PAUSE_S: Final = 0.2  # twice as long each time
+_SIGNED_FOR: Final = timedelta(minutes=5)
+_ODD: Final = re.compile(r"(^|/)(\.{0,2})(/|$)|[\x00-\x1f\x7f]")
+_NAMED: Final = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"')
+_LATER: Final = {408, 429}
+
+
+class UnlistableError(RlaError):
+    """A bucket has a key that its list cannot be had with. `key` as the library shows it."""
+
+    def __init__(self, key: str, why: str) -> None:
+        self.key = key
+        super().__init__(f"an object's key {key!r} cannot be listed ({why}); delete or rename that object")
+
+
+def is_odd(key: str) -> bool:
+    """Whether a key, without the `/` that a folder's object ends with, is none that the library can name."""
+    return _ODD.search(key) is not None
+
+
+def list_all(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> Iterator[ObjectMeta]:
+    """All objects whose keys begin with `prefix/`; an empty one: all. Some may come twice.
+
+    Args:
+        store: of the library.
+        prefix: without `/` at its ends.
+        odd: is told each key that is left out.
+
+    Raises:
+        UnlistableError: there are odd keys, and the store's list cannot be read without the library.
+        OSError, ValueError, obstore.exceptions.BaseError: the store does not answer, or refuses.
+    """
+    import obstore  # noqa: PLC0415 - an extra, and only this needs it
+    from obstore.exceptions import InvalidPathError  # noqa: PLC0415
+
+    last = ""
+    try:
+        for page in obstore.list(store, prefix or None, chunk_size=LIST_KEYS):
+            yield from page
+            last = page[-1]["path"] if page else last
+    except InvalidPathError as error:
+        for objects, _ in _pages(store, prefix, odd, str(error), last, deep=True):
+            yield from objects
+
+
+def list_folder(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> ListResult[list[ObjectMeta]]:
+    """Objects directly below `prefix/`, and the first components of what is further below; as `list_all`."""
+    import obstore  # noqa: PLC0415
+    from obstore.exceptions import InvalidPathError  # noqa: PLC0415
+
+    try:
+        found = obstore.list_with_delimiter(store, prefix or None)
+    except InvalidPathError as error:
+        pages = [*_pages(store, prefix, odd, str(error), "", deep=False)]
+        return {
+            "objects": [meta for objects, _ in pages for meta in objects],
+            "common_prefixes": [folder for _, folders in pages for folder in folders],
+        }
+    return {"objects": [*found["objects"]], "common_prefixes": found["common_prefixes"]}
+
+
+def _pages(
+    store: ObjectStore, prefix: str, odd: Callable[[str], None], said: str, after: str, *, deep: bool
+) -> Iterator[tuple[list[ObjectMeta], list[str]]]:
+    """Objects and folders of each page, by requests of our own. `said`: why the library gives none."""
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    named = _NAMED.search(said)
+    key = named[1] if named else said.partition("\n")[0]
+    if not isinstance(store, S3Store):
+        raise UnlistableError(key, "by the library obstore, which reads lists of this provider")
+    base, above = _base_of(store, key)
+    below = f"{above}{prefix}/" if prefix else above
+    asked = {"prefix": below, "start-after": f"{above}{after}" if after else ""}
+    while True:
+        answer = _parsed(_answer(_signed(store, base, asked, key, deep=deep)), key)
+        yield (
+            [*_named_only(map(_meta, answer.iter("Contents")), above, asked["prefix"], odd)],
+            [*_folders(answer, above, odd)],
+        )
+        token = answer.findtext("NextContinuationToken")
+        if answer.findtext("IsTruncated") != "true" or not token:
+            return
+        asked = {"prefix": asked["prefix"], "continuation-token": token}
+
+
+def _base_of(store: Any, key: str) -> tuple[str, str]:  # noqa: ANN401 - an S3Store, whose types lack half of it
+    """Address of the bucket, and what the store puts before each key (with a `/` at its end)."""
+    url = urlsplit(_sign(store, "x", key))
+    above = str(store.prefix or "").strip("/")
+    above = f"{above}/" if above else ""
+    path = url.path.removesuffix("/x").removesuffix(quote(f"/{above}".rstrip("/")) if above else "")
+    return f"{url.scheme}://{url.netloc}{path}", above
+
+
+def _signed(store: Any, base: str, asked: dict[str, str], key: str, *, deep: bool) -> str:  # noqa: ANN401
+    """Address of a page of the list.
+
+    The library signs addresses of objects: this one is that of the object "" of a bucket whose address ends
+    with what is asked for. The `/` that it puts between the two is the last value's.
+    """
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    query = {"list-type": "2", "encoding-type": "url", "max-keys": str(LIST_KEYS), **asked}
+    text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items() if value)
+    config: Any = {name: value for name, value in store.config.items() if "endpoint" not in name}
+    config |= {
+        "endpoint": f"{base}?{text}&{'x-id' if deep else 'delimiter'}=",
+        "virtual_hosted_style_request": "true",
+    }
+    twin = S3Store(
+        config=config, client_options=store.client_options, credential_provider=store.credential_provider
+    )
+    return _sign(twin, "", key)
+
+
+def _sign(store: Any, path: str, key: str) -> str:  # noqa: ANN401
+    import obstore  # noqa: PLC0415
+    from obstore.exceptions import BaseError  # noqa: PLC0415
+
+    try:
+        return obstore.sign(store, "GET", path, _SIGNED_FOR)
+    except (BaseError, ValueError) as error:
+        raise UnlistableError(
+            key, f"the request cannot be signed: {str(error).partition(chr(10))[0]}"
+        ) from error
+
+
+def _answer(url: str) -> bytes:
+    """The answer's body; no address is shown in an error, for it has a signature."""
+    for number in range(TRIES):
+        if number:
+            time.sleep(FIRST_PAUSE_S * 2 ** (number - 1))
+        try:
+            with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - of the endpoint
+                data: bytes = answer.read(MAX_PAGE_BYTES)
+                return data
+        except urllib.error.HTTPError as error:
+            with error:
+                why = f"status code: {error.code} {error.read(4096).decode(errors='replace')}"
+            if error.code < 500 and error.code not in _LATER:  # noqa: PLR2004 - a client's fault
+                break
+        except (OSError, HTTPException) as error:
+            why = f"{getattr(error, 'reason', None) or error}"
+    raise OSError(f"the bucket's list: {why}")
+
+
+def _parsed(text: bytes, key: str) -> ET.Element:
+    """The answer without namespaces."""
+    try:
+        bare = re.sub(rb"\sxmlns=\"[^\"]*\"", b"", text, count=1)
+        answer = ET.fromstring(bare)  # noqa: S314 - expat bounds entities
+    except ET.ParseError as error:
+        raise UnlistableError(key, f"the store's list is not XML: {error}") from error
+    if answer.findtext("EncodingType") == "url":
+        for element in answer.iter():
+            if element.tag in {"Key", "Prefix"}:
+                element.text = unquote(element.text or "", errors="surrogateescape")
+    return answer
+
+
+def _meta(entry: ET.Element) -> ObjectMeta:
+    moment = (entry.findtext("LastModified") or "").replace("Z", "+00:00")
+    return {
+        "path": entry.findtext("Key") or "",
+        "last_modified": datetime.fromisoformat(moment),
+        "size": int(entry.findtext("Size") or 0),
+        "e_tag": entry.findtext("ETag"),
+        "version": None,
+    }
+
+
+def _named_only(
+    metas: Iterator[ObjectMeta], above: str, prefix: str, odd: Callable[[str], None]
+) -> Iterator[ObjectMeta]:
+    """The objects that the library can name, as it names them."""
+    for meta in metas:
+        path = meta["path"].removesuffix("/")
+        if is_odd(path):
+            odd(meta["path"])
+        elif meta["path"] != prefix:
+            yield {**meta, "path": path.removeprefix(above)}
+
+
+def _folders(answer: ET.Element, above: str, odd: Callable[[str], None]) -> Iterator[str]:
+    for entry in answer.iter("CommonPrefixes"):
+        folder = entry.findtext("Prefix") or ""
+        if is_odd(folder.removesuffix("/")):
+            odd(folder)
+        else:
+            yield folder.removesuffix("/").removeprefix(above)

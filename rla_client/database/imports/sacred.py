@@ -1,0 +1,119 @@
+"""Runs of sacred: what its FileStorageObserver wrote, a folder each.
+
+A folder has run.json, config.json, metrics.json, cout.txt and info.json. The index is made of the run's
+start and its folder's name; the name of the experiment is the table. A metric's step is that of
+`log_scalar`. Artifacts are copied to the results. config.json is plain data here: objects that jsonpickle
+described stay descriptions.
+
+info.json is what the program put into `_run.info`. A list of numbers `X` beside a list `X_T` of the same
+length is a curve over the steps in `X_T`, as PyMARL writes them. The file is copied to the results,
+whatever else it holds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import read_small
+from rla_client.database.imports.source import (
+    Found,
+    Look,
+    Point,
+    Source,
+    files_below,
+    read_object,
+    run_state,
+    seconds_of,
+    table_of,
+)
+from rla_client.database.records import read_json
+
+SACRED_STATES = {
+    "COMPLETED": "finished", "FAILED": "failed", "TIMEOUT": "failed", "INTERRUPTED": "interrupted",
+}  # fmt: skip
+MAX_SACRED_BYTES = 1 << 30  # of metrics.json
+MAX_SACRED_VALUES = 50_000_000
+INFO = "info.json"
+STEPS_ENDING = "_T"  # of the name of a list of steps in info.json
+_SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
+_SACRED_OWN = ("run.json", "config.json", "metrics.json", "cout.txt")
+
+
+def find_sacred(folder: Path) -> Iterator[Look]:
+    """Each folder below with run.json and config.json."""
+    for path in sorted(folder.rglob("run.json")):
+        if (path.parent / "config.json").exists():
+            yield os.fspath(path.parent), partial(_look_sacred, path.parent)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _look_sacred(folder: Path) -> Found:
+    run = read_json(folder / "run.json") or {}
+    began = seconds_of(run.get("start_time") or run.get("queue_time"))
+    title = str(_object(run.get("experiment")).get("name") or "")
+    return Found(folder.name, began or 0.0, partial(_read_sacred, folder, run), title)
+
+
+def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
+    config = read_json(folder / "config.json") or {}
+    meta, host = _object(run.get("meta")), _object(run.get("host"))
+    trace = run.get("fail_trace")
+    reason = str(trace[-1]).strip()[:500] if isinstance(trace, list) and trace else None
+    state = run_state(
+        "sacred", folder.name, SACRED_STATES.get(str(run.get("status"))),
+        opened=seconds_of(run.get("start_time")), closed=seconds_of(run.get("stop_time")),
+        reason=reason, host=host.get("hostname"),
+    )  # fmt: skip
+    return Source(
+        *table_of((*_sacred_points(folder / "metrics.json"), *_info_points(folder / INFO))),
+        config,
+        text=folder / "cout.txt",
+        state=state,
+        environment={name: run[name] for name in _SACRED_ABOUT if name in run},
+        note=str(meta.get("comment") or ""),
+        files=files_below(folder, but=_SACRED_OWN),
+    )
+
+
+def _sacred_points(path: Path) -> Iterator[Point]:
+    try:
+        data = read_small(path, MAX_SACRED_BYTES)
+    except FileNotFoundError:
+        return
+    for name, series in read_object(path, data, MAX_SACRED_VALUES).items():
+        lists = [series.get(key) for key in ("steps", "timestamps", "values")]
+        if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
+            raise BrokenFileError(os.fspath(path), f"{name!r} has not as many steps as values")
+        for step, when, value in zip(*lists, strict=True):
+            yield name, int(step), seconds_of(when) or 0.0, value
+
+
+def _info_points(path: Path) -> Iterator[Point]:
+    """The curves of info.json; they have no times of their own."""
+    try:
+        found = read_object(path, read_small(path, MAX_SACRED_BYTES), MAX_SACRED_VALUES)
+    except FileNotFoundError:
+        return
+    for name, values in found.items():
+        steps = found.get(f"{name}{STEPS_ENDING}")
+        if not isinstance(values, list) or not isinstance(steps, list) or len(values) != len(steps):
+            continue
+        for step, value in zip(map(_number, steps), map(_number, values), strict=True):
+            if step is not None and math.isfinite(step) and value is not None:
+                yield name, int(step), 0.0, value
+
+
+def _number(value: object) -> float | int | None:
+    """A number, also one of numpy's as jsonpickle writes it."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,234 @@
+"""Runs that are one table of text each: CSV, TSV, and what other programs call progress.txt.
+
+Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
+program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation); else the
+row's number. A remark says which. Rows that do not belong to the header (longer ones, those of a second
+header) are left out and counted. Parameters are those that the program wrote beside the table
+(`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain, read_small, written_bytes
+from rla_client.contract.layout import TIME_STEP
+from rla_client.contract.parsing import parse_json, split_rows
+from rla_client.database.imports.source import Look, Source, look
+from rla_client.database.records import MAX_TIME
+from rla_client.run.hyper_params import parse_yaml
+
+MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
+# As letters and digits alone, the better clock first: steps of environments, then updates, then epochs.
+STEP_NAMES = (
+    "timestep", "totalenvsteps", "timetotaltimesteps", "rollouttotaltimesteps", "misctotaltimesteps",
+    "totaltimesteps", "timesteps", "timestepstotal", "numtimesteps", "numenvstepssampledlifetime",
+    "numenvstepssampled", "numenvsteps", "envsteps", "envstep", "totalenvinteracts", "totalsteps",
+    "totalnumsteps", "globalstep", "globalsteps", "numsteps", "environmentsteps", "numagentstepssampled",
+    "agenttimestepstotal", "timestepssofar", "numstepssampled", "nenvsteps", "numstepstotal", "totalstep",
+    "nsteps", "totalframes", "numframes", "envframes", "frames", "frame", "steps", "step", "actorsteps",
+    "learnersteps", "gradientsteps", "trainingsteps", "trainstep", "trainsteps", "trainingstep",
+    "timeiterations", "trainingiteration", "iterations", "iteration", "iters", "iter", "itr", "nupdates",
+    "numupdates", "miscnupdates", "updates", "update", "epochs", "epoch", "episodes", "episode",
+)  # fmt: skip
+PARAMETERS_BESIDE = (  # Lightning; RLlib; Spinning Up; Ultralytics
+    "hparams.yaml", "params.json", "config.json", "config.yaml", "args.yaml", "args.json",
+)  # fmt: skip
+TEXT_TABLE = "progress.txt"  # of Spinning Up
+_MONITOR_START = "t_start"
+_BY_NUMBER = "the time-step is the number of the row: no column has the name of one"
+_LINE = re.compile(r"[^\r\n]+")
+_WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
+_COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
+_NAME = re.compile(r"[A-Za-z_][^=\[\]{}\"]*")
+_NO_NAMES = frozenset({"nan", "inf", "infinity", "none", "null", "na", "n/a", "true", "false"})
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A foreign table.
+
+    Attributes:
+        columns: each name once, none of them empty.
+        rows: as many cells as columns.
+        left_out: rows that do not belong to these columns.
+        about: what SB3's monitor says in the first line.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    left_out: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def remarks(self) -> list[str]:
+        """That rows were left out."""
+        return [f"left out {self.left_out} row(s) that do not fit the header"] if self.left_out else []
+
+
+def find_csv(folder: Path) -> Iterator[Look]:
+    """Each CSV file below, and each progress.txt that holds a table."""
+    paths = [folder] if folder.is_file() else sorted((*folder.rglob("*.csv"), *folder.rglob(TEXT_TABLE)))
+    for path in paths:
+        if path.is_file() and (path == folder or path.name != TEXT_TABLE or _is_table(path)):
+            yield os.fspath(path), partial(look, _read, path, folder)
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        with open_plain(path, links=True) as file:
+            return b"\t" in file.readline(1 << 20)
+    except (OSError, BrokenFileError):
+        return False
+
+
+def _read(path: Path) -> tuple[float, Source]:
+    table = read_table(path)
+    columns, rows, remark = with_steps(table)
+    params = {**_beside(path.parent), **table.about}
+    began = params.pop(_MONITOR_START, None) if table.about else None
+    if not isinstance(began, int | float) or not 0 < began < MAX_TIME:
+        began = path.stat().st_mtime
+    return began, Source(columns, rows, params, remarks=[remark, *table.remarks])
+
+
+def _beside(folder: Path) -> dict[str, Any]:
+    """The parameters that a program wrote beside its table; empty where none can be read."""
+    for name in PARAMETERS_BESIDE:
+        with suppress(OSError, BrokenFileError, ValueError):
+            data = read_small(folder / name)
+            found = (
+                parse_json(data) if name.endswith(".json") else parse_yaml(data.decode("utf-8", "replace"))
+            )
+            if isinstance(found, dict):
+                return {str(key): value for key, value in found.items()}
+    return {}
+
+
+def read_table(path: Path) -> Table:
+    """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
+
+    Raises:
+        BrokenFileError: it is too large, or has no header.
+    """
+    with open_plain(path, links=True) as file:
+        size = written_bytes(file)
+        if size > MAX_CSV_BYTES:
+            raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
+        text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
+    comments = _COMMENTS.match(text)
+    text = text[comments.end() :] if comments else text
+    mark = _separator(text)
+    rows = [[cell.strip() for cell in row] for row in split_rows(text, mark)]
+    rows = [row for row in rows if row and (len(row) > 1 or row[0])]
+    if not rows:
+        raise BrokenFileError(os.fspath(path), "it is empty")
+    if all(map(_is_number, filter(None, rows[0]))):
+        advice = "put a line with the names of the columns on top"
+        raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
+    if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
+        rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
+    kept, left_out = _fitting(rows[0], rows[1:])
+    return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
+
+
+def _monitor(comment: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = parse_json(comment.splitlines()[0].removeprefix("#").encode()) if comment else None
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _names(header: Sequence[str]) -> list[str]:
+    """The header's names; one without is named by its place, the second of a name by a number behind it."""
+    names: list[str] = []
+    for place, name in enumerate(header):
+        free = name or f"c{place}"
+        number = 1
+        while free in names:
+            free, number = f"{name or f'c{place}'}.{number}", number + 1
+        names.append(free)
+    return names
+
+
+def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[str]], int]:
+    """The rows that belong to a header, and how many others there are."""
+    width = len(header)
+    numeric = [place for place, cell in enumerate(rows[0] if rows else ()) if _is_number(cell)]
+    kept: list[list[str]] = []
+    left_out = 0
+    ours = True  # until another header of the same width
+    for row in rows:
+        if row == header:  # a program that was started again
+            ours = True
+        elif _is_header(row, numeric):
+            ours = ours and len(row) != width
+            left_out += 1
+        elif not ours or any(row[width:]):
+            left_out += 1
+        else:
+            kept.append([*row, *[""] * (width - len(row))][:width])
+    return kept, left_out
+
+
+def _is_header(row: Sequence[str], numeric: Sequence[int]) -> bool:
+    """Whether a row has names where the first one has numbers."""
+    there = [row[place] for place in numeric if place < len(row)]
+    return bool(there) and all(
+        _NAME.fullmatch(cell) and cell.lower() not in _NO_NAMES for cell in (*there, *row)
+    )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return _WITH_COMMA.fullmatch(cell) is not None
+    return True
+
+
+def _separator(text: str) -> str:
+    """What stands between the cells of a table: a comma, else what its first two lines have equally often."""
+    first = "\n".join(match[0] for match in islice(_LINE.finditer(text), 2))
+    for mark in ",;\t":
+        counts = {len(row) for row in split_rows(first, mark)}
+        if len(counts) == 1 and 1 not in counts:
+            return mark
+    return ","
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
+
+
+def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
+    """Columns and rows with a column `time-step`, and a remark that says what it was made of."""
+    columns, rows = table.columns, table.rows
+    if TIME_STEP in columns:
+        return columns, rows, f"the time-step is the column {TIME_STEP!r}"
+    place = _step_place(columns, rows)
+    steps = [str(number) for number in range(len(rows))] if place is None else [row[place] for row in rows]
+    remark = _BY_NUMBER if place is None else f"the time-step is the column {columns[place]!r}"
+    stepped = [[*row, step] for row, step in zip(rows, steps, strict=True)]
+    return [*columns, TIME_STEP], stepped, remark
+
+
+def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
+    """The column that counts steps; None where none has such a name and numbers alone."""
+    plain = ["".join(filter(str.isalnum, name)).lower() for name in columns]
+    last = ["".join(filter(str.isalnum, name.rpartition("/")[2])).lower() for name in columns]
+    for names in (plain, last):
+        for wanted in STEP_NAMES:
+            for place, name in enumerate(names):
+                if name == wanted and all(_is_number(row[place]) for row in rows):
+                    return place
+    return None

@@ -1,0 +1,90 @@
+"""How old checkpoint files are: by their stamps, whatever their time-steps, copies and clocks say."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.stamped import stamped
+
+from rla_client.contract.checkpoints import (
+    PrunedFile,
+    SaveTime,
+    newest_order,
+    oldest_first,
+    read_stamp,
+    save_time,
+    write_note,
+)
+from rla_client.contract.jobs import STAMP_RECORD
+
+
+@pytest.mark.parametrize("tensors", [0, 1, 3000])
+def test_a_stamp_is_found_by_two_reads_of_any_file(tmp_path: Path, tensors: int) -> None:
+    path = stamped(tmp_path, 7, 41, tensors=tensors)
+    stamp = read_stamp(path)
+    assert stamp is not None
+    assert (stamp.time_step, stamp.order, stamp.metrics) == (7, 41, {"loss": 0.5})
+
+
+def test_a_stamp_is_found_in_a_zip_that_somebody_added_to(tmp_path: Path) -> None:
+    path = stamped(tmp_path, 7, 41)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("archive/more", b"x")
+        file.comment = b"PK\x01\x02 is not an entry"
+    stamp = read_stamp(path)
+    assert stamp is not None
+    assert stamp.order == 41
+
+
+def test_a_file_cut_or_damaged_anywhere_has_no_stamp_or_its_own(tmp_path: Path) -> None:
+    whole = stamped(tmp_path, 7, 41).read_bytes()
+    own, path = read_stamp(tmp_path / "checkpoint_7.pt"), tmp_path / "checkpoint_8.pt"
+    for cut in range(0, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        assert read_stamp(path) is None
+    draws = random.Random(5)
+    for _ in range(500):
+        at = draws.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draws.randrange(8)]) + whole[at + 1 :])
+        assert read_stamp(path) in {None, own}
+    assert read_stamp(tmp_path) is None
+    assert STAMP_RECORD.encode() in whole
+
+
+def test_the_order_of_saves_counts_and_survives_copies(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    for order, step in ((3, 30), (1, 10), (2, 40), (4, 5)):
+        stamped(first, step, order)
+    shutil.copytree(first, second, copy_function=shutil.copyfile)
+    for name in sorted(os.listdir(second)):
+        os.utime(second / name)  # all in another order, and now
+    for folder in (first, second):
+        found = [save_time(folder, f"checkpoint_{step}.pt", step) for step in (5, 10, 30, 40)]
+        assert [one.time_step for one in oldest_first(found)] == [10, 40, 30, 5]
+        assert newest_order(folder) == 4
+
+
+def test_files_without_a_stamp_are_ordered_by_number_or_stand_among_others_by_time() -> None:
+    bare = [
+        SaveTime("a_10.pt", 10, 5, None),
+        SaveTime("a_9.pt", 9, 7, None),
+        SaveTime("best.pt", -1, 9, None),
+    ]
+    assert [one.name for one in oldest_first(bare)] == ["best.pt", "a_9.pt", "a_10.pt"]
+    mixed = [*bare, SaveTime("a_3.pt", 3, 0, 6)]
+    assert [one.name for one in oldest_first(mixed)] == ["a_10.pt", "a_3.pt", "a_9.pt", "best.pt"]
+
+
+def test_a_note_of_a_pruned_file_keeps_its_order(tmp_path: Path) -> None:
+    stamped(tmp_path, 20, 8)
+    note = PrunedFile("c/checkpoint_10.pt", 1, "00", 7, "sftp://a@b/c", 1.5, 0o600, 9)
+    write_note(tmp_path, note)
+    assert save_time(tmp_path, "checkpoint_10.pt", 10) == SaveTime("checkpoint_10.pt", 10, 7, 9)
+    assert newest_order(tmp_path) == 9
+    assert newest_order(tmp_path / "none") == 0

@@ -1,0 +1,23 @@
+"""Checkpoint files with a stamp, made without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip
+from rla_client.contract.jobs import STAMP_RECORD, Stamp
+
+
+def stamped(
+    folder: Path, step: int, order: int, *, name: str = "checkpoint", run: str = "r", tensors: int = 1
+) -> Path:
+    """`<name>_<step>.pt` in a folder, as saved at `order`; its content is empty."""
+    path = folder / f"{name}_{step}.pt"
+    stamp = Stamp(f"{order:016x}", order, run, name, step, {"loss": 0.5}).encode()
+    with open(path, "wb") as file, TorchZip(file) as zipped:
+        zipped.add("data.pkl", 3, [b"\x80\x02}"])
+        for key in range(tensors):
+            zipped.add(f"data/{key}", 4, [b"0000"])
+        zipped.add("version", len(TORCH_FORMAT), [TORCH_FORMAT])
+        zipped.add(STAMP_RECORD, len(stamp), [stamp])
+    return path
