@@ -61,6 +61,9 @@ elif kind == "gsde":
         "MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu",
         use_sde=True, sde_sample_freq=4,
     )
+elif kind == "recurrent":
+    from sb3_contrib import RecurrentPPO
+    model = RecurrentPPO("MlpLstmPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu")
 elif kind == "sac":
     model = SAC("MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=300, device="cpu")
 elif kind == "her":
@@ -78,7 +81,72 @@ callbacks = [RLACallback(save_freq=150)] + ([Kill()] if kill_at else [])
 model.learn(total, callback=callbacks, log_interval=1)
 torch.save([model.get_parameters(), dict(vars(getattr(envs, "obs_rms", model.action_space)))], "end.pt")
 """
-CLOCKS = {"time/fps", "time/iterations", "time/time_elapsed", "timestamp"}
+KILL = """
+import os, signal
+from stable_baselines3.common.callbacks import BaseCallback
+class Kill(BaseCallback):
+    "After so many steps, whatever is counted anew."
+    steps = 0
+    def __init__(self, at=0):
+        super().__init__()
+        self._at = int(os.environ.get("KILL_AT", at))
+    def _on_step(self):
+        Kill.steps += self.training_env.num_envs
+        if Kill.steps >= self._at > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+"""
+BESIDE = f"""
+import sys
+import gymnasium
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import (
+    CallbackList, CheckpointCallback, EvalCallback, EveryNTimesteps, StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+)
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+from rla_client.integrations.sb3 import RLACallback
+{KILL}
+torch.set_num_threads(1)
+doubled = lambda env: gymnasium.wrappers.TransformReward(env, lambda reward: 2 * reward)
+envs = VecNormalize(make_vec_env("CartPole-v1", 2, seed=5, monitor_dir="monitors", wrapper_class=doubled))
+judge = VecNormalize(make_vec_env("CartPole-v1", 1, seed=9), training=False, norm_reward=False)
+patience = StopTrainingOnNoModelImprovement(50, min_evals=2)
+judging = EvalCallback(
+    judge, callback_after_eval=patience, eval_freq=40, n_eval_episodes=2, verbose=0, log_path="best",
+    best_model_save_path="best",
+)
+counting = StopTrainingOnMaxEpisodes(1000)
+nested = CallbackList([counting, EveryNTimesteps(100, CheckpointCallback(1, "every"))])
+model = PPO("MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu")
+model.learn(1100, callback=[judging, nested, RLACallback(150), Kill(int(sys.argv[1]))], log_interval=3)
+found = [judging.best_mean_reward, judging.last_mean_reward, judging.n_calls, counting.n_episodes]
+found += [judging.evaluations_results, patience.no_improvement_evals, patience.last_best_mean_reward]
+torch.save([model.get_parameters(), vars(envs.obs_rms), found], "end.pt")
+"""
+LEARNS = f"""
+import sys
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from rla_client.integrations.sb3 import RLACallback
+{KILL}
+torch.set_num_threads(1)
+resets = sys.argv[1] == "stages"
+model = PPO(
+    "MlpPolicy", make_vec_env("CartPole-v1", 2, seed=5), seed=5, n_steps=64, batch_size=32, n_epochs=2,
+    device="cpu",
+)
+found = []
+for _ in range(3):
+    callback = [RLACallback(150), Kill(int(sys.argv[2]))]
+    model.learn(256, callback=callback, log_interval=1, reset_num_timesteps=resets)
+    found += [model.num_timesteps, model._n_updates, model.get_parameters()]
+torch.save(found, "end.pt")
+"""
+CLOCKS = {"time/fps", "time/time_elapsed", "timestamp"}
 
 
 @pytest.mark.slow
@@ -114,27 +182,71 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kill_at"),
-    [*((kind, 490) for kind in ("ppo", "gsde", "sac", "dqn", "her")), ("ppo", 140)],  # no checkpoint at 140
-)
+    [*((kind, 490) for kind in ("ppo", "gsde", "recurrent", "sac", "dqn", "her")), ("ppo", 140)],
+)  # there is no checkpoint at 140
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str, kill_at: int) -> None:
+    if kind == "recurrent":
+        pytest.importorskip("sb3_contrib", reason="needs sb3-contrib")
+    goes_on_exactly(scripts, TRAIN, [kind, "640", "0"], [kind, "640", str(kill_at)])
+
+
+@pytest.mark.slow
+def test_callbacks_go_on_with_monitor_files_and_lambdas_around_the_environments(scripts: Scripts) -> None:
+    goes_on_exactly(scripts, BESIDE, ["0"], ["500"], ["350"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "kill_at"), [("stages", "400"), ("loop", "700")])
+def test_a_script_that_learns_several_times_goes_on_in_the_right_one(
+    scripts: Scripts, kind: str, kill_at: str
+) -> None:
+    output = goes_on_exactly(scripts, LEARNS, [kind, "0"], [kind, kill_at])
+    assert output.count("nothing is trained") == (1 if kind == "stages" else 2)
+
+
+def goes_on_exactly(scripts: Scripts, source: str, whole: list[str], *killed: list[str]) -> str:
+    """A script that is killed and started again ends as it does at once; what its last start printed."""
     import torch
 
-    scripts.run(TRAIN, kind, "640", "0")
+    scripts.run(source, *whole)
     expected = torch.load(scripts.folder / "end.pt", weights_only=False)
     (scripts.folder / "end.pt").unlink()
     again: dict[str, Any] = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
-    killed = scripts.run(TRAIN, kind, "640", str(kill_at), fails=True, **again)
-    assert killed.returncode == -9
-    scripts.run(TRAIN, kind, "640", "0", **again)
+    for arguments in killed:
+        assert scripts.run(source, *arguments, fails=True, **again).returncode == -9
+    done = scripts.run(source, *whole, **again)
     found = torch.load(scripts.folder / "end.pt", weights_only=False)
     assert flat(found) == flat(expected)
-    whole, resumed = scripts.runs(2)
-    rows = [
+    first, second = (
         [{key: cell for key, cell in row.items() if key not in CLOCKS} for row in run.rows()]
-        for run in (whole, resumed)
-    ]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) > 1
+        for run in scripts.runs(2)
+    )
+    assert first == second
+    assert len(first) > 1
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_statistics_stay_where_environments_are_in_other_processes(scripts: Scripts) -> None:
+    source = f"""
+import sys
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+from rla_client.integrations.sb3 import RLACallback
+{KILL}
+if __name__ == "__main__":
+    envs = VecNormalize(make_vec_env("CartPole-v1", 2, seed=5, vec_env_cls=SubprocVecEnv))
+    model = PPO("MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=1, device="cpu")
+    model.learn(640, callback=[RLACallback(128), Kill(int(sys.argv[1]))])
+    print("counted", round(envs.obs_rms.count), envs.returns.shape)
+"""
+    again: dict[str, Any] = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
+    assert scripts.run(source, "500", fails=True, **again).returncode == -9
+    done = scripts.run(source, "0", **again)
+    assert "counted 644 (2,)" in done.stdout  # 640 and two beginnings
+    assert "they begin a new episode" in done.stderr
+    scripts.runs()
 
 
 def flat(value: object) -> object:
@@ -142,7 +254,7 @@ def flat(value: object) -> object:
         return value.detach().numpy().tobytes()
     if isinstance(value, dict):
         return {key: flat(entry) for key, entry in value.items() if key != "_np_random"}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [flat(entry) for entry in value]
     return repr(value)
 
@@ -153,7 +265,7 @@ def test_media_text_and_parameters_of_sb3s_logger(scripts: Scripts) -> None:
 import numpy as np, torch
 from matplotlib.figure import Figure as MplFigure
 from stable_baselines3 import A2C
-from stable_baselines3.common.logger import Figure, HParam, Image, Video
+from stable_baselines3.common.logger import CSVOutputFormat, Figure, HParam, Image, Video
 import rla_client
 from rla_client.integrations.sb3 import configure_sb3
 rla_client.init("mine", config={"lr": 1})
@@ -162,9 +274,14 @@ assert configure_sb3(model) is rla_client.exp_manager
 log = model.logger
 log.record("a/number", np.float32(0.1))
 log.record("a/one", torch.tensor([2.5]))
-log.record("a/array", np.arange(5.0))
 log.record("a/text", "words", exclude="csv")
-log.record("a/none", None)
+for key, value in {
+    "array": np.arange(5.0), "list": [1, 2], "words": np.array(["x", "y"]), "none": None, "dict": {"b": 1},
+    "gaps": torch.tensor([1.0, float("nan")]), "half": torch.ones(3, dtype=torch.bfloat16),
+    "empty": np.zeros(0),
+}.items():
+    log.record(f"a/{key}", value)
+    CSVOutputFormat(f"{key}.theirs").write({key: value}, {key: None})
 log.record("film", Video(torch.zeros(1, 3, 3, 8, 8, dtype=torch.uint8), fps=4), exclude="csv")
 log.record("figure", Figure(MplFigure(), close=True))
 log.record("image", Image(np.zeros((4, 4, 3), dtype=np.uint8), "HWC"))
@@ -175,6 +292,10 @@ log.dump(70)
     (row,) = run.rows()
     assert (row["a/number"], row["a/one"], row["time-step"]) == ("0.1", "2.5", "70")
     assert "a/text" not in row
+    with (run.log / "progress.csv").open(newline="") as file:
+        (cells,) = csv.DictReader(file)
+    theirs = {path.stem: path.read_text().split("\n")[1] for path in scripts.folder.glob("*.theirs")}
+    assert {key: cells[f"a/{key}"] for key in theirs} == theirs
     assert run.parameters["gamma"] == 0.5
     assert run.parameters["algo"] == "A2C"
     import numpy as np
@@ -183,7 +304,7 @@ log.dump(70)
     events = EventAccumulator(str(run.log / "tb" / "events")).Reload()
     tags = events.Tags()
     assert {"film", "figure", "image"} <= set(tags["images"])
-    assert "a/array" in tags["histograms"]
+    assert set(tags["histograms"]) == {"a/array", "a/gaps", "a/half"}
     assert events.SummaryMetadata("_hparams_/experiment").plugin_data.plugin_name == "hparams"
     assert [event.value for event in events.Scalars("a/number")] == [float(np.float32(0.1))]
     assert "a/text/text_summary" in tags["tensors"]
@@ -218,15 +339,17 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_environments_with_functions_of_the_script_do_not_stop_the_training(scripts: Scripts) -> None:
+def test_environments_that_cannot_be_kept_do_not_stop_the_training(scripts: Scripts) -> None:
     import torch
 
     done = scripts.run(f"""{COUNTER_ENV}
-import gymnasium
 from stable_baselines3 import A2C
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 from rla_client.integrations.sb3 import RLACallback
-envs = DummyVecEnv([lambda: gymnasium.wrappers.TransformReward(Counter(), lambda reward: 2 * reward)])
+class Endless(Counter):
+    def __init__(self):
+        self.numbers = (number for number in range(10))
+envs = DummyVecEnv([Endless])
 envs = VecMonitor(envs)
 envs.trigger = lambda step: False  # as VecVideoRecorder has it
 A2C("MlpPolicy", envs, device="cpu").learn(20, callback=RLACallback(10))
@@ -293,3 +416,95 @@ alone.learn(50, log_interval=10)
     assert steps == [["50"], ["100"], ["50"]]
     assert [step for step, _ in read_scalars(scripts.folder / "tb" / "A2C_1")["time/fps"]] == [50]
     assert alone.table == "script"
+
+
+ZOO = """
+import sys
+if "--track" in sys.argv:
+    import rla_client.integrations.wandb
+    sys.modules["wandb"] = rla_client.integrations.wandb
+from rl_zoo3.train import train
+train()
+"""
+ZOO_CONFIG = """
+CartPole-v1:
+  n_envs: 2
+  n_timesteps: 1024
+  policy: MlpPolicy
+  n_steps: 64
+  batch_size: 32
+  n_epochs: 2
+  normalize: true
+"""
+ZOO_CALLBACKS = """
+  callback:
+    - rla_client.integrations.sb3.RLACallback:
+        save_freq: 200
+    - killing.Kill
+"""
+ZOO_ARGUMENTS = [
+    *("--algo", "ppo", "--env", "CartPole-v1", "-f", "logs", "--seed", "5", "--num-threads", "1"),
+    *("--device", "cpu", "-conf", "zoo.yml", "--eval-freq", "300", "--eval-episodes", "2"),
+    *("--save-freq", "500"),
+]
+
+
+@pytest.fixture
+def zoo(scripts: Scripts) -> Scripts:
+    """RL Zoo's files beside the script."""
+    pytest.importorskip("rl_zoo3", reason="needs rl_zoo3")
+    (scripts.folder / "zoo.yml").write_text(ZOO_CONFIG.rstrip() + ZOO_CALLBACKS)
+    (scripts.folder / "killing.py").write_text(KILL)
+    return scripts
+
+
+@pytest.mark.slow
+def test_rl_zoo_goes_on_exactly(zoo: Scripts) -> None:
+    """Its own environments write monitor files, and its EvalCallback finds the best model."""
+    import numpy as np
+    from stable_baselines3 import PPO
+
+    again: dict[str, Any] = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
+    zoo.run(ZOO, *ZOO_ARGUMENTS)
+    assert zoo.run(ZOO, *ZOO_ARGUMENTS, fails=True, KILL_AT="500", **again).returncode == -9
+    zoo.run(ZOO, *ZOO_ARGUMENTS, **again)
+    whole, resumed = zoo.runs(2)
+    assert whole.table == "CartPole-v1-PPO"
+    rows = [
+        [{key: cell for key, cell in row.items() if key not in CLOCKS} for row in run.rows()]
+        for run in (whole, resumed)
+    ]
+    assert rows[0] == rows[1]
+    assert [row["time-step"] for row in rows[0] if "eval/mean_reward" in row] == ["300", "600", "900"]
+    logs = zoo.folder / "logs" / "ppo"
+    found = [np.load(logs / f"CartPole-v1_{number}" / "evaluations.npz") for number in (1, 3)]
+    assert found[0]["results"].tolist() == found[1]["results"].tolist()
+    models = [PPO.load(logs / f"CartPole-v1_{number}" / "CartPole-v1.zip", device="cpu") for number in (1, 3)]
+    assert flat(models[0].get_parameters()) == flat(models[1].get_parameters())
+
+
+@pytest.mark.slow
+def test_rl_zoo_tracks_into_a_run(zoo: Scripts) -> None:
+    (zoo.folder / "zoo.yml").write_text(ZOO_CONFIG)
+    zoo.run(ZOO, *ZOO_ARGUMENTS, "--track", "-n", "300", "--wandb-tags", "mine")
+    (run,) = zoo.runs()
+    assert run.table == "sb3"
+    assert {"algo": "ppo", "seed": 5}.items() <= run.parameters.items()
+    assert run.parameters["saved_hyperparams"]["n_steps"] == 64
+    steps = [int(float(row["time-step"])) for row in run.rows() if "rollout/ep_rew_mean" in row]
+    assert steps == [128, 256, 384]
+    assert [step for step, _ in run.scalars()["eval/mean_reward"]] == [300]
+
+
+@pytest.mark.slow
+def test_trials_of_rl_zoo_in_two_threads_have_a_run_each(zoo: Scripts) -> None:
+    options = "--optimize --n-trials 4 --n-jobs 2 --n-evaluations 1 --sampler random --pruner none -n 300"
+    zoo.run(ZOO, *ZOO_ARGUMENTS, *options.split(), "--no-optim-plots")
+    runs = zoo.runs(4)
+    assert len({str(sorted(run.parameters.items())) for run in runs}) == 4
+    for run in runs:
+        n_steps, n_envs = (int(run.parameters[name]) for name in ("n_steps", "n_envs"))
+        rows = [row for row in run.rows() if "time/iterations" in row]
+        assert [int(row["time-step"]) for row in rows] == list(
+            range(n_steps * n_envs, 300 + n_steps * n_envs, n_steps * n_envs)
+        )

@@ -8,16 +8,19 @@ hyper-parameters. progress.csv has the keys of SB3's own CSV logger and the same
 
 A run that was killed continues where its last checkpoint was made, when the same script is started again with
 RLA_RUN_ID and RLA_RESUME=allow: parameters, optimizers, replay buffer, VecNormalize, the environments and
-all random generators are as they were. Only time/fps, time/iterations and time/time_elapsed begin anew.
+all random generators are as they were, and so is the state of other callbacks. A script that calls `learn`
+several times continues in the call in which it was killed. Only time/fps and time/time_elapsed begin anew.
+
+`model.py` says what of a model is kept, `environments.py` of environments, `callbacks.py` of other callbacks,
+`learns.py` how calls of `learn` are counted.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
+import os
 import weakref
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
@@ -26,6 +29,7 @@ from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import capture_random_state, restore_random_state
 from rla_client.run.run import warn
+from rla_client.run.setup import RUN_ID_VARIABLE
 from rla_client.shortcuts import ensure_run, script_name
 from rla_client.stream.clock import time_step_holder
 
@@ -36,9 +40,18 @@ with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video
     from stable_baselines3.common.utils import configure_logger
-    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+    from stable_baselines3.common.vec_env import VecEnv
 
-    from rla_client.checkpoint.pickling import capture
+    from rla_client.integrations.sb3.callbacks import callback_states, note_beginning, restore_callbacks
+    from rla_client.integrations.sb3.learns import (
+        Learn,
+        Learns,
+        frame_of,
+        iterations,
+        learns_of,
+        set_iterations,
+    )
+    from rla_client.integrations.sb3.model import exploration, model_state, restore_state
     from rla_client.media.recorders import VideoRecorder
     from rla_client.run.tensorboard import tbx_writer
 
@@ -47,10 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RLACallback", "RLAOutputFormat", "configure_sb3"]
 
-_LOG = logging.getLogger("rla_client")
 DEFAULT_FPS = 30.0
-# of a model, that are made anew by `learn`, or say what the script wants rather than how far it is
-_OF_THE_SCRIPT = frozenset({"start_time", "_total_timesteps", "_num_timesteps_at_start", "lr_schedule"})
+_INSTEAD = ("the model is as at the newest one", "the model is as the script made it")
+_MEDIA = Video | Figure | Image | HParam  # which SB3's CSV refuses
 
 
 class RLAOutputFormat(KVWriter):
@@ -66,36 +78,40 @@ class RLAOutputFormat(KVWriter):
         self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
     ) -> None:
         """See SB3's `KVWriter`."""
-        if not self._wrote:
-            self._wrote = True
-            ensure_run(script_name(), {})
-        current = logger.get_current()
+        current = self._recorder()
         with current.lock:
             time_step_holder.set_time(step)
             for key, value in key_values.items():
                 hidden = {name for name in key_excluded.get(key) or () if name in SINKS}
-                plain = _plain(value)
-                if isinstance(plain, str) or plain is None:
+                number = _number(value)
+                if number is None:
                     if "tensorboard" not in hidden:
                         _show(current, key, value, step)
                     hidden |= {"tensorboard"}
-                if plain is not None:
-                    current.record(key, plain, hidden | {"stdout"})
+                if not isinstance(value, _MEDIA):
+                    cell = number if number is not None or value is None else str(value)
+                    current.record(key, cell, hidden | {"stdout"})
             current.dump()
+
+    def _recorder(self) -> Any:
+        if not self._wrote:
+            self._wrote = True
+            ensure_run(script_name(), {})
+        return logger.get_current()
 
     def close(self) -> None:
         """Nothing to do: the run continues."""
 
 
-def _plain(value: Any) -> float | int | str | None:
-    """A number or text, with float32 as SB3's CSV prints it; None for media and arrays."""
+def _number(value: Any) -> float | int | None:
+    """A number, with float32 as SB3's CSV prints it; None for text, media, arrays and all else."""
     if isinstance(value, (np.ndarray, torch.Tensor)) and np.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, (np.float32, np.float16)):
         return float(str(value))
     if isinstance(value, np.generic):
         value = value.item()
-    return value if isinstance(value, (bool, int, float, str)) else None
+    return value if isinstance(value, (bool, int, float)) else None
 
 
 def _show(current: Any, key: str, value: Any, step: int) -> None:
@@ -116,7 +132,9 @@ def _show(current: Any, key: str, value: Any, step: int) -> None:
     elif isinstance(value, HParam):
         writer.name_hparams(value.hparam_dict, value.metric_dict, step)
     elif isinstance(value, (np.ndarray, torch.Tensor)):
-        writer.add_histogram(key, value, step)
+        array = value.detach().cpu().double().numpy() if isinstance(value, torch.Tensor) else value
+        if array.dtype.kind in "biuf" and np.isfinite(array).any():
+            writer.add_histogram(key, array[np.isfinite(array)], step)
 
 
 def configure_sb3(
@@ -137,6 +155,7 @@ def configure_sb3(
     Raises:
         ArgumentError: see `rla_client.init`.
     """
+    global _opened  # noqa: PLW0603 - of the process
     parameters = model_parameters(model)
     algorithm = type(model).__name__
     table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
@@ -146,9 +165,10 @@ def configure_sb3(
     if logger.get_current().folder is not None:  # what the script says of itself stays
         known = exp_manager.hyper_param
         parameters = {name: value for name, value in parameters.items() if name not in known}
-    if ensure_run(table, parameters, track):
+    if ensure_run(table, parameters, track, run_id=_own_run_id()):
         assert exp_manager.run is not None
         _own[exp_manager.run] = weakref.ref(model)
+        _opened += 1
     own = getattr(model, "_logger", None)
     if own is None:
         own = configure_logger(model.verbose, model.tensorboard_log, algorithm)  # as `learn` would
@@ -158,7 +178,15 @@ def configure_sb3(
     return exp_manager
 
 
+def _own_run_id() -> str | None:
+    """RLA_RUN_ID names the run of the first model; those of others have a number behind it."""
+    name, number = os.environ.get(RUN_ID_VARIABLE), _opened + 1
+    return f"{name}-{number}" if name and number > 1 else None
+
+
+_opened = 0  # runs, each for a model
 _own: weakref.WeakKeyDictionary[Any, weakref.ref[BaseAlgorithm]] = weakref.WeakKeyDictionary()
+_learns: weakref.WeakKeyDictionary[Any, dict[str, Learns]] = weakref.WeakKeyDictionary()  # by run and series
 
 
 def model_parameters(model: BaseAlgorithm) -> dict[str, Any]:
@@ -240,38 +268,100 @@ class RLACallback(BaseCallback):
         self._with_buffer, self._resume, self._trust = replay_buffer, resume, trust
         self._video_env, self._video_length = video_env, video_length
         self._table, self._track, self._name = task_table_name, track, checkpoint_name
+        self._manager = exp_manager  # of the run that it writes
         self._noise: dict[str, Any] | None = None  # of the checkpoint that was just restored
+        self._theirs: dict[str, Any] | None = None  # likewise, the state of the other callbacks
         self._told = False  # that environments cannot be kept
+        self._learns = Learns()  # of the run
+        self._call: Learn | None = None  # of them, the present one
+        self._by_learn = False  # whether that was begun by `learn`, not by a loop of the user's own
+        self._ended: int | None = None  # where it had ended before the run was resumed
         self._saved = 0  # time-steps at the last checkpoint
         self._filmed: int | None = None  # and at the last film
 
     def _init_callback(self) -> None:
         own = self.model._custom_logger  # noqa: SLF001 - else the next `learn` would not make its logger
-        configure_sb3(self.model, self._table, track=self._track)
+        self._manager = configure_sb3(self.model, self._table, track=self._track)
         self.model._custom_logger = own  # noqa: SLF001
 
     def _on_training_start(self) -> None:
-        if self._resume and exp_manager.resumed_from is not None:
-            self._resume = False  # a second `learn` continues from where the first one ended
-            self._restore()
+        note_beginning(self._root(), RLACallback)
+        self._learns = _learns.setdefault(self._manager.run or self, {}).setdefault(self._name, Learns())
+        self._call = self._learns.begin(self.model)
+        self._by_learn = frame_of(self.model) is not None
+        self._ended = None
+        if self._resume and self._manager.resumed_from is not None:
+            self._continue()
         self._saved = self.model.num_timesteps
 
-    def _restore(self) -> None:
+    def _root(self) -> BaseCallback:
+        """What `learn` calls, which calls us."""
+        return self.locals.get("callback") or self
+
+    def _continue(self) -> None:
+        """Restore what the run was resumed from, or see that a `learn` that had ended trains nothing."""
+        learns, state = self._learns, None
+        if not learns.read:
+            learns.read = True
+            state = self._load()
+            if state is None:
+                if self._manager.resumed_from:
+                    raise NoCheckpointError(f"there is no checkpoint of {self._name!r} to continue from")
+                return  # the run ended before its first checkpoint, and begins again
+            learns.former = learns_of(state)
+        before = learns.had_ended()
+        if before is not None:
+            self._pass_over(before)
+        elif learns.continues():
+            self._restore(state or self._load() or {})
+
+    def _load(self, step: int | None = None) -> dict[str, Any] | None:
+        """A checkpoint, the newest by default; None where there is none."""
         try:
-            _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
+            found = self._manager.load_checkpoint(step, checkpoint_name=self._name, trust=self._trust)
         except NoCheckpointError:
-            if exp_manager.resumed_from:
-                raise
-            return  # the run ended before its first checkpoint, and begins again
+            return None
+        state: dict[str, Any] = found[1]
+        return state
+
+    def _restore(self, state: dict[str, Any]) -> None:
         restore_state(self.model, state)
+        set_iterations(frame_of(self.model), learns_of(state)[-1].iterations)
         torchs = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
         self._noise = {"random": torchs, "exploration": state["exploration"]}
+        self._theirs = state.get("callbacks")
+        self._filmed = state.get("filmed")
+
+    def _pass_over(self, before: Learn) -> None:
+        """Have the present `learn` train nothing, and leave the model as the earlier one did."""
+        place = len(self._learns.calls)
+        state = self._load(before.end)
+        if state is None or [call.end for call in learns_of(state)[place - 1 :]] != [before.end]:
+            state = self._load()
+            if state is None or learns_of(state)[-1].model != before.model:
+                state = None
+            instead = _INSTEAD[state is None]
+            warn(f"the checkpoint of the end of learn() number {place} is superseded: {instead}")
+        else:
+            restore_callbacks(self._root(), state.get("callbacks", {}), RLACallback)
+        if state is not None:
+            restore_state(self.model, state)
+        assert self._call is not None
+        self._ended = before.end
+        self.model.num_timesteps = max(before.end or 0, self._call.total)  # nothing is left to do for `learn`
+        told = (
+            f"learn() number {place} of this run ended at {before.end} time-steps before: nothing is trained"
+        )
+        logger.get_current().log(f"[RESUME] {told}")
 
     def _on_rollout_start(self) -> None:
         if self._noise is not None:  # a rollout with gSDE has just drawn its noise
             restore_random_state(self._noise["random"])
-            _exploration(self.model).update(self._noise["exploration"])
+            exploration(self.model).update(self._noise["exploration"])
             self._noise = None
+        if self._theirs is not None:  # now that `on_training_start` was called for all of them
+            restore_callbacks(self._root(), self._theirs, RLACallback)
+            self._theirs = None
         done = self.model.num_timesteps
         if self._save_freq and done - self._saved >= self._save_freq:
             self._save()
@@ -288,17 +378,29 @@ class RLACallback(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        if self.model.num_timesteps != self._saved:
+        call, self._call = self._call, None
+        if call is None or (self._by_learn and frame_of(self.model) is None):
+            return  # RL Zoo calls this again, and after Ctrl-C: then training has not ended
+        if self._ended is not None:
+            self.model.num_timesteps = self._ended
+        call.end = self.model.num_timesteps
+        if call.end != self._saved and self._ended is None:
             self._save()
 
     def _save(self) -> None:
-        self._saved = self.model.num_timesteps
+        model = self.model
+        self._saved = model.num_timesteps
         time_step_holder.set_time(self._saved)
-        state = model_state(self.model, replay_buffer=self._with_buffer)
+        state = model_state(model, replay_buffer=self._with_buffer)
         if None in state["environments"] and not self._told:
             self._told = True
             warn("the environments cannot be part of checkpoints: a resumed run begins new episodes")
-        exp_manager.save_checkpoint(state, checkpoint_name=self._name)
+        if self._call is not None:
+            self._call.iterations = iterations(frame_of(model))
+        state["learns"] = self._learns.kept()
+        state["callbacks"] = callback_states(self._root(), model, RLACallback)
+        state["filmed"] = self._filmed
+        self._manager.save_checkpoint(state, checkpoint_name=self._name)
 
     def _film(self) -> None:
         env, model = self._video_env, self.model
@@ -316,133 +418,3 @@ class RLACallback(BaseCallback):
                 video.add(env.render())
                 if terminated or truncated:
                     break
-
-
-# -- all of a model -----------------------------------------------------------------------------
-
-
-def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str, Any]:
-    """Everything that a model needs to continue exactly where it is, between two rollouts.
-
-    Returns:
-        `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from
-        the outermost wrapper inwards; None for one that cannot be kept), `exploration` (the noise of gSDE),
-        `pending` (values of the next row). `restore_state` takes it.
-    """
-    modules, variables = model._get_torch_save_params()  # noqa: SLF001 - as BaseAlgorithm.save
-    left_out = {*model._excluded_save_params(), *(name.split(".")[0] for name in (*modules, *variables))}  # noqa: SLF001
-    left_out |= _OF_THE_SCRIPT | (set(inspect.signature(type(model).__init__).parameters) - {"action_noise"})
-    attributes = {name: value for name, value in vars(model).items() if name not in left_out}
-    buffer = getattr(model, "replay_buffer", None)
-    pending = model.logger
-    return {
-        "algorithm": type(model).__name__,
-        "attributes": _portable(attributes),
-        "parameters": model.get_parameters(),
-        "variables": {name: attrgetter(name)(model).data for name in variables},
-        "replay_buffer": _buffer_state(buffer) if replay_buffer and buffer is not None else None,
-        "exploration": {name: value for name, value in _exploration(model).items() if "exploration" in name},
-        "environments": [_environment_state(layer) for layer in _layers(model.env)],
-        "pending": [dict(pending.name_to_value), dict(pending.name_to_count), dict(pending.name_to_excluded)],
-    }
-
-
-def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
-    """Put a model where `model_state` was taken. Call it after `learn` has begun, as the callback does.
-
-    Raises:
-        ArgumentError: the state is of another algorithm, or its networks have other shapes.
-    """
-    if state.get("algorithm") != type(model).__name__:
-        raise ArgumentError(f"this checkpoint is of {state.get('algorithm')}, not of {type(model).__name__}")
-    try:
-        model.set_parameters(state["parameters"], exact_match=True, device=model.device)
-    except (ValueError, RuntimeError) as error:
-        raise ArgumentError(f"this checkpoint does not fit the model: {error}") from error
-    for name, value in state["variables"].items():
-        attrgetter(name)(model).data.copy_(value)
-    layers = list(_layers(model.env))
-    fits = len(layers) == len(state["environments"]) and None not in state["environments"]
-    attributes = dict(state["attributes"])
-    if fits:
-        for layer, kept in zip(layers, state["environments"], strict=True):
-            vars(layer).update(kept)
-    else:
-        warn("the environments could not be kept with the checkpoint: they begin a new episode")
-        for name in ("_last_obs", "_last_episode_starts", "_last_original_obs"):
-            attributes.pop(name, None)
-    vars(model).update(attributes)
-    model._num_timesteps_at_start = model.num_timesteps  # noqa: SLF001 - what fps is counted from
-    if state["replay_buffer"] is not None:
-        held = vars(model.replay_buffer)
-        held.update({name: _filled(held.get(name), value) for name, value in state["replay_buffer"].items()})
-    for kept, values in zip(("value", "count", "excluded"), state["pending"], strict=True):
-        getattr(model.logger, f"name_to_{kept}").update(values)
-
-
-def _layers(env: Any) -> Iterable[VecEnv]:
-    while isinstance(env, VecEnvWrapper):
-        yield env
-        env = env.venv
-    if env is not None:
-        yield env
-
-
-def _exploration(model: BaseAlgorithm) -> dict[str, Any]:
-    """The attributes of the distribution that draws gSDE's noise; of a model without one, nothing."""
-    for owner in (model.policy, getattr(model, "actor", None)):
-        distribution: Any = getattr(owner, "action_dist", None)
-        if hasattr(distribution, "exploration_mat"):
-            return vars(distribution)
-    return {}
-
-
-def _environment_state(layer: VecEnv) -> dict[str, Any] | None:
-    """The attributes of a wrapper that can be kept (an open file cannot); of the environments all or None."""
-    state = {name: value for name, value in vars(layer).items() if name not in {"venv", "class_attributes"}}
-    kept = _portable(state)
-    return kept if isinstance(layer, VecEnvWrapper) or len(kept) == len(state) else None
-
-
-def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a checkpoint takes: no lambdas, no classes made within functions, no open files."""
-    found = {}
-    for name, value in values.items():
-        try:
-            capture(value)
-        except Exception as error:  # noqa: BLE001 - environments and subclasses hold whatever: windows, sockets
-            _LOG.debug("%s is not part of the checkpoint: %s", name, error)
-        else:
-            found[name] = value
-    return found
-
-
-def _buffer_state(buffer: Any) -> dict[str, Any]:
-    """A replay buffer as far as it is filled; its arrays are copied by the checkpoint.
-
-    With `optimize_memory_usage` the place after the newest transition holds its next observation.
-    """
-    filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
-    return {
-        name: _tensors(value, buffer.buffer_size, filled)
-        for name, value in vars(buffer).items()
-        if name not in {"env", "device"}
-    }
-
-
-def _tensors(value: Any, size: int, filled: int) -> Any:
-    if isinstance(value, dict):  # gymnasium's spaces.Dict is a mapping, too, and stays as it is
-        return {key: _tensors(entry, size, filled) for key, entry in value.items()}
-    if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
-        return torch.from_numpy(value[:filled])
-    return value
-
-
-def _filled(held: Any, value: Any) -> Any:
-    """The buffer's own array with the kept part in it, or what was kept as it is."""
-    if isinstance(value, dict) and isinstance(held, dict):
-        return {key: _filled(held.get(key), entry) for key, entry in value.items()}
-    if isinstance(value, torch.Tensor) and isinstance(held, np.ndarray):
-        held[: len(value)] = value.numpy()
-        return held
-    return value
