@@ -76,8 +76,9 @@ class Table:
 
 
 def find_csv(folder: Path) -> Iterator[Look]:
-    """Each CSV file below, and each progress.txt that holds a table."""
-    paths = [folder] if folder.is_file() else sorted((*folder.rglob("*.csv"), *folder.rglob(TEXT_TABLE)))
+    """Each CSV or TSV file below, and each progress.txt that holds a table."""
+    patterns = ("*.csv", "*.tsv", TEXT_TABLE)
+    paths = [folder] if folder.is_file() else sorted(path for one in patterns for path in folder.rglob(one))
     for path in paths:
         if path.is_file() and (path == folder or path.name != TEXT_TABLE or _is_table(path)):
             yield os.fspath(path), partial(look, _read, path, folder)
