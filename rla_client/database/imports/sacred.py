@@ -73,14 +73,22 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
         opened=seconds_of(run.get("start_time")), closed=seconds_of(run.get("stop_time")),
         reason=reason, host=host.get("hostname"),
     )  # fmt: skip
+    curves = list(_sacred_points(folder / "metrics.json"))
+    known, remarks = {name for name, *_ in curves}, []
+    try:
+        info = list(_info_points(folder / INFO, seconds_of(run.get("start_time")) or 0.0))
+    except (BrokenFileError, OSError) as error:  # a killed run leaves it torn
+        info, remarks = [], [f"info.json is copied without a look at its curves: {error}"]
+    curves += [point for point in info if point[0] not in known]  # EPyMARL writes both
     return Source(
-        *table_of((*_sacred_points(folder / "metrics.json"), *_info_points(folder / INFO))),
+        *table_of(curves),
         config,
         text=folder / "cout.txt",
         state=state,
         environment={name: run[name] for name in _SACRED_ABOUT if name in run},
         note=str(meta.get("comment") or ""),
         files=files_below(folder, but=_SACRED_OWN),
+        remarks=remarks,
     )
 
 
@@ -97,8 +105,8 @@ def _sacred_points(path: Path) -> Iterator[Point]:
             yield name, int(step), seconds_of(when) or 0.0, value
 
 
-def _info_points(path: Path) -> Iterator[Point]:
-    """The curves of info.json; they have no times of their own."""
+def _info_points(path: Path, when: float) -> Iterator[Point]:
+    """The curves of info.json; they have no times of their own but that of the start."""
     try:
         found = read_object(path, read_small(path, MAX_SACRED_BYTES), MAX_SACRED_VALUES)
     except FileNotFoundError:
@@ -109,7 +117,7 @@ def _info_points(path: Path) -> Iterator[Point]:
             continue
         for step, value in zip(map(_number, steps), map(_number, values), strict=True):
             if step is not None and math.isfinite(step) and value is not None:
-                yield name, int(step), 0.0, value
+                yield name, int(step), when, value
 
 
 def _number(value: object) -> float | int | None:

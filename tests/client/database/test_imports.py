@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -671,3 +672,6 @@ def test_what_a_program_put_into_sacreds_info(root: Path, tmp_path: Path) -> Non
     rows = run.scalars()
     assert (rows["return_mean"].tolist(), rows["time-step"].tolist()) == ([1.5, 2.5], [100, 200])
     assert json.loads(Path(run.folder("results"), "info.json").read_text()) == info
+    shutil.copytree(tmp_path / "1", tmp_path / "torn" / "2")
+    (tmp_path / "torn" / "2" / "info.json").write_text('{"return_mean": [1.5')
+    assert [len(part) for part in run_import(root, "sacred", tmp_path / "torn")] == [1, 0, 0]
