@@ -1,8 +1,12 @@
 """`rla_client.init` and `rla_client.log`: a run and its rows, one call each.
 
-    exp_manager = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
+    run = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
     for step in range(1000):
         rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
+
+Several runs may be open. `run.log` writes into its own, from any thread; what names no run writes into that
+which its thread opened last, else into that of the process (`stream/scope.py`). The next `init` of a thread
+ends the run before it, unless somebody still has its handle: then it stays open until that is given up.
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
 built-in defaults hold, and what the code is `rla_client.code.select` finds. The database lies in
@@ -21,14 +25,19 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
-from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.recording import Row, scalar_rows
+from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
+from rla_client.run.begin import end_run
+from rla_client.run.recording import Exclude, Row, scalar_rows
+from rla_client.run.run import ending
 from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rla_client.config.schema import Config
+    from rla_client.run.data import RunData
     from rla_client.run.run import Run
 
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
@@ -43,7 +52,7 @@ def init(
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     all_ranks: bool = False,
     **further: Any,  # noqa: ANN401 - arguments of configure
-) -> ExpManager:
+) -> OpenRun:
     """Open a run: `configure`, `set_hyper_param`, `add_record_param` and `log_files_gen` in one call.
 
     Args:
@@ -57,7 +66,8 @@ def init(
         **further: other arguments of `exp_manager.configure` (code_root, run_file, console, …).
 
     Returns:
-        `exp_manager`.
+        The run, which has all that `exp_manager` has. `exp_manager`, `logger` and `rla_client.log` mean it
+        too, in the thread that called this, and in those that have opened none.
 
     Raises:
         ArgumentError: an argument is wrong.
@@ -67,8 +77,10 @@ def init(
     """
     if further and (unknown := further.keys() - (names := accepted())):
         raise unexpected("init", min(unknown), [*names, "config", "track", "all_ranks"])
+    former = current_data()
+    opened = OpenRun(former.successor())
     describe(
-        exp_manager,
+        opened,
         task_table_name,
         config=config,
         track=track,
@@ -76,8 +88,70 @@ def init(
         rla_config=rla_config,
         **further,
     )
-    exp_manager.log_files_gen(all_ranks=all_ranks)
-    return exp_manager
+    open_beside(former, opened._data, all_ranks=all_ranks)  # noqa: SLF001 - its own
+    return opened
+
+
+class OpenRun(ExpManager):
+    """The handle of a run that `init` opened: an `exp_manager` of that run alone, for any thread.
+
+        with rla_client.init("cartpole", config=args) as run:
+            run.log({"loss": 0.5}, step=1)
+
+    At the end of a `with` block the run ends: failed where an exception ended it.
+    """
+
+    def __init__(self, data: RunData) -> None:
+        super().__init__(data)
+        self.time_step_holder = data.clock
+        data.is_held = True
+        weakref.finalize(self, _given_up, data).atexit = False
+
+    @property
+    def id(self) -> str:
+        """Its `run_id`; without one, what tells it from all others."""
+        opening = None if self.run is None else self.run.opening
+        return self.run_id or ("" if opening is None else opening.run)
+
+    @property
+    def index(self) -> str:
+        """Its index in the table, as `rla ls` and `rla show` have it; empty where nothing is stored."""
+        item = self._data.item
+        return "" if item is None else item.index.path
+
+    def log(self, values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
+        """`rla_client.log` into this run."""
+        with self.active():
+            return log(values, step)
+
+    def record_tabular(self, key: str, val: object, exclude: Exclude = None) -> None:
+        """`logger.record_tabular` into this run."""
+        with self.active():
+            logger.record_tabular(key, val, exclude)
+
+    def dump_tabular(self, step: TimeStep | None = None) -> Row:
+        """`logger.dump_tabular` of this run."""
+        with self.active():
+            return logger.dump_tabular(step)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+        else:
+            self.close(*ending(error))
+
+    def __repr__(self) -> str:
+        return f"<run {self.task_table_name}/{self.index}>"
+
+
+def _given_up(data: RunData) -> None:
+    """Nobody has the handle of a run any more: if another one has taken its place, it ends."""
+    data.is_held = False
+    if data.gave_way:
+        end_run(data, "finished", "")
 
 
 def describe(  # noqa: PLR0913 - `init`'s
@@ -279,8 +353,7 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
         values: name to number, text or array; nested dicts become `group/name`.
         step: its time-step; the clock follows where this is ahead of it.
     """
-    if step > time_step_holder.get_time():
-        time_step_holder.set_time(step)
+    time_step_holder.follow(step)
     plain = {name: to_plain(value) for name, value in flat(values)}
     if plain:
         logger.get_current().write_row(plain, step, time.time(), ())
@@ -304,7 +377,6 @@ def add_scalar(name: str, value: object, step: float) -> None:
     """Add one value of another library to the row of a step, which the clock follows."""
     rows = scalar_rows(logger.get_current())
     if rows is not None:
-        rows.sets_clock = True
         rows.add(name, to_plain(value), step, time.time(), ())
 
 

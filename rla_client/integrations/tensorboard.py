@@ -91,8 +91,6 @@ class SummaryWriter(AgentSummaryWriter):
         if _own is not None:
             self._run = _own
             _own.writers.add(self)
-            if self._rows is not None:
-                self._rows.sets_clock = True
         self.log_dir = folder or self.logdir  # of the run's event files
         os.makedirs(self.log_dir, exist_ok=True)
 

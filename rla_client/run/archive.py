@@ -56,8 +56,7 @@ from rla_client.contract.files import open_plain, read_small, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
-from rla_client.run.run import Run, get_current, warn
-from rla_client.stream.clock import time_step_holder
+from rla_client.run.run import Run, warn
 from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
@@ -553,9 +552,9 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         plain = {}
     state = {
         "format": STATE_FORMAT,
-        "time_step": time_step_holder.get_time(),
+        "time_step": run.logger.clock.get_time(),
         "random": capture_random_state(),
-        "logger": get_current().memory(),
+        "logger": run.logger.memory(),
         "custom_data": plain,
     }
     if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:

@@ -24,6 +24,8 @@ import copy
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +51,7 @@ from rla_client.run.archive import (
 from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, RunData
 from rla_client.run.item import DisabledRun, Item, SeenCheckpoint, create_item
 from rla_client.run.recording import WARN, Logger
-from rla_client.run.run import backup, get_current, set_current, warn
+from rla_client.run.run import backup, drop_current, get_current, set_current, warn
 from rla_client.run.start import (
     await_resumed,
     bind_recorders,
@@ -63,7 +65,7 @@ from rla_client.run.start import (
     tell_folders,
 )
 from rla_client.run.trackers import clear_time
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream import scope as scopes
 from rla_client.stream.values import name_of
 
 if TYPE_CHECKING:
@@ -74,11 +76,29 @@ if TYPE_CHECKING:
 
 def begin(data: RunData, *, all_ranks: bool = False) -> None:
     """Open the run that the setup describes; see `ExpManager.log_files_gen`."""
+    data.setup.configured()
+    end_run(data, "finished", "")
+    with _entered(data):
+        _begin(data, all_ranks=all_ranks)
+
+
+@contextmanager
+def _entered(data: RunData) -> Iterator[None]:
+    """A run is opened: it becomes the current one; what was so before is, where that fails."""
+    data.enter()
+    try:
+        yield
+    except BaseException:
+        if data.run is None:
+            scopes.retire(data.scope)
+        raise
+
+
+def _begin(data: RunData, *, all_ranks: bool) -> None:
     setup = data.setup
     table, _config, root = setup.configured()
-    end_run(data, "finished", "")
     if setup.record_date is not None:
-        time_step_holder.clear()
+        data.clock.clear()
     clear_time()
     setup.info = _tracked_info(setup)
     setup.named = len(setup.tracked)
@@ -118,7 +138,7 @@ def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
 def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     setup = data.setup
     run = _new_run(data, item, **({} if chained is None else {"parent": chained.link}))
-    set_current(run.logger)
+    set_current(run.logger, data.scope)
     bind_recorders(run, item)
     capture_code(data, run, item)
     resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
@@ -137,9 +157,10 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     changed = changed_parameters(item, setup.hyper_param, setup.secrets())
     abandon_later(point)
     end_run(data, "finished", "")
-    clear_time()
-    run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
-    set_current(run.logger)
+    with _entered(data):
+        clear_time()
+        run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+        set_current(run.logger, data.scope)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     data.mark_parameters(run)
@@ -184,7 +205,7 @@ def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item)
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed_from = 0 if step is None else step
     data.resume_state = state
-    time_step_holder.set_time(state.get("time_step", step or 0))
+    data.clock.put(state.get("time_step", step or 0))
     if "logger" in state:
         get_current().restore_memory(state["logger"])
     arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
@@ -204,7 +225,7 @@ def _take_up(data: RunData, chained: Chained) -> None:
 
 
 def _tell_resumed(briefly: str, wholly: str) -> None:
-    get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
+    get_current().log(f"[RESUME] {get_current().clock.get_time()} : {briefly}", echo=False)
     backup(f"resumed {wholly}")
 
 
@@ -245,17 +266,11 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     if runs.disabled() or runs.rank() > 0:
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
-    joined = os.environ.get(runs.RUN_VARIABLE)
     setup.info = _tracked_info(setup)
-    try:
-        if earlier is not None:
-            return _behind(data, earlier, autostart=config.agent.autostart)
-        item = create_item(root, table, setup.info, setup.ipaddr)
-        run = _new_run(data, item)
-    finally:
-        os.environ.pop(runs.RUN_VARIABLE, None)
-        if joined is not None:
-            os.environ[runs.RUN_VARIABLE] = joined
+    if earlier is not None:
+        return _behind(data, earlier, autostart=config.agent.autostart)
+    item = create_item(root, table, setup.info, setup.ipaddr)
+    run = _new_run(data, item)
     own = run.logger
     capture_code(data, run, item, lambda text: own.log(text, level=WARN, quiet=True))
     tell_folders(data, own)
@@ -320,7 +335,7 @@ def fork(data: RunData, loaded: RunData) -> None:
     if problem:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
     bind_recorders(run, item)
-    parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
+    parent = {"run": source.index.path, "table": source.table, "time_step": data.clock.get_time()}
     run.mark("parent", parent)
     _take_custom_data(data, loaded)
     data.save_archive()
@@ -345,10 +360,19 @@ def end_run(data: RunData, status: str, reason: str) -> None:
     if run is None:
         return
     if "rla_client.media.jobs" in sys.modules:
-        sys.modules["rla_client.media.jobs"].bind(None)
-    if get_current() is run.logger:
-        set_current(None)
+        sys.modules["rla_client.media.jobs"].bind(None, data.scope)
+    drop_current(run.logger, data.scope)
     run.close(status, reason)
+
+
+def give_way(data: RunData) -> None:
+    """Another run takes the place of the open one: it ends, unless somebody has its handle.
+
+    Then it ends when that is given up.
+    """
+    data.gave_way = True
+    if not data.is_held:
+        end_run(data, "finished", "")
 
 
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
@@ -371,7 +395,8 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
 def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
     setup, meeting = data.setup, _meeting_place(data)
-    _open_storing_nothing(data, meeting, all_ranks=all_ranks)
+    with _entered(data):
+        _open_storing_nothing(data, meeting, all_ranks=all_ranks)
     if runs.rank() > 0 and not runs.disabled() and setup.resume_mode != "never" and setup.run_id is not None:
         _follow_rank_zero(data, meeting)
 
@@ -390,13 +415,14 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
     data.item, data.disabled = None, stand_in
     joins = all_ranks and not runs.disabled()
     if joins:
-        run = join_rank_zero(config, meeting)
+        run = join_rank_zero(config, meeting, data.clock)
     else:
-        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
+        callback = setup.log_callback_fn
+        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)
     run.logger.take_parameters = data.add_hyper_param
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
-    set_current(run.logger)
+    set_current(run.logger, data.scope)
     from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     def results() -> str:
@@ -434,8 +460,9 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
     from rla_client.run.find import find_item  # noqa: PLC0415 - rarely needed
 
     table, _config, root = data.setup.configured()
-    clear_time()
-    _open_storing_nothing(data, meeting, all_ranks=False)
+    with _entered(data):
+        clear_time()
+        _open_storing_nothing(data, meeting, all_ranks=False)
     found = None if meeting is None else await_resumed(meeting)
     if found is not None and found.item is not None:
         item, step = found.item, found.time_step

@@ -7,6 +7,7 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections import deque
@@ -39,7 +40,9 @@ from rla_client.run.archive import (
     write_parameters,
 )
 from rla_client.run.run import Run, get_current, warn
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream import scope as scopes
+from rla_client.stream.clock import TimeStepHolder, clock
+from rla_client.stream.scope import Scope
 from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
 
 if TYPE_CHECKING:
@@ -60,10 +63,14 @@ class RunData:
 
     Args:
         setup: what the run was opened with.
+        own: a scope that it has for itself; without one, it takes the room that there is where it is opened.
     """
 
-    def __init__(self, setup: RunSetup) -> None:
+    def __init__(self, setup: RunSetup, own: Scope | None = None) -> None:
         self.setup = setup
+        self._own = self._scope = own
+        self.is_held = False  # somebody has the handle of the run, and may write to it
+        self.gave_way = False  # another run has taken its place; it ends when nobody has the handle
         self.item: Item | None = None
         self.run: Run | None = None
         self.disabled: DisabledRun | None = None  # where files go while a run stores nothing
@@ -71,10 +78,41 @@ class RunData:
         self.custom_data: dict[str, Any] = {}
         self.max_to_keep: int | None = None
         self.resumed_from: int | None = None
+        self.last_record_fph_time: float | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
+
+    @property
+    def scope(self) -> Scope:
+        """Of the open run; before that, the current one."""
+        return self._scope or scopes.current()
+
+    @property
+    def clock(self) -> TimeStepHolder:
+        """The run's."""
+        return clock.of(self.scope)
+
+    def enter(self) -> None:
+        """What this thread logs without naming a run belongs to this one from here on."""
+        if self._own is None:
+            self._scope = scopes.room()
+        scopes.take(self.scope)
+
+    def successor(self) -> RunData:
+        """For a run beside this one or in its place, with a scope of its own.
+
+        What was chosen for the next run holds for that one; and while none is open here, the clock and what
+        else was said already.
+        """
+        following = RunData(copy.copy(self.setup), Scope())
+        following.max_to_keep, following._var_prefix = self.max_to_keep, self._var_prefix
+        following._keeps = list(self._keeps)
+        if self.run is None:
+            following.custom_data = dict(self.custom_data)
+            following.clock.take_over(self.clock)
+        return following
 
     def let_go(self) -> Run | None:
         """Forget what was the open run's own; returns the run, which is still to be closed."""
@@ -149,7 +187,7 @@ class RunData:
         warn(f"{title}: {text}" if text else title)
         if self.run is not None:
             shown = self.run.logger.shown
-            step = time_step_holder.get_time()
+            step = self.clock.get_time()
             told = {"title": shown(title), "text": shown(text), "time_step": step, "timestamp": time.time()}
             self.run.mark(ALERT_MARK, told)
 
@@ -293,7 +331,7 @@ class RunData:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         from rla_client.contract.jobs import final_name  # noqa: PLC0415
 
-        step = time_step_holder.get_time()
+        step = self.clock.get_time()
         final_name(checkpoint_name, int(step))  # refused before it is part of any path
         for key, value in (related_variable or {}).items():
             self.add_custom_data(key, value, mode="replace")
@@ -306,9 +344,9 @@ class RunData:
         elif self.disabled is not None:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
-            get_current().write_scalars()
+            self.run.logger.write_scalars()
             keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
-            row = get_current().last_row
+            row = self.run.logger.last_row
             metrics = {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
         self.save_archive()

@@ -29,7 +29,7 @@ from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.textformat import format_table
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import to_plain
 
@@ -63,6 +63,7 @@ class Logger:
         callback: called with each dumped row.
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
+        clock: of the run; default that of the run that the calling thread writes to.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class Logger:
         callback: Callable[[Row], object] | None = None,
         comm: Comm | None = None,
         join: Callable[[threading.RLock], Outbox | None] | None = None,
+        clock: TimeStepHolder | None = None,
     ) -> None:
         self._folder = folder
+        self.clock = clock or time_step_holder
         self.sinks = frozenset(sinks)
         self.outbox = outbox
         self.level = INFO
@@ -93,6 +96,7 @@ class Logger:
         self.scalar_rows: ScalarRows | None = None  # made with the first SummaryWriter
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.last_row: Row = {}
+        self.for_workers = ""  # describes the run to the worker processes that are started while it is current
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
         self.forget_pending()
@@ -139,7 +143,7 @@ class Logger:
         names = sink_names(exclude)
         with self.lock:
             if freq is not None:
-                now = time_step_holder.get_time()
+                now = self.clock.get_time()
                 if now - self._passed.get(key, -math.inf) < freq:
                     return
                 self._passed[key] = now
@@ -212,7 +216,7 @@ class Logger:
                 if not row:
                     return {}
             now = time.time()
-            step = time_step_holder.get_time()
+            step = self.clock.get_time()
             outbox = self.outbox
             if outbox is None and self._join is not None:
                 outbox = self._joined()
@@ -257,7 +261,7 @@ class Logger:
         reminder = ""
         if not stored:
             reminder, self.reminder = self.reminder, ""
-        elif not time_step_holder.was_set:
+        elif not self.clock.was_set:
             reminder, self._reminded = CLOCK_NEVER_SET, True
         if reminder:
             self._tell(reminder)
@@ -291,7 +295,7 @@ class Logger:
         self._warn(message)
 
     def _warn(self, message: str, *, quiet: bool = True) -> None:
-        self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=quiet)
+        self.log(f"[WARN] {self.clock.get_time()} : {message}", level=WARN, quiet=quiet)
 
     def _take_special(self, row: Row) -> Row:
         counts = self._counts
@@ -410,7 +414,7 @@ class ScalarRows:
 
     A row is written when a value of another step comes, or of a name that it has already, when the
     writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
-    have the values already do not get the row; nor is it printed.
+    have the values already do not get the row; nor is it printed. The clock follows the furthest step.
     """
 
     def __init__(self, current: Logger) -> None:
@@ -420,7 +424,6 @@ class ScalarRows:
         self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
         self._waiting = threading.Event()
         self._watched = False  # the thread that writes rows that wait runs in this process
-        self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
         at_fork(self)
 
     def after_fork_in_child(self) -> None:
@@ -454,7 +457,7 @@ class ScalarRows:
             if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
                 self.write()
             if complete and not self._values:
-                self._follow(step)
+                self._logger.clock.follow(step)
                 self._logger.write_row(values, step, wall_time, exclude)
                 return
             if not self._values:
@@ -466,8 +469,7 @@ class ScalarRows:
 
     def _begin(self, step: float, exclude: tuple[str, ...]) -> None:
         self._step, self._exclude, self._begun = step, exclude, time.monotonic()
-        if self.sets_clock:
-            self._follow(step)
+        self._logger.clock.follow(step)
         if not self._watched:
             at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
@@ -475,10 +477,6 @@ class ScalarRows:
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         if not self._waiting.is_set():  # to set it takes five times as long
             self._waiting.set()
-
-    def _follow(self, step: float) -> None:
-        if self.sets_clock and step > time_step_holder.get_time():
-            time_step_holder.set_time(step)
 
     def write(self) -> None:
         """Write the row that waits for more, if there is one."""

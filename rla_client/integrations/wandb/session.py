@@ -210,8 +210,6 @@ class Run(Lenient):
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
         self._earlier = options.get("earlier")
         self.synced, self.filmed = bool(options.get("synced")), bool(options.get("filmed"))
-        if self.synced and (rows := scalar_rows(logger.get_current())) is not None:
-            rows.sets_clock = True
         self.resumed = self._earlier is not None
         self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
         if self._earlier is not None:
