@@ -112,7 +112,7 @@ class ExpManager:
         return (_the_manager, ()) if self._data.is_held else super().__reduce_ex__(protocol)
 
     def active(self) -> AbstractContextManager[None]:
-        """For the length of a `with` block, what this thread logs without naming a run is part of this one."""
+        """For the length of a `with` block, what this thread logs and names no run for is part of this one."""
         return scope.inside(self._data.scope)
 
     # -- what the next run is to be -------------------------------------------------------------
@@ -429,7 +429,7 @@ class ExpManager:
         return table_summary(input_dict, name)
 
     @_inside
-    def add_graph(self, sess: object, *args: object, **kwargs: object) -> None:
+    def add_graph(self, /, sess: object, *args: object, **kwargs: object) -> None:
         """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
 
         Raises:
@@ -459,8 +459,13 @@ class _Current(ExpManager):
     that `rla_client.init` opened, and whose handle somebody has, stays open beside the next.
     """
 
-    _setup = property(lambda self: self._data.setup)  # type: ignore[assignment]
-    _data = property(lambda _: current_data())  # type: ignore[assignment]
+    @property
+    def _data(self) -> RunData:  # type: ignore[override]
+        return current_data()
+
+    @property
+    def _setup(self) -> RunSetup:  # type: ignore[override]
+        return current_data().setup
 
     def __init__(self) -> None:
         self.time_step_holder = time_step_holder
@@ -469,7 +474,7 @@ class _Current(ExpManager):
         """Nothing changes."""
         return nullcontext()
 
-    def configure(self, /, *args: Any, **kwargs: Any) -> None:
+    def configure(self, /, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - `RunSetup`'s
         """See `ExpManager.configure`."""
         if not scope.current().is_free():
             following = current_data().successor()
@@ -486,7 +491,7 @@ class _Current(ExpManager):
             begin(data, all_ranks=all_ranks)
 
 
-current_data = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
+current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
 
 
 def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False) -> None:

@@ -15,13 +15,15 @@ built-in defaults hold, and what the code is `rla_client.code.select` finds. The
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
@@ -30,13 +32,14 @@ from rla_client.run.begin import end_run
 from rla_client.run.recording import Exclude, Row, scalar_rows
 from rla_client.run.run import ending
 from rla_client.run.setup import accepted, names_code, unexpected
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStep, time_step_holder
+from rla_client.stream.scope import Scope
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from rla_client.config.schema import Config
     from rla_client.run.data import RunData
     from rla_client.run.run import Run
 
@@ -212,9 +215,22 @@ def ensure_run(
     joins: bool = True,
     **further: Any,  # noqa: ANN401 - arguments of configure
 ) -> bool:
+    """`join_or_open`; whether the run is its own."""
+    return join_or_open(table, parameters, track, joins=joins, **further) is not None
+
+
+def join_or_open(
+    table: str,
+    parameters: Mapping[str, Any],
+    track: Iterable[str] = (),
+    *,
+    joins: bool = True,
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> OpenRun | None:
     """Open a run for something that writes and was told of none, unless one is open.
 
-    What the script has configured itself is opened as it says; otherwise `init(table, …)`.
+    What the script has configured itself is opened as it says; otherwise `init(table, …)`. Another thread's
+    run is not joined, where nobody but something like this opened it.
 
     Args:
         table: table of a run of its own.
@@ -224,27 +240,89 @@ def ensure_run(
         **further: arguments of `exp_manager.configure` for a run of its own.
 
     Returns:
-        Whether the run is its own.
+        The run, if it is its own.
 
     Raises:
         ArgumentError: the data root cannot be written.
         ConfigError: the configuration has faults.
     """
-    global _own_config  # noqa: PLW0603 - of the one exp_manager
+    data, here = current_data(), scopes.current()
     current = logger.get_current()
-    if current.folder is not None and (joins or opened_here()):
+    of_another = data.of_adapter and here.is_anothers()  # of one like this one, in its own thread
+    if current.folder is not None and (joins or opened_here()) and not of_another:
         if parameters and current.take_parameters is not None:
             current.take_parameters(parameters)
-        return False
-    if exp_manager.config is not None and exp_manager.config is not _own_config:
+        return None
+    if exp_manager.config is not None and not data.of_adapter and here.is_free():
         exp_manager.add_hyper_param(parameters)
         exp_manager.log_files_gen()
-        return False
+        return None
+    return open_for_adapter(table, parameters, track, **further)
+
+
+def open_for_adapter(
+    table: str,
+    parameters: Mapping[str, Any],
+    track: Iterable[str] = (),
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> OpenRun:
+    """`init` for something that was not told of a run."""
+    former = current_data()
     try:
-        init(table, config=parameters, track=track, **further)
+        return init(table, config=parameters, track=track, **further)
     finally:  # what failed is not the script's own either
-        _own_config = exp_manager.config
-    return True
+        if current_data() is not former:
+            current_data().of_adapter = True
+
+
+class Joined:
+    """The run that an adapter writes to: that which was current when it joined, whatever is current later.
+
+    Where that has ended, it is the one that is current at the next call.
+    """
+
+    def __init__(self) -> None:
+        self._scope: Scope | None = None
+
+    def join(self) -> None:
+        """Write to the current run from here on."""
+        self._scope = scopes.current()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run has not ended."""
+        return self._scope is not None and self._scope.used
+
+    @property
+    def scope(self) -> Scope:
+        """The run's."""
+        if not self.is_open:
+            self.join()
+        assert self._scope is not None
+        return self._scope
+
+    @property
+    def manager(self) -> ExpManager:
+        """`exp_manager` of the run."""
+        return ExpManager(current_data.of(self.scope))
+
+    def active(self) -> AbstractContextManager[None]:
+        """For the length of a `with` block, what names no run is part of this one."""
+        return scopes.inside(self.scope)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def in_its_run(method: Method) -> Method:
+    """A method of an adapter, whose `_joined` is a `Joined`: what it logs is part of that run."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with self._joined.active():
+            return method(self, *args, **kwargs)
+
+    return cast("Method", call)
 
 
 def opened_here() -> bool:
@@ -273,7 +351,6 @@ def starts_agent() -> bool:
     return config.agent.autostart
 
 
-_own_config: Config | None = None  # what `ensure_run` configured last
 _left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
 
 
@@ -302,7 +379,7 @@ def rejoin_run() -> None:
 
 def renew_run() -> None:
     """End the open run if what opened it is done: what comes now has a run of its own."""
-    if exp_manager.run is not None and exp_manager.run in _left:
+    if exp_manager.run is not None and exp_manager.run in _left and not scopes.current().is_anothers():
         exp_manager.close(_left[exp_manager.run])
 
 
@@ -360,13 +437,18 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
 
 
 class CountedRows:
-    """`write_row` for a library that need not say a step: then its rows are counted."""
+    """`write_row` for a library that need not say a step: then its rows are counted.
+
+    In a run that was resumed they are counted on from where it continues.
+    """
 
     def __init__(self) -> None:
-        self._next: float = 0
+        self._next: float | None = None
 
     def write(self, values: Mapping[str, Any], step: float | None) -> float:
         """Write a row; the step that it got."""
+        if self._next is None:
+            self._next = time_step_holder.get_time() + 1 if exp_manager.resumed_from else 0
         at = self._next if step is None else step
         self._next = at + 1
         write_row(values, at)
@@ -378,6 +460,8 @@ def add_scalar(name: str, value: object, step: float) -> None:
     rows = scalar_rows(logger.get_current())
     if rows is not None:
         rows.add(name, to_plain(value), step, time.time(), ())
+    else:
+        time_step_holder.follow(step)
 
 
 def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:

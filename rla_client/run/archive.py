@@ -158,12 +158,19 @@ def changed_parameters(
 
     Secrets are hidden; a change from one to another is none.
     """
-    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
-    from rla_client.run.hyper_params import differences  # noqa: PLC0415
-
     former = last_parameters(item)
     if former is None or not hyper_param:
         return {}
+    return parameter_changes(former, hyper_param, secrets)
+
+
+def parameter_changes(
+    former: Mapping[str, Any], hyper_param: Mapping[str, Any], secrets: Secrets
+) -> dict[str, tuple[Any, Any]]:
+    """Names whose values differ: name → (former, new), secrets hidden."""
+    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
+    from rla_client.run.hyper_params import differences  # noqa: PLC0415
+
     now = as_stored(secrets.parameters(hyper_param))
     then = secrets.parameters(former)  # an older release hid nothing
     return differences(_flat(restored(then, now, [])), _flat(now))
@@ -200,14 +207,18 @@ def as_stored(hyper_param: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """The warning."""
+def named_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """What was changed to what."""
     told = [f"{name} was {_short(old)}, is now {_short(new)}" for name, (old, new) in changed.items()]
     more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return f"{'; '.join(told[:MAX_TOLD])}{more}"
+
+
+def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """The warning."""
     return (
-        "this run is resumed with other hyper-parameters: "
-        f"{'; '.join(told[:MAX_TOLD])}{more}. It keeps its name and first parameters; "
-        f"{HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
+        f"this run is resumed with other hyper-parameters: {named_changes(changed)}. "
+        f"It keeps its name and first parameters; {HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
         "another run_id"
     )
 

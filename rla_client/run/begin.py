@@ -24,22 +24,20 @@ import copy
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, NotConfiguredError, RlaError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, make_info
 from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
 from rla_client.run.archive import (
-    CHANGE_KINDS,
     changed_parameters,
     join_arrays,
-    keep_changes,
     load_arrays,
     parameter_file,
     read_resume_state,
@@ -186,19 +184,11 @@ def _take_parameters(setup: RunSetup, item: Item) -> None:
         warn(f"hyper-parameters of the earlier run are {lacking}")
 
 
-def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
+def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: float | None) -> None:
     """Warn of hyper-parameters that are not those of the run that continues, and keep them in the item."""
-    item, run = data.item, data.run
-    if not changed or item is None or run is None:
-        return
-    warn(tell_changes(changed))
-    try:
-        name, content = keep_changes(item, data.setup.shown_parameters(), changed, step)
-    except OSError as error:
-        warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
-        return
-    for kind in CHANGE_KINDS:
-        run.file(kind, name, content)
+    if changed and data.run is not None:
+        data.run.logger.log(f"[WARN] {data.clock.get_time()} : {tell_changes(changed)}", level=WARN)
+        data.keep_changes(changed, step)
 
 
 def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item) -> None:
@@ -277,6 +267,33 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     return None
 
 
+def write_beside(
+    data: RunData, parameters: Mapping[str, Any], metrics: Mapping[str, Any], step: int | None = None
+) -> None:
+    """Make a finished run beside that of `data`: its hyper-parameters with `parameters`, one row of `metrics`.
+
+    Whatever goes wrong is a warning.
+    """
+    from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments  # noqa: PLC0415 - slow to import
+
+    following = data.successor()
+    setup = following.setup
+    setup.hyper_param = {**setup.hyper_param, **parameters}
+    setup.run_id, setup.resume_mode = None, "never"
+    names = list(parameters)
+    try:
+        setup.add_record_param(names)
+        begin_beside(following)
+    except (RlaError, OSError) as error:
+        warn(f"add_hparams: no run was made of {', '.join(map(str, names))}: {error}")
+        return
+    run = following.let_go()
+    if run is not None:
+        run.logger.clock.put(data.clock.get_time())
+        AgentSummaryWriter(**writer_arguments(run.logger)).add_hparams(parameters, metrics, global_step=step)
+        run.close("finished", "")
+
+
 def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
     """Open the stream of a run that continues with all of its rows, events and files."""
     from rla_client.run.find import read_run_file  # noqa: PLC0415
@@ -286,11 +303,14 @@ def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None
     whole = Continuation(
         abandoned=point.continues.abandoned, after=point.continues.after, earlier=point.continues.earlier
     )
+    changed = changed_parameters(item, data.setup.hyper_param, data.setup.secrets())
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
     data.mark_parameters(run)
     step = read_run_file(item).get("time_step")
     run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)
-    return step if isinstance(step, int | float) else None
+    last = step if isinstance(step, int | float) else None
+    data.note_changes(changed, last)
+    return last
 
 
 def take_back(data: RunData, step: float) -> bool:
@@ -418,7 +438,9 @@ def _open_storing_nothing(data: RunData, meeting: Path | None, *, all_ranks: boo
         run = join_rank_zero(config, meeting, data.clock)
     else:
         callback = setup.log_callback_fn
-        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)
+        run = runs.Run(
+            Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent
+        )
     run.logger.take_parameters = data.add_hyper_param
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices

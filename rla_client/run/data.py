@@ -29,9 +29,14 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.archive import (
+    CHANGE_KINDS,
     PARAMETER_KINDS,
+    as_stored,
     encode_archive,
+    keep_changes,
     keep_resume_state,
+    named_changes,
+    parameter_changes,
     parameter_file,
     register_custom_type,
     restore_random_state,
@@ -70,6 +75,7 @@ class RunData:
         self.setup = setup
         self._own = self._scope = own
         self.is_held = False  # somebody has the handle of the run, and may write to it
+        self.of_adapter = False  # nobody but an adapter asked for the run
         self.gave_way = False  # another run has taken its place; it ends when nobody has the handle
         self.item: Item | None = None
         self.run: Run | None = None
@@ -151,9 +157,15 @@ class RunData:
             values: name to value, of any type.
         """
         setup, run, item = self.setup, self.run, self.item
+        former = {name: setup.hyper_param[name] for name in values if name in setup.hyper_param}
         setup.hyper_param = {**setup.hyper_param, **values}
         if run is None or item is None:
             return
+        if former:
+            now = {name: values[name] for name in former}
+            self.note_changes(
+                parameter_changes(as_stored(former), now, setup.secrets()), self.clock.get_time()
+            )
         name, content = parameter_file(setup.shown_parameters(), item)
         try:
             write_parameters(item, name, content)
@@ -162,6 +174,31 @@ class RunData:
         self.send_parameters(run, name, content)
         run.logger.secrets = setup.secrets()
         self.save_archive()
+
+    def note_changes(self, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
+        """Note in the open run that hyper-parameters have other values from a time-step on."""
+        if changed and self.run is not None:
+            self.run.logger.log(f"[PARAMETERS] {step} : {named_changes(changed)}", echo=False)
+            self.keep_changes(changed, step)
+
+    def keep_changes(self, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
+        """Keep changes of hyper-parameters (name → former and new value) in the item."""
+        run, item = self.run, self.item
+        if run is None or item is None:
+            return
+        try:
+            name, content = keep_changes(item, self.setup.shown_parameters(), changed, step)
+        except OSError as error:
+            warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
+            return
+        for kind in CHANGE_KINDS:
+            run.file(kind, name, content)
+
+    def write_beside(self, *args: Any) -> None:  # noqa: ANN401
+        """See `begin.write_beside`."""
+        from rla_client.run.begin import write_beside  # noqa: PLC0415 - rarely needed
+
+        write_beside(self, *args)
 
     def send_parameters(self, run: Run, name: str, content: bytes) -> None:
         """Have the agent keep the parameter file, and what is in it with the run."""

@@ -95,8 +95,11 @@ class Logger:
         self.tbx_writer: Any = None
         self.scalar_rows: ScalarRows | None = None  # made with the first SummaryWriter
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
+        self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
         self.last_row: Row = {}
-        self.for_workers = ""  # describes the run to the worker processes that are started while it is current
+        self.for_workers = (
+            ""  # describes the run to the worker processes that are started while it is current
+        )
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
         self.forget_pending()
@@ -450,22 +453,29 @@ class ScalarRows:
 
     def add_all(
         self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
-    ) -> None:
-        """Take several values of one step; nothing more comes to a row that is `complete`."""
+    ) -> set[str]:
+        """Take several values of one step; nothing more comes to a row that is `complete`.
+
+        Returns:
+            Names that this row had already with another value, which gave way.
+        """
         with self._logger.lock:
             held = self._values
-            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
+            if held and (step != self._step or exclude != self._exclude):
                 self.write()
             if complete and not self._values:
                 self._logger.clock.follow(step)
                 self._logger.write_row(values, step, wall_time, exclude)
-                return
+                return set()
             if not self._values:
                 self._begin(step, exclude)
-            self._values.update(values)
+            held = self._values
+            renewed = {name for name in held.keys() & values.keys() if held[name] != values[name]}
+            held.update(values)
             self._wall_time = wall_time
             if complete:
                 self.write()
+            return renewed
 
     def _begin(self, step: float, exclude: tuple[str, ...]) -> None:
         self._step, self._exclude, self._begun = step, exclude, time.monotonic()

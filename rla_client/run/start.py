@@ -174,7 +174,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     setup.record_date = item.opened
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn, clock=data.clock)
     run.logger.secrets = setup.secrets()
-    run.logger.take_parameters = data.add_hyper_param
+    run.logger.take_parameters, run.logger.write_beside = data.add_hyper_param, data.write_beside
     if setup.keeps_console:
         from rla_client.run.console import keep_console  # noqa: PLC0415 - not at import of the package
 
@@ -238,13 +238,14 @@ def tell_folders(data: RunData, to: Logger, *, echo: bool = False) -> None:
 # -- a plain folder ------------------------------------------------------------------------------
 
 
-def open_plain_run(
+def open_plain_run(  # noqa: PLR0913 - as `logger.configure`
     folder: str,
     sinks: tuple[str, ...],
     callback: Callable[[Row], object] | None,
     comm: Comm | None,
     suffix: str,
     names: dict[str, str],
+    *,
     clock: TimeStepHolder | None = None,
 ) -> Run:
     """Open a run that logs into a plain folder.

@@ -142,7 +142,7 @@ def _me() -> _Thread:
 
 
 def take(scope: Scope) -> None:
-    """A run is opened in `scope`, which becomes this thread's; the process's, unless another's run is open."""
+    """A run is opened in `scope`, which becomes this thread's, and the process's unless another's is open."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
         former = current().standing()
@@ -152,6 +152,16 @@ def take(scope: Scope) -> None:
         _me().own = scope
         if _process.is_free() or threading.current_thread() is threading.main_thread():
             _process = scope
+        tell()
+
+
+def return_to(scope: Scope) -> None:
+    """This thread's scope, which another run has taken the place of, is its own again."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        if _process is _me().own:
+            _process = scope
+        _me().own = scope
         tell()
 
 
@@ -173,6 +183,16 @@ def forget_own() -> None:
     """This thread's scope is that of the process again."""
     with _lock:
         _me().own = None
+        tell()
+
+
+def reset() -> None:
+    """A new scope for all threads, as after import; what is open stays so."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        _threads.clear()
+        _local.me = None
+        _process = Scope()
         tell()
 
 

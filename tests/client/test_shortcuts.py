@@ -108,13 +108,14 @@ def test_init_with_everything_by_default(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(below)
     monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
     manager = rla_client.init("cartpole", config=Args(), track=["seed"])
-    assert manager is exp_manager
+    assert manager.run is exp_manager.run is not None
     assert str(manager.log_dir).startswith(str(tmp_path / "code" / "data" / "log" / "cartpole"))
     assert manager.hyper_param == {"lr": 0.1, "seed": 1}
     assert manager.info == "&seed=1"
     manager.close()
     rla_client.init("cartpole", config=Args(seed=2), track=["seed"])
-    assert manager.info == "&seed=2", "nothing is left from the former one"
+    assert exp_manager.info == "&seed=2", "nothing is left from the former one"
+    assert manager.info == "&seed=1" and manager.run is None, "the handle is that of its run"
 
 
 @pytest.mark.usefixtures("fresh_manager")
