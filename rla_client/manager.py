@@ -112,7 +112,7 @@ class ExpManager:
         return (_the_manager, ()) if self._data.is_held else super().__reduce_ex__(protocol)
 
     def active(self) -> AbstractContextManager[None]:
-        """For the length of a `with` block, what this thread logs and names no run for is part of this one."""
+        """For the length of a `with` block, what this thread logs is part of this run."""
         return scope.inside(self._data.scope)
 
     # -- what the next run is to be -------------------------------------------------------------

@@ -16,6 +16,7 @@ built-in defaults hold, and what the code is `rla_client.code.select` finds. The
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import time
@@ -107,6 +108,7 @@ class OpenRun(ExpManager):
     def __init__(self, data: RunData) -> None:
         super().__init__(data)
         self.time_step_holder = data.clock
+        self._told = False  # that it has ended
         data.is_held = True
         weakref.finalize(self, _given_up, data).atexit = False
 
@@ -123,19 +125,32 @@ class OpenRun(ExpManager):
         return "" if item is None else item.index.path
 
     def log(self, values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
-        """`rla_client.log` into this run."""
+        """`rla_client.log` into this run; once it has ended, a warning."""
+        if self._has_ended():
+            return {}
         with self.active():
             return log(values, step)
 
     def record_tabular(self, key: str, val: object, exclude: Exclude = None) -> None:
         """`logger.record_tabular` into this run."""
+        if self._has_ended():
+            return
         with self.active():
             logger.record_tabular(key, val, exclude)
 
     def dump_tabular(self, step: TimeStep | None = None) -> Row:
         """`logger.dump_tabular` of this run."""
+        if self._has_ended():
+            return {}
         with self.active():
             return logger.dump_tabular(step)
+
+    def _has_ended(self) -> bool:
+        """Whether nothing can be written any more; said once."""
+        if self.run is None and not self._told:
+            self._told = True
+            logging.getLogger("rla_client").warning("%r has ended: what is logged into it is not kept", self)
+        return self.run is None
 
     def __enter__(self) -> Self:
         return self

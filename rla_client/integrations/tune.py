@@ -29,7 +29,7 @@ from rla_client import logger
 from rla_client.code.select import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run import run as runs
 from rla_client.run.begin import (
     begin,
@@ -47,6 +47,7 @@ from rla_client.run.resume import prepare
 from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders
 from rla_client.shortcuts import describe, flat
+from rla_client.stream import scope as scopes
 from rla_client.stream.values import to_plain
 
 with extra("ray", "rla_client.integrations.tune"):
@@ -379,13 +380,14 @@ def setup_rla(
     """
     experiment, trial_id = _of_trial(trainable)
     start = Path(os.environ.get("TUNE_ORIG_WORKING_DIR") or os.getcwd())
-    data: RunData = exp_manager._data  # noqa: SLF001 - a run that continues behind its rows
-    end_run(data, "finished", "")
+    if scopes.current().is_free():
+        end_run(current_data(), "finished", "")
     about = {"run_id": f"{experiment}/{trial_id}", "resume": "allow"} if trial_id else {}
     describe(
         exp_manager, task_table_name or _table(experiment), config=config, track=track, data_root=data_root,
         rla_config=rla_config, start=start if start.is_dir() else None, **{**about, **further},
     )  # fmt: skip
+    data = current_data()
     if data.setup.found_code is not None and start.is_dir():
         data.setup.found_code = find_code(start)
         data.setup.project_root = str(data.setup.found_code.root)
@@ -455,7 +457,7 @@ def _go_on_behind(data: RunData) -> None:
 
 def _end_with(trainable: Any) -> None:
     """End the run when the training function returns or raises, for Tune may use its process again."""
-    data, thread = exp_manager._data, threading.current_thread()  # noqa: SLF001 - see `setup_rla`
+    data, thread = current_data(), threading.current_thread()
     run = data.run
     errors: list[BaseException] = []
 

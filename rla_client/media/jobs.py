@@ -59,6 +59,10 @@ class JobOutbox(Protocol):
     def blob_room(self) -> int:
         """Bytes that one more payload may have."""
 
+    @property
+    def why_refused(self) -> str:
+        """Why a job was not taken."""
+
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
         """Append one JOB frame; False when nobody will do the job."""
 
@@ -299,14 +303,15 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
     if not outbox.job(kind, job_fields(place) | fields | {"blob": blob}):
         with suppress(OSError):
             os.unlink(folder / blob)
-        warn_full(kind)
+        warn_refused(outbox, kind)
         return False
     return True
 
 
-def warn_full(kind: str) -> None:
-    """Say once that the spool is full."""
-    warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
+def warn_refused(outbox: JobOutbox, kind: str) -> None:
+    """Say once why the stream takes no job: the spool is full, or the run has ended."""
+    why = outbox.why_refused
+    warn_once(why, f"{why} and takes no {kind}: the training process makes it")
 
 
 def check_room(room: int) -> None:

@@ -217,9 +217,9 @@ def named_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
 def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
     """The warning."""
     return (
-        f"this run is resumed with other hyper-parameters: {named_changes(changed)}. "
-        f"It keeps its name and first parameters; {HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
-        "another run_id"
+        f"this run is resumed with other hyper-parameters: {named_changes(changed)}. It keeps its name and "
+        f"first parameters; {HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its "
+        "own, give it another run_id"
     )
 
 

@@ -270,7 +270,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
 def write_beside(
     data: RunData, parameters: Mapping[str, Any], metrics: Mapping[str, Any], step: int | None = None
 ) -> None:
-    """Make a finished run beside that of `data`: its hyper-parameters with `parameters`, one row of `metrics`.
+    """Make a finished run beside that of `data`, with `parameters` beside its own and a row of `metrics`.
 
     Whatever goes wrong is a warning.
     """

@@ -113,6 +113,7 @@ class RunData:
         else was said already.
         """
         following = RunData(copy.copy(self.setup), Scope())
+        following.setup.hyper_param = dict(self.setup.hyper_param)
         following.max_to_keep, following._var_prefix = self.max_to_keep, self._var_prefix
         following._keeps = list(self._keeps)
         if self.run is None:

@@ -66,7 +66,7 @@ class Logger:
         clock: of the run; default that of the run that the calling thread writes to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run has
         self,
         folder: str | Callable[[], str] | None,
         sinks: Iterable[str],

@@ -605,7 +605,7 @@ def drop_current(logger: Logger, where: scope.Scope) -> None:
 
 
 def _take_current(one: scope.Scope | None) -> None:
-    global _one, _told_workers
+    global _one, _told_workers  # noqa: PLW0603 - copies of what the scopes have
     _one = None if one is None else current_logger.of(one)
     for take in copies:
         take(_one or _of_thread)
@@ -619,9 +619,9 @@ def _take_current(one: scope.Scope | None) -> None:
 
 def _tell_guess() -> None:
     current_logger.of(scope.process()).log(
-        f"[WARN] the thread {threading.current_thread().name!r} has opened no run, and several are open: what "
-        "it logs is part of this one. For another one, use what rla_client.init() gave: run.log(...), or "
-        "`with run.active():` around the calls (told once)",
+        f"[WARN] the thread {threading.current_thread().name!r} has opened no run, and several are open: "
+        "what it logs is part of this one. For another one, use what rla_client.init() gave: run.log(...), "
+        "or `with run.active():` around the calls (told once)",
         level=WARN,
     )
 

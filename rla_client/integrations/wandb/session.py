@@ -48,9 +48,9 @@ disables: bool = False  # `RLA_MODE` was set by `init`
 class _Items(dict[str, Any]):
     """A dict whose items are attributes, too, and that is told of what is set, inside of its run."""
 
-    def __init__(self, joined: Joined) -> None:
-        super().__init__()
-        vars(self)["_joined"] = joined
+    def __init__(self, *content: Any, joined: Joined | None = None) -> None:
+        super().__init__(*content)
+        vars(self)["_joined"] = joined or Joined()
 
     def update(self, *args: Any, **further: Any) -> None:
         """Set several."""
@@ -216,7 +216,7 @@ class Run(Lenient):
         held = {key: options.get(key) or "" for key in ("entity", "group", "job_type")}
         held |= {"id": identity, "name": name or identity, "notes": options.get("notes")}
         vars(self).update(held, tags=tuple(options.get("tags") or ()), sweep_id=None)
-        self.config, self.summary, self.project = Config(joined), Summary(joined), project
+        self.config, self.summary, self.project = Config(joined=joined), Summary(joined=joined), project
         self.start_time, self.pid = time.time(), os.getpid()
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
         self._earlier = options.get("earlier")
