@@ -498,6 +498,10 @@ def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False)
     """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it."""
     current_data.put(following, following.scope)
     if former.run is not None and former.scope.is_free():
+        setup, then = following.setup, former.setup
+        continues = setup.resume_mode != "never" and setup.run_id == then.run_id is not None
+        if continues and setup.task_table_name == then.task_table_name:
+            end_run(former, "finished", "")  # the same run goes on
         give_way(former)
     begin(following, all_ranks=all_ranks)
 

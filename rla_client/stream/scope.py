@@ -123,13 +123,24 @@ def _of_thread() -> Scope:
     if me is not None and me.inside is not None:
         return me.inside
     if me is None or me.own is None:
-        while guesses and _process.used and main not in {_process.thread, threading.get_ident()}:
-            guesses.pop()()
+        if guesses and _process.used and main not in {_process.thread, threading.get_ident()}:
+            _guess()
         return _process
     own = me.own = me.own.standing()
     if own.used or not (_process.used and main in {_process.thread, threading.get_ident()}):
         return own
     return _process
+
+
+def _guess() -> None:
+    """Tell, where several runs are open."""
+    with _lock:
+        if len({one.own for one in list(_threads) if one.own is not None and one.own.used}) < 2:  # noqa: PLR2004
+            return
+        calls = guesses[:]
+        guesses.clear()
+    for call in calls:
+        call()
 
 
 def _me() -> _Thread:
@@ -148,6 +159,8 @@ def take(scope: Scope) -> None:
         former = current().standing()
         if former is not scope and former.used and former.thread == threading.get_ident():
             scope.before = former
+            before = None if former.before is None else former.before.standing()
+            former.before = before if before is not None and before.used else None  # no chain of ended ones
         scope.used, scope.thread = True, threading.get_ident()
         _me().own = scope
         if _process.is_free() or threading.current_thread() is threading.main_thread():

@@ -118,6 +118,15 @@ def test_the_run_before_is_current_again() -> None:
     assert later.before is None, "nothing that has ended is kept alive"
 
 
+def test_no_chain_of_ended_runs_is_kept() -> None:
+    found = [opened()]
+    for _ in range(5):
+        found.append(opened())
+        scope.retire(found[-2])
+    opened()
+    assert [one.before for one in found[-1:]] == [None]
+
+
 def test_inside_of_a_block(workers: list[Worker]) -> None:
     main, other = opened(), workers[0].do(opened)
     with scope.inside(other):
@@ -146,14 +155,13 @@ def test_nobody_pays_while_there_is_one_scope(workers: list[Worker]) -> None:
     scope.changes.append(told.append)
     try:
         main = opened()
-        assert told[-1] is main
         other = workers[0].do(opened)
-        assert told[-1] is None
         scope.retire(other)
         workers[0].end()
         scope.retire(main)
         last = opened()
-        assert told[-1] is last
+        assert (told[0], told[-1]) == (main, last)
+        assert None in told
     finally:
         scope.changes.remove(told.append)
 
