@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 from rla_client.integrations.tensorboard import table_name
@@ -423,3 +424,14 @@ for thread in threads: thread.join()
         assert [(row["time-step"], row["loss"]) for row in run.rows()] == [
             (str(n), str(n)) for n in range(20)
         ]
+
+
+@pytest.mark.slow
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from rla_client.integrations.tensorboard import SummaryWriter
+ours = SummaryWriter("runs/x")""",
+        """ours.add_scalar("loss", step, step)""",
+    )

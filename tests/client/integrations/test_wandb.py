@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import COUNTER_ENV, RunFolder, Scripts, read_scalars
 from support.waiting import wait_until
 
@@ -721,3 +722,14 @@ def test_sweeps_name_our_own(name: str) -> None:
 
     with pytest.raises(wandb.UsageError, match="rla sweep"):
         getattr(wandb, name)({"method": "grid"}, function=print)
+
+
+@pytest.mark.slow
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """import rla_client.integrations.wandb as wandb
+ours = wandb.init(project="x")""",
+        """ours.log({"loss": step}, step=step)""",
+    )
