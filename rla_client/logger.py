@@ -49,7 +49,8 @@ from rla_client.run.run import Run, backup, copies, ending, get_current, info, w
 from rla_client.run.run import set_current as set_current  # noqa: PLC0414 - also public here
 from rla_client.run.start import check_sinks, default_folder, open_plain_run
 from rla_client.run.trackers import ProfileKV, log_time_tracker, open_time_tracker, profile
-from rla_client.stream.clock import TimeStep, time_step_holder
+from rla_client.stream import scope
+from rla_client.stream.clock import TimeStep, clock, time_step_holder
 from rla_client.stream.values import MAX_INT_BITS, summary_scalars
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ RECORD_TAIL = struct.Struct("<I")
 MAX_RECORD_BYTES = 256 << 20  # protobuf itself takes 2 GiB; a picture has some MB
 CRC_MASK_DELTA = 0xA282EAD8
 
-_plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
+_plain_run: scope.Part[Run | None] = scope.Part(lambda: None)  # opened by `configure`, closed by `reset`
 
 
 def _take_current(logger: Logger) -> None:
-    global _current  # noqa: PLW0603 - the one current logger, as in RLA
+    global _current  # noqa: PLW0603 - the current logger, as in RLA
     _current = logger
 
 
@@ -164,7 +165,7 @@ def logkv_mean(key: str, val: object, exclude: Exclude = None) -> None:
         val: a number; the row holds the mean of all that came since the last dump.
         exclude: as in `record_tabular`.
     """
-    _current.record_mean(key, val, exclude)
+    get_current().record_mean(key, val, exclude)
 
 
 def ma_record_tabular(
@@ -185,12 +186,12 @@ def ma_record_tabular(
         exclude: as in `record_tabular`.
         freq: as in `record_tabular`.
     """
-    _current.record_moving(key, val, record_len, exclude, freq, ignore_nan=ignore_nan)
+    get_current().record_moving(key, val, record_len, exclude, freq, ignore_nan=ignore_nan)
 
 
 def getkvs() -> Row:
     """What has been recorded since the last dump."""
-    current = _current
+    current = get_current()
     with current.lock:
         return dict(current.pending)
 
@@ -224,22 +225,22 @@ def log(*args: object, level: int = INFO) -> None:
 
     WARN and ERROR also go to warn.txt, BACKUP to backup.txt, whatever the level.
     """
-    _current.log(*args, level=level)
+    get_current().log(*args, level=level)
 
 
 def debug(*args: object) -> None:
     """`log` at level DEBUG."""
-    _current.log(*args, level=DEBUG)
+    get_current().log(*args, level=DEBUG)
 
 
 def error(*args: object) -> None:
     """`log` at level ERROR."""
-    _current.log(*args, level=ERROR)
+    get_current().log(*args, level=ERROR)
 
 
 def set_level(level: int) -> None:
     """Let only text of at least this level reach stdout and log.txt."""
-    _current.level = level
+    get_current().level = level
 
 
 # -- where -------------------------------------------------------------------------------------
@@ -270,13 +271,15 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
         ArgumentError: an unknown output, a folder that cannot be made, or two outputs in one file.
     """
     del framework
-    former = _swap_plain_run(None)
-    if former is not None and former.logger is _current:
+    place = scope.room()
+    former = _plain_run.of(place)
+    _plain_run.put(None, place)
+    if former is not None and former.logger is get_current():
         former.close("finished", "")
     names, folder, sinks = dict(file_names or {}), default_folder(dir), check_sinks(format_strs)
-    run = open_plain_run(folder, sinks, log_callback_fn, comm, log_suffix, names)
-    _swap_plain_run(run)
-    set_current(run.logger)
+    run = open_plain_run(folder, sinks, log_callback_fn, comm, log_suffix, names, clock=clock.of(place))
+    _plain_run.put(run, place)
+    set_current(run.logger, place)
     log(f"Logging to {run.logger.folder}")
 
 
@@ -291,31 +294,30 @@ def scoped_configure(
 
     The arguments and errors are those of `configure`; what the block raises goes through.
     """
-    former_run = _swap_plain_run(None)
-    former = _current
+    place, former = scope.room(), get_current()
+    former_run = _plain_run.of(place)
+    _plain_run.put(None, place)
     state, reason = "finished", ""
     try:
         configure(dir, format_strs, comm, file_names=file_names)
+        place = scope.current()
         yield
     except BaseException as error:
         state, reason = ending(error)
         raise
     finally:
-        run = _swap_plain_run(former_run)
+        run = _plain_run.of(place)
+        _plain_run.put(former_run, place)
         if run is not None:
             run.close(state, reason)
         set_current(former)
 
 
-def _swap_plain_run(run: Run | None) -> Run | None:
-    global _plain_run
-    former, _plain_run = _plain_run, run
-    return former
-
-
 def reset() -> None:
     """Close the current plain logger and go back to the one that only prints."""
-    run = _swap_plain_run(None)
+    here = scope.current()
+    run = _plain_run.of(here)
+    _plain_run.put(None, here)
     if run is not None:
         run.close("finished", "")
     set_current(None)
@@ -323,12 +325,12 @@ def reset() -> None:
 
 def get_dir() -> str | None:
     """The folder of the current logger's files, None when it only prints."""
-    return _current.folder
+    return get_current().folder
 
 
 def set_comm(comm: Comm | None) -> None:
     """Average values over the ranks of an MPI communicator at each dump; rank 0 writes."""
-    _current.comm = comm
+    get_current().comm = comm
 
 
 def flush(timeout: float | None = 10.0) -> bool:
@@ -341,7 +343,7 @@ def flush(timeout: float | None = 10.0) -> bool:
         False when that did not happen in time or no agent runs; and once when something was lost since the
         last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
-    return _current.flush(timeout, media=True)
+    return get_current().flush(timeout, media=True)
 
 
 def flush_rows(timeout: float | None = 10.0) -> bool:
@@ -353,7 +355,7 @@ def flush_rows(timeout: float | None = 10.0) -> bool:
     Returns:
         Whether all rows and texts that were sent before are on disk.
     """
-    return _current.flush(timeout, media=False)
+    return get_current().flush(timeout, media=False)
 
 
 # -- clock -------------------------------------------------------------------------------------
@@ -387,7 +389,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
     """
     from rla_client.run.tensorboard import tbx_writer  # tensorboardX is slow to import
 
-    return tbx_writer(_current)
+    return tbx_writer(get_current())
 
 
 def log_from_tf_summary(summary: object) -> None:
@@ -401,7 +403,7 @@ def log_from_tf_summary(summary: object) -> None:
     """
     from rla_client.run.tensorboard import send_tf_summary
 
-    send_tf_summary(_current, summary)
+    send_tf_summary(get_current(), summary)
 
 
 # -- reading back: CSV and JSON -----------------------------------------------------------------

@@ -18,6 +18,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
 
 from rla_client import logger
@@ -25,12 +26,13 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.run import trackers
 from rla_client.run.archive import register_custom_type
-from rla_client.run.begin import begin, end_run, fork, reopen, resume
+from rla_client.run.begin import begin, end_run, fork, give_way, reopen, resume
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import Item
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
 from rla_client.run.trackers import tell_large_memory_variables
+from rla_client.stream import scope
 from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 
 if TYPE_CHECKING:
@@ -75,23 +77,43 @@ def _of(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concate
 
     @functools.wraps(method)
     def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(getattr(manager, part), *args, **kwargs)
+        with manager.active():
+            return method(getattr(manager, part), *args, **kwargs)
+
+    return call
+
+
+M = TypeVar("M", bound="ExpManager")
+
+
+def _inside(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
+    """A method that logs: whatever is current, it is into the manager's own run."""
+
+    @functools.wraps(method)
+    def call(manager: M, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with manager.active():
+            return method(manager, *args, **kwargs)
 
     return call
 
 
 class ExpManager:
-    """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
+    """An experiment. `rla_client.exp_manager` is the one that everybody uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: RunData | None = None) -> None:
         self.time_step_holder: TimeStepHolder = time_step_holder
-        self.last_record_fph_time: float | None = None
-        self._setup = RunSetup()
-        self._data = RunData(self._setup)
+        self._data = data or RunData(RunSetup())
+        self._setup = self._data.setup
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
-        return "exp_manager" if self is exp_manager else super().__reduce_ex__(protocol)
+        if self is exp_manager:
+            return "exp_manager"
+        return (_the_manager, ()) if self._data.is_held else super().__reduce_ex__(protocol)
+
+    def active(self) -> AbstractContextManager[None]:
+        """For the length of a `with` block, what this thread logs is part of this run."""
+        return scope.inside(self._data.scope)
 
     # -- what the next run is to be -------------------------------------------------------------
 
@@ -137,6 +159,7 @@ class ExpManager:
     custom_data: _Held[dict[str, Any]] = _Held("_data")
     max_to_keep: _Held[int | None] = _Held("_data")
     resumed_from: _Held[int | None] = _Held("_data")
+    last_record_fph_time: _Held[float | None] = _Held("_data")
     resumed: _Held[bool] = _Held("_data", writable=False)
     last_time_step: _Held[int | float | None] = _Held("_data", writable=False)
     writer: _Held[tensorboardX.SummaryWriter | None] = _Held("_data", writable=False)
@@ -172,6 +195,7 @@ class ExpManager:
         """Kind of the archive in the database."""
         return ARCHIVE_TESTER
 
+    @_inside
     def print_log_dir(self) -> None:
         """Log where the run's data lie."""
         tell_folders(self._data, logger.get_current(), echo=True)
@@ -299,6 +323,7 @@ class ExpManager:
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
 
+    @_inside
     def log_file_copy(self, source_tester: ExpManager) -> None:
         """Put checkpoints, results, temporary data, logs and custom data of a loaded run under this one.
 
@@ -319,6 +344,7 @@ class ExpManager:
         """
         fork(self._data, source_tester._data)
 
+    @_inside
     def resume(
         self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
     ) -> tuple[int, Any]:
@@ -361,6 +387,7 @@ class ExpManager:
     time_record = staticmethod(trackers.time_record)
     time_record_end = staticmethod(trackers.time_record_end)
 
+    @_inside
     def update_fph(self, cum_epochs: float) -> None:
         """Record epochs per hour since the first call as `fph` and write the row.
 
@@ -382,6 +409,7 @@ class ExpManager:
         """
         return tell_large_memory_variables(depth=3)
 
+    @_inside
     def add_summary_to_logger(
         self, summary: object, name: str = "", simple_val: bool = False, freq: int = 20
     ) -> None:
@@ -401,8 +429,8 @@ class ExpManager:
 
         return table_summary(input_dict, name)
 
-    @staticmethod
-    def add_graph(sess: object, *args: object, **kwargs: object) -> None:
+    @_inside
+    def add_graph(self, /, sess: object, *args: object, **kwargs: object) -> None:
         """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
 
         Raises:
@@ -416,15 +444,76 @@ class ExpManager:
 
     def get_timestep(self) -> int | float:
         """The run's time-step."""
-        return time_step_holder.get_time()
+        return self._data.clock.get_time()
 
     get_timstep = get_timestep  # as RLA spells it
 
     def set_timestep(self, t: TimeStep) -> None:
         """Set the run's time-step."""
-        time_step_holder.set_time(t)
+        self._data.clock.set_time(t)
 
 
-exp_manager = ExpManager()
+class _Current(ExpManager):
+    """`exp_manager`: the manager of the run that the calling thread writes to.
+
+    A thread that configures or opens a run while another one has its own open gets one beside that. A run
+    that `rla_client.init` opened, and whose handle somebody has, stays open beside the next.
+    """
+
+    @property
+    def _data(self) -> RunData:  # type: ignore[override]
+        return current_data()
+
+    @property
+    def _setup(self) -> RunSetup:  # type: ignore[override]
+        return current_data().setup
+
+    def __init__(self) -> None:
+        self.time_step_holder = time_step_holder
+
+    def active(self) -> AbstractContextManager[None]:
+        """Nothing changes."""
+        return nullcontext()
+
+    def configure(self, /, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - `RunSetup`'s
+        """See `ExpManager.configure`."""
+        if not scope.current().is_free():
+            following = current_data().successor()
+            current_data.put(following, following.scope)
+            following.enter()
+        super().configure(*args, **kwargs)
+
+    def log_files_gen(self, *, all_ranks: bool = False) -> None:
+        """See `ExpManager.log_files_gen`."""
+        data = current_data()
+        if data.is_held or not scope.current().is_free():
+            open_beside(data, data.successor(), all_ranks=all_ranks)
+        else:
+            begin(data, all_ranks=all_ranks)
+
+
+current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
+
+
+def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False) -> None:
+    """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it."""
+    current_data.put(following, following.scope)
+    if former.run is not None and former.scope.is_free():
+        setup, then = following.setup, former.setup
+        continues = setup.resume_mode != "never" and setup.run_id == then.run_id is not None
+        if continues and setup.task_table_name == then.task_table_name:
+            end_run(former, "finished", "")  # the same run goes on
+        give_way(former)
+    begin(following, all_ranks=all_ranks)
+
+
+exp_manager: ExpManager = _Current()
+
+
+def _the_manager() -> ExpManager:
+    """What the handle of a run is in another process."""
+    return exp_manager
+
+
 tester = exp_manager
 Tester = ExpManager

@@ -1,8 +1,12 @@
 """`rla_client.init` and `rla_client.log`: a run and its rows, one call each.
 
-    exp_manager = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
+    run = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
     for step in range(1000):
         rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
+
+Several runs may be open. `run.log` writes into its own, from any thread; what names no run writes into that
+which its thread opened last, else into that of the process (`stream/scope.py`). The next `init` of a thread
+ends the run before it, unless somebody still has its handle: then it stays open until that is given up.
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
 built-in defaults hold, and what the code is `rla_client.code.select` finds. The database lies in
@@ -11,25 +15,34 @@ built-in defaults hold, and what the code is `rla_client.code.select` finds. The
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
 from rla_client.media.pictures import is_picture
-from rla_client.run.recording import Row, scalar_rows
+from rla_client.run.begin import end_run
+from rla_client.run.recording import Exclude, Row, scalar_rows
+from rla_client.run.run import ending
 from rla_client.run.setup import accepted, names_code, unexpected
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStep, time_step_holder
+from rla_client.stream.scope import Scope
 from rla_client.stream.values import resolved, to_plain
 
 if TYPE_CHECKING:
-    from rla_client.config.schema import Config
+    from typing_extensions import Self
+
+    from rla_client.run.data import RunData
     from rla_client.run.run import Run
 
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
@@ -44,7 +57,7 @@ def init(
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     all_ranks: bool = False,
     **further: Any,  # noqa: ANN401 - arguments of configure
-) -> ExpManager:
+) -> OpenRun:
     """Open a run: `configure`, `set_hyper_param`, `add_record_param` and `log_files_gen` in one call.
 
     Args:
@@ -58,7 +71,8 @@ def init(
         **further: other arguments of `exp_manager.configure` (code_root, run_file, console, …).
 
     Returns:
-        `exp_manager`.
+        The run, which has all that `exp_manager` has. `exp_manager`, `logger` and `rla_client.log` mean it
+        too, in the thread that called this, and in those that have opened none.
 
     Raises:
         ArgumentError: an argument is wrong.
@@ -68,8 +82,10 @@ def init(
     """
     if further and (unknown := further.keys() - (names := accepted())):
         raise unexpected("init", min(unknown), [*names, "config", "track", "all_ranks"])
+    former = current_data()
+    opened = OpenRun(former.successor())
     describe(
-        exp_manager,
+        opened,
         task_table_name,
         config=config,
         track=track,
@@ -77,8 +93,84 @@ def init(
         rla_config=rla_config,
         **further,
     )
-    exp_manager.log_files_gen(all_ranks=all_ranks)
-    return exp_manager
+    open_beside(former, opened._data, all_ranks=all_ranks)  # noqa: SLF001 - its own
+    return opened
+
+
+class OpenRun(ExpManager):
+    """The handle of a run that `init` opened: an `exp_manager` of that run alone, for any thread.
+
+        with rla_client.init("cartpole", config=args) as run:
+            run.log({"loss": 0.5}, step=1)
+
+    At the end of a `with` block the run ends: failed where an exception ended it.
+    """
+
+    def __init__(self, data: RunData) -> None:
+        super().__init__(data)
+        self.time_step_holder = data.clock
+        self._told = False  # that it has ended
+        data.is_held = True
+        weakref.finalize(self, _given_up, data).atexit = False
+
+    @property
+    def id(self) -> str:
+        """Its `run_id`; without one, what tells it from all others."""
+        opening = None if self.run is None else self.run.opening
+        return self.run_id or ("" if opening is None else opening.run)
+
+    @property
+    def index(self) -> str:
+        """Its index in the table, as `rla ls` and `rla show` have it; empty where nothing is stored."""
+        item = self._data.item
+        return "" if item is None else item.index.path
+
+    def log(self, values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
+        """`rla_client.log` into this run; once it has ended, a warning."""
+        if self._has_ended():
+            return {}
+        with self.active():
+            return log(values, step)
+
+    def record_tabular(self, key: str, val: object, exclude: Exclude = None) -> None:
+        """`logger.record_tabular` into this run."""
+        if self._has_ended():
+            return
+        with self.active():
+            logger.record_tabular(key, val, exclude)
+
+    def dump_tabular(self, step: TimeStep | None = None) -> Row:
+        """`logger.dump_tabular` of this run."""
+        if self._has_ended():
+            return {}
+        with self.active():
+            return logger.dump_tabular(step)
+
+    def _has_ended(self) -> bool:
+        """Whether nothing can be written any more; said once."""
+        if self.run is None and not self._told:
+            self._told = True
+            logging.getLogger("rla_client").warning("%r has ended: what is logged into it is not kept", self)
+        return self.run is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+        else:
+            self.close(*ending(error))
+
+    def __repr__(self) -> str:
+        return f"<run {self.task_table_name}/{self.index}>"
+
+
+def _given_up(data: RunData) -> None:
+    """Nobody has the handle of a run any more: if another one has taken its place, it ends."""
+    data.is_held = False
+    if data.gave_way:
+        end_run(data, "finished", "")
 
 
 def describe(  # noqa: PLR0913 - `init`'s
@@ -139,9 +231,22 @@ def ensure_run(
     joins: bool = True,
     **further: Any,  # noqa: ANN401 - arguments of configure
 ) -> bool:
+    """`join_or_open`; whether the run is its own."""
+    return join_or_open(table, parameters, track, joins=joins, **further) is not None
+
+
+def join_or_open(
+    table: str,
+    parameters: Mapping[str, Any],
+    track: Iterable[str] = (),
+    *,
+    joins: bool = True,
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> OpenRun | None:
     """Open a run for something that writes and was told of none, unless one is open.
 
-    What the script has configured itself is opened as it says; otherwise `init(table, …)`.
+    What the script has configured itself is opened as it says; otherwise `init(table, …)`. Another thread's
+    run is not joined, where nobody but something like this opened it.
 
     Args:
         table: table of a run of its own.
@@ -151,27 +256,89 @@ def ensure_run(
         **further: arguments of `exp_manager.configure` for a run of its own.
 
     Returns:
-        Whether the run is its own.
+        The run, if it is its own.
 
     Raises:
         ArgumentError: the data root cannot be written.
         ConfigError: the configuration has faults.
     """
-    global _own_config  # noqa: PLW0603 - of the one exp_manager
+    data, here = current_data(), scopes.current()
     current = logger.get_current()
-    if current.folder is not None and (joins or opened_here()):
+    of_another = data.of_adapter and here.is_anothers()  # of one like this one, in its own thread
+    if current.folder is not None and (joins or opened_here()) and not of_another:
         if parameters and current.take_parameters is not None:
             current.take_parameters(parameters)
-        return False
-    if exp_manager.config is not None and exp_manager.config is not _own_config:
+        return None
+    if exp_manager.config is not None and not data.of_adapter and here.is_free():
         exp_manager.add_hyper_param(parameters)
         exp_manager.log_files_gen()
-        return False
+        return None
+    return open_for_adapter(table, parameters, track, **further)
+
+
+def open_for_adapter(
+    table: str,
+    parameters: Mapping[str, Any],
+    track: Iterable[str] = (),
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> OpenRun:
+    """`init` for something that was not told of a run."""
+    former = current_data()
     try:
-        init(table, config=parameters, track=track, **further)
+        return init(table, config=parameters, track=track, **further)
     finally:  # what failed is not the script's own either
-        _own_config = exp_manager.config
-    return True
+        if current_data() is not former:
+            current_data().of_adapter = True
+
+
+class Joined:
+    """The run that an adapter writes to: that which was current when it joined, whatever is current later.
+
+    Where that has ended, it is the one that is current at the next call.
+    """
+
+    def __init__(self) -> None:
+        self._scope: Scope | None = None
+
+    def join(self) -> None:
+        """Write to the current run from here on."""
+        self._scope = scopes.current()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run has not ended."""
+        return self._scope is not None and self._scope.used
+
+    @property
+    def scope(self) -> Scope:
+        """The run's."""
+        if not self.is_open:
+            self.join()
+        assert self._scope is not None
+        return self._scope
+
+    @property
+    def manager(self) -> ExpManager:
+        """`exp_manager` of the run."""
+        return ExpManager(current_data.of(self.scope))
+
+    def active(self) -> AbstractContextManager[None]:
+        """For the length of a `with` block, what names no run is part of this one."""
+        return scopes.inside(self.scope)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def in_its_run(method: Method) -> Method:
+    """A method of an adapter, whose `_joined` is a `Joined`: what it logs is part of that run."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with self._joined.active():
+            return method(self, *args, **kwargs)
+
+    return cast("Method", call)
 
 
 def opened_here() -> bool:
@@ -200,7 +367,6 @@ def starts_agent() -> bool:
     return config.agent.autostart
 
 
-_own_config: Config | None = None  # what `ensure_run` configured last
 _left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
 
 
@@ -229,7 +395,7 @@ def rejoin_run() -> None:
 
 def renew_run() -> None:
     """End the open run if what opened it is done: what comes now has a run of its own."""
-    if exp_manager.run is not None and exp_manager.run in _left:
+    if exp_manager.run is not None and exp_manager.run in _left and not scopes.current().is_anothers():
         exp_manager.close(_left[exp_manager.run])
 
 
@@ -282,8 +448,7 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
         values: name to number, text or array; nested dicts become `group/name`.
         step: its time-step; the clock follows where this is ahead of it.
     """
-    if step > time_step_holder.get_time():
-        time_step_holder.set_time(step)
+    time_step_holder.follow(step)
     current, plain = logger.get_current(), {}
     for name, value in flat(values):
         if is_picture(value):
@@ -295,13 +460,18 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
 
 
 class CountedRows:
-    """`write_row` for a library that need not say a step: then its rows are counted."""
+    """`write_row` for a library that need not say a step: then its rows are counted.
+
+    In a run that was resumed they are counted on from where it continues.
+    """
 
     def __init__(self) -> None:
-        self._next: float = 0
+        self._next: float | None = None
 
     def write(self, values: Mapping[str, Any], step: float | None) -> float:
         """Write a row; the step that it got."""
+        if self._next is None:
+            self._next = time_step_holder.get_time() + 1 if exp_manager.resumed_from else 0
         at = self._next if step is None else step
         self._next = at + 1
         write_row(values, at)
@@ -312,8 +482,9 @@ def add_scalar(name: str, value: object, step: float) -> None:
     """Add one value of another library to the row of a step, which the clock follows."""
     rows = scalar_rows(logger.get_current())
     if rows is not None:
-        rows.sets_clock = True
         rows.add(name, to_plain(value), step, time.time(), ())
+    else:
+        time_step_holder.follow(step)
 
 
 def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:

@@ -130,7 +130,7 @@ def _capture(plan: BackupPlan, outbox: Outbox | None, code_dir: Path, report: Ba
                 return
             with suppress(OSError):
                 (folder / name).unlink()
-            report.notes.append("the spool is full, so files were copied")
+            report.notes.append(f"{outbox.why_refused}, so files were copied")
             report.files = report.total_bytes = 0
     _copy(files, code_dir, report)
 

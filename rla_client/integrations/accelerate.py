@@ -14,7 +14,8 @@ from accelerate.tracking import GeneralTracker, on_main_process
 
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import ImgRecorder
-from rla_client.shortcuts import CountedRows, ensure_run
+from rla_client.shortcuts import CountedRows, Joined, ensure_run, in_its_run
+from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLATracker"]
 
@@ -33,32 +34,39 @@ class RLATracker(GeneralTracker):
     def __init__(self, task_table_name: str = "accelerate", track: Sequence[str] = ()) -> None:
         super().__init__()
         self._table, self._track, self._owns, self._rows = task_table_name, track, False, CountedRows()
+        self._joined = Joined()
 
     @property
     def tracker(self) -> ExpManager:
-        """`exp_manager`."""
-        return exp_manager
+        """`exp_manager` of the run."""
+        return self._joined.manager
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Open a run unless one is open; the configuration becomes hyper-parameters."""
         self._owns = ensure_run(self._table, values, self._track) or self._owns
+        self._joined.join()
 
     @on_main_process
+    @in_its_run
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Write a row; without a step, rows are counted."""
         self._owns = ensure_run(self._table, {}) or self._owns
         self._rows.write(values, step)
 
     @on_main_process
+    @in_its_run
     def log_images(self, values: Mapping[str, Sequence[Any]], step: int | None = None, **_: Any) -> None:
         """Have images encoded; a step that is given stands before their names."""
+        if step is not None:
+            time_step_holder.follow(step)
         for name, images in values.items():
             for number, image in enumerate(images):
                 file = f"{name}_{number}" if step is None else f"{step}-{name}_{number}"
                 ImgRecorder.save(file, image, add_timestamp=step is None)
 
     @on_main_process
+    @in_its_run
     def finish(self) -> None:
         """A run of its own ends."""
         if self._owns:

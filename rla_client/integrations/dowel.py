@@ -16,7 +16,7 @@ import numpy as np
 from rla_client import logger
 from rla_client.run.recording import INFO
 from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import CountedRows, leave_run, open_own_run
+from rla_client.shortcuts import CountedRows, Joined, in_its_run, leave_run, open_own_run
 
 __all__ = ["RLAOutput"]
 
@@ -31,6 +31,8 @@ class RLAOutput(dowel.LogOutput):
 
     def __init__(self, task_table_name: str = "dowel", parameters: Mapping[str, Any] | None = None) -> None:
         self._run = open_own_run(task_table_name, parameters or {})
+        self._joined = Joined()
+        self._joined.join()
         self._row: dict[str, Any] = {}
         self._histograms: dict[str, Any] = {}
         self._rows = CountedRows()
@@ -40,6 +42,7 @@ class RLAOutput(dowel.LogOutput):
         """Texts and tables."""
         return (str, dowel.TabularInput)
 
+    @in_its_run
     def record(self, data: Any, prefix: str = "") -> None:
         """Take a text or a table."""
         if isinstance(data, str):
@@ -55,6 +58,7 @@ class RLAOutput(dowel.LogOutput):
                 continue
             data.mark(key)
 
+    @in_its_run
     def dump(self, step: int | None = None) -> None:
         """Write the row; without a step, rows are counted."""
         if not self._row and not self._histograms:

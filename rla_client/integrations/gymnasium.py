@@ -23,9 +23,10 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorSta
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
+from rla_client.manager import exp_manager
 from rla_client.media.recorders import VideoRecorder
-from rla_client.shortcuts import ensure_run
-from rla_client.stream.clock import time_step_holder
+from rla_client.shortcuts import Joined, ensure_run, in_its_run
+from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
 __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
@@ -87,6 +88,8 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
             return self._end(action, found)
         self.episode_returns += found[1]  # as gymnasium's wrapper does, without the way there at each step
         self.episode_lengths += 1
+        recorder = self._recorder
+        recorder.clock.follow(recorder.steps + self.episode_lengths - self._counted)
         return found
 
     def _end(self, action: Any, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Any:
@@ -148,6 +151,7 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
         """Take a step in each environment; ended episodes write their rows."""
         found = super().step(actions)
         self._recorder.steps += self.num_envs
+        self._recorder.clock.follow(self._recorder.steps)
         infos = found[4]
         ended, which = infos.pop(_KEY, None), infos.pop(f"_{_KEY}", None)
         same_step = self._autoreset_mode == AutoresetMode.SAME_STEP
@@ -185,7 +189,9 @@ class _Recorder:
     """Rows of episodes, and films of some.
 
     Attributes:
-        steps: of all environments so far; a single one's are counted when its episode ends.
+        steps: of all environments so far; a single one's are counted when its episode ends. In a run that
+            was resumed they are counted on from where it continues.
+        clock: of the run; it follows the steps.
         video: of the episode under way, if that is filmed.
     """
 
@@ -196,7 +202,10 @@ class _Recorder:
                 f"render_mode='rgb_array', not {env.render_mode!r}"
             )
         self._env, self._name, self._video_every = env, name, video_every
-        self.steps = 0
+        self.steps: float = 0
+        self.clock: TimeStepHolder = time_step_holder
+        self._joined = Joined()
+        self._begun = False
         self._episodes = 0  # of the environment that is filmed
         self.video: VideoRecorder | None = None
 
@@ -204,6 +213,14 @@ class _Recorder:
         """An episode begins of the environment that may be filmed."""
         self.cut()
         self._ensure_run()
+        self._begin()
+
+    @in_its_run
+    def _begin(self) -> None:
+        self.clock = logger.get_current().clock
+        if not self._begun:
+            self._begun = True
+            self.steps += exp_manager.resumed_from or 0
         if self._video_every and self._episodes % self._video_every == 0:
             fps = float(self._env.metadata.get("render_fps") or DEFAULT_FPS)
             name = f"{self._step}-{self._name}-{self._episodes}"
@@ -214,29 +231,33 @@ class _Recorder:
         self._episodes += 1
         self.cut()
 
+    @in_its_run
     def cut(self) -> None:
         """Send what was filmed."""
         if self.video is not None:
             self.video.close()
             self.video = None
 
+    @in_its_run
     def write(self, total: float, length: int, seconds: float) -> None:
         """Write an episode's row."""
         values = {"return": float(total), "length": int(length), "seconds": float(seconds)}
         row = {f"{self._name}/{key}": value for key, value in values.items()}
+        self.clock.follow(self.steps)
         logger.get_current().write_row(row, self._step, time.time(), ())
 
     @property
     def _step(self) -> float:
-        return time_step_holder.get_time() if time_step_holder.was_set else self.steps
+        return self.clock.get_time() if self.clock.was_set else self.steps
 
     def _ensure_run(self) -> None:
-        spec = self._env.spec
-        if logger.get_current().folder is not None:
+        if self._joined.is_open:
             return
-        if multiprocessing.parent_process() is not None:
+        spec = self._env.spec
+        if logger.get_current().folder is None and multiprocessing.parent_process() is not None:
             raise ArgumentError(
                 "this environment runs in a worker process, and no run is open: open one before the workers "
                 "start (rla_client.init), or wrap the vector of environments"
             )
         ensure_run("gymnasium" if spec is None else spec.id.replace("/", "-"), {})
+        self._joined.join()

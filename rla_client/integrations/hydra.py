@@ -41,7 +41,7 @@ def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any
         **further: arguments of `rla_client.init`.
 
     Returns:
-        `exp_manager`.
+        What `rla_client.init` gives.
     """
     job = HydraConfig.get()
     overrides = [str(override) for override in job.overrides.task]
@@ -50,9 +50,12 @@ def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any
     further.setdefault("track", _tracked(cfg, overrides, groups))
     if exp_manager.run is not None:
         exp_manager.close()
-    _end_with_job()
     table = (task_table_name or job.job.name).replace("/", "-")
-    return init(table, config={**to_parameters(cfg), "hydra": about}, **further)
+    ending_of_job = _end_with_job()
+    run = init(table, config={**to_parameters(cfg), "hydra": about}, **further)
+    if ending_of_job is not None:
+        ending_of_job.run = run
+    return run
 
 
 def _tracked(cfg: DictConfig, overrides: list[str], groups: dict[str, str]) -> list[str]:
@@ -66,11 +69,13 @@ def _tracked(cfg: DictConfig, overrides: list[str], groups: dict[str, str]) -> l
 class _Ending(Callback):
     """Ends the run of a job."""
 
+    run: ExpManager = exp_manager
+
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         """End it, failed where the job raised."""
         del config
         failed = job_return.status == JobStatus.FAILED
-        exp_manager.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001
+        self.run.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001
 
 
 class RLACallback(_Ending):
@@ -85,7 +90,7 @@ class RLACallback(_Ending):
         open_run(cfg, self._table)
 
 
-def _end_with_job() -> None:
+def _end_with_job() -> _Ending | None:
     """Have Hydra say how this job ends: it catches what a job raises, and no hook of Python sees it.
 
     Its callbacks are made before the job, so the one that is needed joins those of the job under way.
@@ -93,7 +98,9 @@ def _end_with_job() -> None:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not run_job.__code__:
         frame = frame.f_back
-    if frame is not None:
-        callbacks = frame.f_locals["hydra_context"].callbacks.callbacks
-        if not any(isinstance(one, _Ending) for one in callbacks):
-            callbacks.append(_Ending())
+    if frame is None:
+        return None
+    callbacks = frame.f_locals["hydra_context"].callbacks.callbacks
+    if not any(isinstance(one, _Ending) for one in callbacks):
+        callbacks.append(_Ending())
+    return next(one for one in callbacks if isinstance(one, _Ending))

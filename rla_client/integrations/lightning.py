@@ -14,9 +14,9 @@ from typing import Any
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.manager import ExpManager
 from rla_client.run.run import Run
-from rla_client.shortcuts import CountedRows, leave_run, open_own_run, to_parameters
+from rla_client.shortcuts import CountedRows, Joined, in_its_run, leave_run, open_own_run, to_parameters
 
 __all__ = ["RLALogger"]
 
@@ -41,18 +41,20 @@ class RLALogger(Logger):
         super().__init__()
         self._table, self._config, self._track = task_table_name, to_parameters(config), track
         self._opened, self._rows = False, CountedRows()
+        self._joined = Joined()
         self._run: Run | None = None  # that was opened here
 
     @rank_zero_only
     def _open(self) -> None:
         if not self._opened:
             self._run, self._opened = open_own_run(self._table, self._config, self._track), True
+            self._joined.join()
 
     @property
     def experiment(self) -> ExpManager:
-        """`exp_manager`, on rank 0 with a run open."""
+        """`exp_manager` of the run, which on rank 0 is open."""
         self._open()
-        return exp_manager
+        return self._joined.manager
 
     @property
     def save_dir(self) -> str | None:
@@ -73,6 +75,10 @@ class RLALogger(Logger):
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Write a row; without a step, rows are counted."""
         self._open()
+        self._write(metrics, step)
+
+    @in_its_run
+    def _write(self, metrics: Mapping[str, Any], step: int | None) -> None:
         self._rows.write(metrics, step)
 
     @rank_zero_only

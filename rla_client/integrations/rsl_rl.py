@@ -20,7 +20,7 @@ from rla_client.contract.files import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
 from rla_client.run.run import warn
-from rla_client.shortcuts import add_scalar, ensure_run, to_parameters
+from rla_client.shortcuts import Joined, add_scalar, ensure_run, in_its_run, to_parameters
 
 __all__ = ["RLALogWriter"]
 
@@ -48,12 +48,15 @@ class RLALogWriter(LogWriter):
         self._track, self._save_models = track, save_models
         self._kept: set[Path] = set()
         self._owns = False
+        self._joined = Joined()
 
     def store_config(self, env_cfg: Any, train_cfg: dict[str, Any]) -> None:
         """Open a run unless one is open; both configurations become hyper-parameters."""
         env = env_cfg.to_dict() if hasattr(env_cfg, "to_dict") else to_parameters(env_cfg)
         self._owns = ensure_run(self._table, {**train_cfg, "env": env}, self._track)
+        self._joined.join()
 
+    @in_its_run
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int, *_: Any, **__: Any) -> None:
         """Add a value to the iteration's row."""
         if not tag.endswith("/time"):
@@ -75,6 +78,7 @@ class RLALogWriter(LogWriter):
         if video not in self._kept:
             self._keep(OTHER_RESULTS, video)
 
+    @in_its_run
     def _keep(self, kind: str, path: Path) -> None:
         if exp_manager.run is None or exp_manager.run.outbox is None:
             return
@@ -85,6 +89,7 @@ class RLALogWriter(LogWriter):
         except OSError as error:  # a full disk, say, which is no reason to stop training
             warn(f"{path} was not copied: {error}")
 
+    @in_its_run
     def stop(self) -> None:
         """Write the last row; a run of its own ends."""
         logger.get_current().write_scalars()

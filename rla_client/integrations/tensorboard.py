@@ -15,17 +15,20 @@ from __future__ import annotations
 import os
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
 from rla_client import logger
 from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
+from rla_client.run.begin import end_run
 from rla_client.run.hyper_params import parameters_of_table
 from rla_client.run.recording import Logger
-from rla_client.run.run import WRITER_VARIABLE, Run
+from rla_client.run.run import WRITER_VARIABLE
 from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments
-from rla_client.shortcuts import ensure_run, opened_here, script_name, to_parameters
+from rla_client.shortcuts import OpenRun, join_or_open, opened_here, script_name, to_parameters
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["SummaryWriter"]
@@ -42,7 +45,7 @@ class SummaryWriter(AgentSummaryWriter):
     Without an open run one begins: its table is named after `log_dir` (without numbers at its end), else
     `comment`, else the script. It ends with the process, or when the next writer begins after `close`.
     A writer with another `log_dir` beside it writes into the same run, its tags behind the name of that
-    folder (`eval/loss`).
+    folder (`eval/loss`). One with the same `log_dir` continues the run, also when the first is closed.
 
     Args:
         log_dir: names the run; it is made, for the script's own files, and gets none of ours.
@@ -81,18 +84,18 @@ class SummaryWriter(AgentSummaryWriter):
         parameters = to_parameters(config)
         self._run: _OwnRun | None = None
         self.log_dir = folder
+        self._hides: Callable[[str], str] = str
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
         if folder:  # scripts write files of their own there; where it cannot be made, no run begins
             os.makedirs(folder, exist_ok=True)
         current, prefix = _join(folder, comment, parameters)
+        self._hides = current.shown
         super().__init__(**writer_arguments(current), prefix=prefix)
-        if _own is not None:
-            self._run = _own
-            _own.writers.add(self)
-            if self._rows is not None:
-                self._rows.sets_clock = True
+        self._run = _own.get(current)
+        if self._run is not None:
+            self._run.writers.add(self)
         self.log_dir = folder or self.logdir  # of the run's event files
         os.makedirs(self.log_dir, exist_ok=True)
 
@@ -105,7 +108,7 @@ class SummaryWriter(AgentSummaryWriter):
         found = parameters_of_table(text_string) if isinstance(text_string, str) else {}
         if found and self._parameters is not None:
             self._parameters(found)  # before the text: now its secrets are known
-        super().add_text(tag, logger.get_current().shown(str(text_string)), *args, **kwargs)
+        super().add_text(tag, self._hides(str(text_string)), *args, **kwargs)
 
     def add_tensor(
         self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None
@@ -147,38 +150,40 @@ class SummaryWriter(AgentSummaryWriter):
 
 
 class _OwnRun:
-    """The run that a writer opened, and the writers that are not closed yet."""
+    """A run that a writer opened, and the writers that are not closed yet."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: OpenRun, folder: str) -> None:
+        self.data = run._data  # noqa: SLF001 - the run ends with the next writer, not with its handle
+        self.folder = folder
         self.writers: weakref.WeakSet[SummaryWriter] = weakref.WeakSet()
 
 
-_own: _OwnRun | None = None
+_own: weakref.WeakKeyDictionary[Logger, _OwnRun] = weakref.WeakKeyDictionary()
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
 
 
 def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
     """The logger of the run that a writer belongs to, and what stands before its tags."""
-    global _own  # noqa: PLW0603 - there is one open run
-    if _own is not None:
-        if _own.run.logger is not logger.get_current():
-            _own = None
-        elif not _own.writers:
-            exp_manager.close()
+    real = folder and os.path.realpath(folder)
+    current = logger.get_current()
+    before = _own.get(current)
+    if before is not None and not before.writers and not (real and before.folder == real):
+        end_run(before.data, "finished", "")  # its writers are closed, and this one has another folder
     name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
     table = table_name(folder, comment)
-    if ensure_run(table, {**parameters, **name} if logger.get_current().folder is None else parameters, name):
-        assert exp_manager.run is not None
-        _own = _OwnRun(exp_manager.run)
+    opens = logger.get_current().folder is None or (before is not None and scopes.current().is_anothers())
+    opened = join_or_open(table, {**parameters, **name} if opens else parameters, name)
     current = logger.get_current()
+    if opened is not None:
+        _own[current] = _OwnRun(opened, real)
     if exp_manager.run is None or exp_manager.run.logger is not current or not opened_here():
         first = _FOLDERS.setdefault(current, os.environ.get(WRITER_VARIABLE, ""))
     else:
-        first = _FOLDERS.setdefault(current, folder and os.path.realpath(folder))
-        os.environ[WRITER_VARIABLE] = first
+        first = _FOLDERS.setdefault(current, real)
+        if scopes.current() is scopes.process():
+            os.environ[WRITER_VARIABLE] = first
     known = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
-    return current, "" if not folder or os.path.realpath(folder) in known else _difference(folder, first)
+    return current, "" if not folder or real in known else _difference(folder, first)
 
 
 def _difference(folder: str, first: str) -> str:

@@ -15,7 +15,7 @@ from rla_client import logger
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import VideoRecorder
 from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import add_scalar, leave_run, open_own_run, to_parameters
+from rla_client.shortcuts import Joined, add_scalar, in_its_run, leave_run, open_own_run, to_parameters
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLALogger"]
@@ -36,36 +36,42 @@ class RLALogger(Logger):
     ) -> None:
         del log_dir
         self._run = open_own_run(exp_name, to_parameters(config), track)
+        self._joined = Joined()
+        self._joined.join()
         super().__init__(exp_name, str(exp_manager.log_dir or ""))
 
     def _create_experiment(self) -> ExpManager:
-        return exp_manager
+        return self._joined.manager
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Write the last row. The run ends with the process, or where a later logger begins one."""
         self.flush(timeout)
         leave_run(self._run)
 
+    @in_its_run
     def flush(self, timeout: float | None = None) -> None:
         """Write the row that waits for more."""
         del timeout
         logger.get_current().write_scalars()
 
+    @in_its_run
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Add a value to the row of a step; without one, of the clock's."""
         add_scalar(name, value, _step(step))
 
+    @in_its_run
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
         """Have a film encoded, shape ((N), T, C, H, W); of several the first."""
         frames = video[0] if video.ndim == 5 else video  # noqa: PLR2004 - a batch of films
-        if _step(step) > time_step_holder.get_time():
-            time_step_holder.set_time(_step(step))  # part of the file's name
+        time_step_holder.follow(_step(step))  # part of the file's name
         VideoRecorder.save(name, frames, fps=float(kwargs.get("fps") or 6))
 
+    @in_its_run
     def log_hparams(self, cfg: Any) -> None:
         """Add hyper-parameters: a dict or an OmegaConf."""
         exp_manager.add_hyper_param(to_parameters(cfg))
 
+    @in_its_run
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
         """Send a histogram to TensorBoard; `step` and `bins` as with TorchRL's TensorboardLogger."""
         if "tensorboard" in logger.get_current().sinks:
@@ -73,6 +79,7 @@ class RLALogger(Logger):
                 name, data, _step(kwargs.pop("step", None)), **kwargs
             )
 
+    @in_its_run
     def log_str(self, name: str, value: str, step: int | None = None) -> None:
         """Send a text to TensorBoard."""
         if "tensorboard" in logger.get_current().sinks:

@@ -17,7 +17,8 @@ from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
-from rla_client.shortcuts import leave_run, open_own_run, rejoin_run, write_row
+from rla_client.shortcuts import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
+from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLACallback"]
 CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
@@ -37,6 +38,7 @@ class RLACallback(TrainerCallback):
     def __init__(self, task_table_name: str | None = None, track: Sequence[str] = ()) -> None:
         self._table, self._track = task_table_name, track
         self._run: Run | None = None  # that was opened here
+        self._joined = Joined()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Open a run unless one is open; that of a `train` before has ended, unless this one resumes."""
@@ -53,13 +55,24 @@ class RLACallback(TrainerCallback):
             parameters["trial"] = dict(state.trial_params)
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
         self._run = open_own_run(table, parameters, self._track) or self._run
+        self._joined.join()
+        time_step_holder.follow(state.global_step)
 
+    @in_its_run
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The clock follows."""
+        del args, control, kwargs
+        if state.is_world_process_zero:
+            time_step_holder.follow(state.global_step)
+
+    @in_its_run
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write a row."""
         del args, control, kwargs
         if state.is_world_process_zero and logs:
             write_row(rewrite_logs(logs), state.global_step)
 
+    @in_its_run
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the folder of a checkpoint."""
         del control, kwargs

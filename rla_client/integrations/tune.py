@@ -29,7 +29,7 @@ from rla_client import logger
 from rla_client.code.select import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run import run as runs
 from rla_client.run.begin import (
     begin,
@@ -47,7 +47,7 @@ from rla_client.run.resume import prepare
 from rla_client.run.run import get_current, warn
 from rla_client.run.start import bind_recorders
 from rla_client.shortcuts import describe, flat
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream import scope as scopes
 from rla_client.stream.values import to_plain
 
 with extra("ray", "rla_client.integrations.tune"):
@@ -131,8 +131,9 @@ def _open(data: RunData, *, known: bool) -> float | None:
 class _Trial:
     """The run of one trial, on the driver."""
 
-    def __init__(self, data: RunData, last_step: float | None) -> None:
+    def __init__(self, data: RunData, last_step: float | None, config: Mapping[str, Any]) -> None:
         self.data = data
+        self._config = config  # the dict that Tune has: a scheduler that changes it puts another in its place
         self._last_step = last_step  # of rows of an earlier process
         self._last_iteration: float | None = None
 
@@ -151,6 +152,12 @@ class _Trial:
             )
         self._last_iteration = iteration
         run.logger.write_row(row, step, wall_time, ())
+
+    def follow(self, config: Mapping[str, Any]) -> None:
+        """Note what a scheduler, such as PBT, has changed of the trial's configuration."""
+        if config is not self._config:
+            self._config = config
+            self.data.add_hyper_param(dict(config))
 
     def log(self, text: str, level: int = logger.INFO) -> None:
         """Write a line of text, which is not printed: there are many trials."""
@@ -224,9 +231,9 @@ class RLACallback(tune.Callback):
             track=[name for name in track if "." in name or name in config],
             run_id=f"{experiment}/{trial.trial_id}", resume="never",
         )  # fmt: skip
-        data: RunData = manager._data  # noqa: SLF001 - the manager opens none but the process's own
+        data: RunData = manager._data.successor()  # noqa: SLF001 - with a scope of its own
         known = self._restored or trial.trial_id in self._known
-        self._trials[trial.trial_id] = _Trial(data, _open(data, known=known))
+        self._trials[trial.trial_id] = _Trial(data, _open(data, known=known), trial.config)
         self._known.add(trial.trial_id)
 
     @_tells
@@ -238,6 +245,7 @@ class RLACallback(tune.Callback):
         known = self._trials.get(trial.trial_id)
         if known is None:
             return
+        known.follow(trial.config)
         number = result.get(ITERATION, 0)
         step = to_plain(result.get(self._time_step))
         if not isinstance(step, int | float):
@@ -372,13 +380,14 @@ def setup_rla(
     """
     experiment, trial_id = _of_trial(trainable)
     start = Path(os.environ.get("TUNE_ORIG_WORKING_DIR") or os.getcwd())
-    data: RunData = exp_manager._data  # noqa: SLF001 - a run that continues behind its rows
-    end_run(data, "finished", "")
+    if scopes.current().is_free():
+        end_run(current_data(), "finished", "")
     about = {"run_id": f"{experiment}/{trial_id}", "resume": "allow"} if trial_id else {}
     describe(
         exp_manager, task_table_name or _table(experiment), config=config, track=track, data_root=data_root,
         rla_config=rla_config, start=start if start.is_dir() else None, **{**about, **further},
     )  # fmt: skip
+    data = current_data()
     if data.setup.found_code is not None and start.is_dir():
         data.setup.found_code = find_code(start)
         data.setup.project_root = str(data.setup.found_code.root)
@@ -424,22 +433,23 @@ def _open_here(data: RunData) -> None:
 
 
 def _go_on_behind(data: RunData) -> None:
+    data.enter()
     last = _open(data, known=True)
     run, item = data.run, data.item
     if run is None or item is None:
         return
-    logger.set_current(run.logger)
+    logger.set_current(run.logger, data.scope)
     bind_recorders(run, item)
     if last is None:
         return
-    time_step_holder.set_time(last)
+    data.clock.put(last)
     dump = run.logger.dump
 
     def first_dump() -> Row:
         if run.logger.pending:
             del run.logger.__dict__["dump"]
-            if time_step_holder.get_time() <= last:
-                take_back(data, time_step_holder.get_time())
+            if data.clock.get_time() <= last:
+                take_back(data, data.clock.get_time())
         return dump()
 
     run.logger.dump = first_dump  # type: ignore[method-assign]
@@ -447,12 +457,13 @@ def _go_on_behind(data: RunData) -> None:
 
 def _end_with(trainable: Any) -> None:
     """End the run when the training function returns or raises, for Tune may use its process again."""
-    run, thread = exp_manager.run, threading.current_thread()
+    data, thread = current_data(), threading.current_thread()
+    run = data.run
     errors: list[BaseException] = []
 
     def close() -> None:
-        if exp_manager.run is run:
-            exp_manager.close(*(runs.ending(errors[-1]) if errors else ("finished", "")))
+        if data.run is run:
+            end_run(data, *(runs.ending(errors[-1]) if errors else ("finished", "")))
 
     if trainable is not None:
         step = trainable.step

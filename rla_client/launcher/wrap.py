@@ -78,7 +78,7 @@ from rla_client.launcher.relaunch import (
     wanted,
 )
 from rla_client.launcher.snapshotter import find_snapshot
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run.item import DisabledRun, Item
 from rla_client.run.recording import Row
 from rla_client.run.run import Run, disabled, ending, rank
@@ -418,7 +418,8 @@ class _ItemRun:
     def __init__(
         self, table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None
     ) -> None:
-        self.manager = exp_manager if exp_manager.run is None else ExpManager()
+        # the process's own, whatever run the experiment opens for itself
+        self.manager = ExpManager(current_data()) if exp_manager.run is None else ExpManager()
         self.manager.configure(table, config, root, code_root=code_root, log_callback_fn=self._pass_on)
         self.first: Run | None = None
         self._on_row: Callable[[Row], None] | None = None

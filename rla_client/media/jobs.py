@@ -28,6 +28,7 @@ from rla_client.contract.jobs import ARENA_FOLDER, JOB_IMAGE
 from rla_client.contract.layout import check_relative
 from rla_client.contract.paths import program_problem
 from rla_client.media import render
+from rla_client.stream import scope
 from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.memory import Copy, copy_memory
@@ -57,6 +58,10 @@ class JobOutbox(Protocol):
     @property
     def blob_room(self) -> int:
         """Bytes that one more payload may have."""
+
+    @property
+    def why_refused(self) -> str:
+        """Why a job was not taken."""
 
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
         """Append one JOB frame; False when nobody will do the job."""
@@ -97,42 +102,45 @@ class _State:
     bound_at: float = 0.0
     warned: set[str] | None = None
     slots: PixelSender | None = None
-    expects_videos: bool = False
 
 
-_state = _State()
+_state = scope.Part(_State)
+_expects_videos = False  # in this process
 
 
-def bind(target: RecordingTarget | None) -> None:
-    """Say which run the recorders belong to; called when a run is opened and closed."""
-    _state.target = target
-    _state.bound_at = time.monotonic()
-    _state.warned = set()
-    if _state.slots is not None and (target is None or target.outbox is not _state.slots.outbox):
-        _state.slots.close()
-        _state.slots = None
-    if target is not None and _state.expects_videos:
+def bind(target: RecordingTarget | None, where: scope.Scope | None = None) -> None:
+    """Say which run the recorders belong to; called when a run is opened and closed, in its scope."""
+    state = _state.of(where or scope.current())
+    state.target = target
+    state.bound_at = time.monotonic()
+    state.warned = set()
+    if state.slots is not None and (target is None or target.outbox is not state.slots.outbox):
+        state.slots.close()
+        state.slots = None
+    if target is not None and _expects_videos:
         _prepare_first(target)
 
 
 def is_bound() -> bool:
     """Whether a run is open that recorders belong to."""
-    return _state.target is not None
+    return _state().target is not None
 
 
 def lose(kind: str, name: str, reason: str) -> None:
     """Warn that something will not be there, and count it among what the run lost."""
     warn_once(f"lost {kind}: {reason}", f"{kind} {name} is lost: {reason}")
-    if _state.target is not None and _state.target.outbox is not None:
-        _state.target.outbox.lose(kind, name, reason)
+    target = _state().target
+    if target is not None and target.outbox is not None:
+        target.outbox.lose(kind, name, reason)
 
 
 def expect_videos() -> None:
     """Say that this process will record videos: memory for the first one is made ready in the background."""
-    if not _state.expects_videos:
-        _state.expects_videos = True
-        if _state.target is not None:
-            _prepare_first(_state.target)
+    global _expects_videos  # noqa: PLW0603 - of the process
+    if not _expects_videos:
+        _expects_videos = True
+        if (target := _state().target) is not None:
+            _prepare_first(target)
 
 
 def _prepare_first(target: RecordingTarget) -> None:
@@ -217,7 +225,7 @@ def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOut
     Raises:
         NotConfiguredError: no run is open and no results_dir is given.
     """
-    target = _state.target
+    target = _state().target
     if results_dir is None:
         if target is None:
             raise NotConfiguredError("no run is open: call log_files_gen() first, or give results_dir")
@@ -233,7 +241,7 @@ def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOut
 
 def makes_nothing(results_dir: object = None) -> bool:
     """Whether the open run stores nothing, so that figures and media are neither drawn nor looked at."""
-    target = _state.target
+    target = _state().target
     return target is not None and target.temporary is not None and (results_dir is None or not target.outside)
 
 
@@ -252,7 +260,8 @@ def name_text(name: object) -> str:
 
 def warn_once(reason: str, text: str) -> None:
     """Warn, once for each reason and run."""
-    target, warned = _state.target, _state.warned
+    state = _state()
+    target, warned = state.target, state.warned
     if warned is not None:
         if reason in warned:
             return
@@ -273,7 +282,7 @@ def can_send(place: Place) -> bool:
     if problem is not None:
         warn_once("interpreter", f"figures and media are made by the training process: {problem}")
         return False
-    starting = time.monotonic() - _state.bound_at < AGENT_START_S
+    starting = time.monotonic() - _state().bound_at < AGENT_START_S
     if place.outbox.agent_alive() or starting:
         return True
     warn_once(
@@ -313,14 +322,15 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
     if not outbox.job(kind, job_fields(place) | fields | {"blob": blob}):
         with suppress(OSError):
             os.unlink(folder / blob)
-        warn_full(kind)
+        warn_refused(outbox, kind)
         return False
     return True
 
 
-def warn_full(kind: str) -> None:
-    """Say once that the spool is full."""
-    warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
+def warn_refused(outbox: JobOutbox, kind: str) -> None:
+    """Say once why the stream takes no job: the spool is full, or the run has ended."""
+    why = outbox.why_refused
+    warn_once(why, f"{why} and takes no {kind}: the training process makes it")
 
 
 def check_room(room: int) -> None:
@@ -353,7 +363,7 @@ def job_fields(place: Place) -> dict[str, Any]:
 
 def make_here(place: Place, kind: str, draw: Callable[[BinaryIO], object]) -> None:
     """Make the file in this process; a failing disk is a warning, other errors are the caller's."""
-    target = _state.target
+    target = _state().target
     try:
         if target is None or place.folder != target.results_dir:
             place.folder.mkdir(parents=True, exist_ok=True)
@@ -491,10 +501,11 @@ def pixel_sender(outbox: JobOutbox | None) -> PixelSender | None:
     """What sends by shared memory in this process's stream; None where there is no such memory."""
     if outbox is None or outbox.stream_folder is None or not os.path.isdir(ARENA_FOLDER):
         return None
-    if _state.slots is None or _state.slots.outbox is not outbox:
+    state = _state()
+    if state.slots is None or state.slots.outbox is not outbox:
         if outbox.agent_alive() and not outbox.agent_alive(memory=True):
             return None  # the agent is outside of this container
-        if _state.slots is not None:
-            _state.slots.close()
-        _state.slots = PixelSender(outbox)
-    return _state.slots
+        if state.slots is not None:
+            state.slots.close()
+        state.slots = PixelSender(outbox)
+    return state.slots

@@ -281,7 +281,7 @@ class VideoRecorder:
             if outbox.job(JOB_VIDEO, job):
                 return
             self._files[0] = self._files[0][0], blob
-            jobs.warn_full(JOB_VIDEO)
+            jobs.warn_refused(outbox, JOB_VIDEO)
         with open(os.dup(number), "rb") as raw:
             jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
         self._lost = not self._place.path.exists()

@@ -61,8 +61,7 @@ from rla_client.contract.files import open_plain, read_small, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
-from rla_client.run.run import Run, get_current, warn
-from rla_client.stream.clock import time_step_holder
+from rla_client.run.run import Run, warn
 from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
 
 if TYPE_CHECKING:
@@ -167,12 +166,19 @@ def changed_parameters(
 
     Secrets are hidden; a change from one to another is none.
     """
-    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
-    from rla_client.run.hyper_params import differences  # noqa: PLC0415
-
     former = last_parameters(item)
     if former is None or not hyper_param:
         return {}
+    return parameter_changes(former, hyper_param, secrets)
+
+
+def parameter_changes(
+    former: Mapping[str, Any], hyper_param: Mapping[str, Any], secrets: Secrets
+) -> dict[str, tuple[Any, Any]]:
+    """Names whose values differ: name → (former, new), secrets hidden."""
+    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
+    from rla_client.run.hyper_params import differences  # noqa: PLC0415
+
     now = as_stored(secrets.parameters(hyper_param))
     then = secrets.parameters(former)  # an older release hid nothing
     return differences(_flat(restored(then, now, [])), _flat(now))
@@ -209,15 +215,19 @@ def as_stored(hyper_param: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """The warning."""
+def named_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """What was changed to what."""
     told = [f"{name} was {_short(old)}, is now {_short(new)}" for name, (old, new) in changed.items()]
     more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return f"{'; '.join(told[:MAX_TOLD])}{more}"
+
+
+def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """The warning."""
     return (
-        "this run is resumed with other hyper-parameters: "
-        f"{'; '.join(told[:MAX_TOLD])}{more}. It keeps its name and first parameters; "
-        f"{HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its own, give it "
-        "another run_id"
+        f"this run is resumed with other hyper-parameters: {named_changes(changed)}. It keeps its name and "
+        f"first parameters; {HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its "
+        "own, give it another run_id"
     )
 
 
@@ -715,9 +725,9 @@ def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: 
         return
     state: dict[str, Any] = {
         "format": STATE_FORMAT,
-        "time_step": time_step_holder.get_time(),
+        "time_step": run.logger.clock.get_time(),
         "random": capture_random_state(),
-        "logger": get_current().memory(),
+        "logger": run.logger.memory(),
         "custom_data": plain,
         "saved_by": run.opening.run,
     }

@@ -25,21 +25,21 @@ import copy
 import math
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.checkpoints import newest_order
-from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
+from rla_client.contract.errors import NoCheckpointError, NotConfiguredError, RlaError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, make_info
 from rla_client.contract.opening import RUN_FILE, Continuation
 from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
 from rla_client.run.archive import (
-    CHANGE_KINDS,
     changed_parameters,
     join_arrays,
-    keep_changes,
     load_arrays,
     open_own,
     parameter_file,
@@ -52,7 +52,7 @@ from rla_client.run.archive import (
 from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, RunData
 from rla_client.run.item import DisabledRun, Item, SeenCheckpoint, create_item
 from rla_client.run.recording import WARN, Logger
-from rla_client.run.run import backup, get_current, set_current, warn
+from rla_client.run.run import backup, drop_current, get_current, set_current, warn
 from rla_client.run.start import (
     APART_WAIT_S,
     END_WAIT_S,
@@ -71,7 +71,7 @@ from rla_client.run.start import (
     why_apart,
 )
 from rla_client.run.trackers import clear_time
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream import scope as scopes
 from rla_client.stream.values import name_of
 
 if TYPE_CHECKING:
@@ -82,11 +82,29 @@ if TYPE_CHECKING:
 
 def begin(data: RunData, *, all_ranks: bool = False) -> None:
     """Open the run that the setup describes; see `ExpManager.log_files_gen`."""
+    data.setup.configured()
+    end_run(data, "finished", "")
+    with _entered(data):
+        _begin(data, all_ranks=all_ranks)
+
+
+@contextmanager
+def _entered(data: RunData) -> Iterator[None]:
+    """A run is opened: it becomes the current one; what was so before is, where that fails."""
+    data.enter()
+    try:
+        yield
+    except BaseException:
+        if data.run is None:
+            scopes.retire(data.scope)
+        raise
+
+
+def _begin(data: RunData, *, all_ranks: bool) -> None:
     setup = data.setup
     table, _config, root = setup.configured()
-    end_run(data, "finished", "")
     if setup.record_date is not None:
-        time_step_holder.clear()
+        data.clock.clear()
     clear_time()
     setup.info = _tracked_info(setup)
     setup.named = len(setup.tracked)
@@ -126,7 +144,7 @@ def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
 def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     setup = data.setup
     run = _new_run(data, item, **({} if chained is None else {"parent": chained.link}))
-    set_current(run.logger)
+    set_current(run.logger, data.scope)
     bind_recorders(run, item)
     capture_code(data, run, item)
     resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
@@ -147,10 +165,11 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     abandon_later(point)
     cut_worker_tables(point)
     end_run(data, "finished", "")
-    clear_time()
-    run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
-    data.save_after(point.saved_before)
-    set_current(run.logger)
+    with _entered(data):
+        clear_time()
+        run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+        data.save_after(point.saved_before)
+        set_current(run.logger, data.scope)
     resumed = point.name, point.time_step
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     data.mark_parameters(run)
@@ -176,26 +195,18 @@ def _take_parameters(setup: RunSetup, item: Item) -> None:
         warn(f"hyper-parameters of the earlier run are {lacking}")
 
 
-def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
+def _tell_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: float | None) -> None:
     """Warn of hyper-parameters that are not those of the run that continues, and keep them in the item."""
-    item, run = data.item, data.run
-    if not changed or item is None or run is None:
-        return
-    warn(tell_changes(changed))
-    try:
-        name, content = keep_changes(item, data.setup.shown_parameters(), changed, step)
-    except OSError as error:
-        warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
-        return
-    for kind in CHANGE_KINDS:
-        run.file(kind, name, content)
+    if changed and data.run is not None:
+        data.run.logger.log(f"[WARN] {data.clock.get_time()} : {tell_changes(changed)}", level=WARN)
+        data.keep_changes(changed, step)
 
 
 def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item, name: str) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed_from = 0 if step is None else step
     data.resume_state = state
-    time_step_holder.set_time(state.get("time_step", step or 0))
+    data.clock.put(state.get("time_step", step or 0))
     if "logger" in state:
         get_current().restore_memory(state["logger"])
     arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
@@ -236,7 +247,7 @@ def _take_up(data: RunData, chained: Chained) -> None:
 
 
 def _tell_resumed(briefly: str, wholly: str) -> None:
-    get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
+    get_current().log(f"[RESUME] {get_current().clock.get_time()} : {briefly}", echo=False)
     backup(f"resumed {wholly}")
 
 
@@ -277,21 +288,42 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     if runs.disabled() or runs.rank() > 0:
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
-    joined = os.environ.get(runs.RUN_VARIABLE)
     setup.info = _tracked_info(setup)
-    try:
-        if earlier is not None:
-            return _behind(data, earlier, autostart=config.agent.autostart)
-        item = create_item(root, table, setup.info, setup.ipaddr)
-        run = _new_run(data, item)
-    finally:
-        os.environ.pop(runs.RUN_VARIABLE, None)
-        if joined is not None:
-            os.environ[runs.RUN_VARIABLE] = joined
+    if earlier is not None:
+        return _behind(data, earlier, autostart=config.agent.autostart)
+    item = create_item(root, table, setup.info, setup.ipaddr)
+    run = _new_run(data, item)
     own = run.logger
     capture_code(data, run, item, lambda text: own.log(text, level=WARN, quiet=True))
     tell_folders(data, own)
     return None
+
+
+def write_beside(
+    data: RunData, parameters: Mapping[str, Any], metrics: Mapping[str, Any], step: int | None = None
+) -> None:
+    """Make a finished run beside that of `data`, with `parameters` beside its own and a row of `metrics`.
+
+    Whatever goes wrong is a warning.
+    """
+    from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments  # noqa: PLC0415 - slow to import
+
+    following = data.successor()
+    setup = following.setup
+    setup.hyper_param = {**setup.hyper_param, **parameters}
+    setup.run_id, setup.resume_mode = None, "never"
+    names = list(parameters)
+    try:
+        setup.add_record_param(names)
+        begin_beside(following)
+    except (RlaError, OSError) as error:
+        warn(f"add_hparams: no run was made of {', '.join(map(str, names))}: {error}")
+        return
+    run = following.let_go()
+    if run is not None:
+        run.logger.clock.put(data.clock.get_time())
+        AgentSummaryWriter(**writer_arguments(run.logger)).add_hparams(parameters, metrics, global_step=step)
+        run.close("finished", "")
 
 
 def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
@@ -303,11 +335,14 @@ def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None
     whole = Continuation(
         abandoned=point.continues.abandoned, after=point.continues.after, earlier=point.continues.earlier
     )
+    changed = changed_parameters(item, data.setup.hyper_param, data.setup.secrets())
     run = open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
     data.mark_parameters(run)
     step = read_run_file(item).get("time_step")
     run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)
-    return step if isinstance(step, int | float) else None
+    last = step if isinstance(step, int | float) else None
+    data.note_changes(changed, last)
+    return last
 
 
 def take_back(data: RunData, step: float) -> bool:
@@ -353,7 +388,7 @@ def fork(data: RunData, loaded: RunData) -> None:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
     data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
-    parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
+    parent = {"run": source.index.path, "table": source.table, "time_step": data.clock.get_time()}
     run.mark("parent", parent)
     _take_custom_data(data, loaded)
     data.save_archive()
@@ -380,10 +415,19 @@ def end_run(data: RunData, status: str, reason: str) -> None:
     if run is None:
         return
     if "rla_client.media.jobs" in sys.modules:
-        sys.modules["rla_client.media.jobs"].bind(None)
-    if get_current() is run.logger:
-        set_current(None)
+        sys.modules["rla_client.media.jobs"].bind(None, data.scope)
+    drop_current(run.logger, data.scope)
     run.close(status, reason)
+
+
+def give_way(data: RunData) -> None:
+    """Another run takes the place of the open one: it ends, unless somebody has its handle.
+
+    Then it ends when that is given up.
+    """
+    data.gave_way = True
+    if not data.is_held:
+        end_run(data, "finished", "")
 
 
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
@@ -406,14 +450,13 @@ def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, i
 def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
     setup, meeting = data.setup, _meeting_place(data)
-    if runs.disabled() or runs.rank() == 0:
-        _open_storing_nothing(data, meeting)
-        return
-    follows = setup.resume_mode != "never" and setup.run_id is not None
-    apart = why_apart(setup.configured()[2], meeting) if all_ranks or follows else ""
+    storing = runs.disabled() or runs.rank() == 0
+    follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
+    apart = "" if storing or not (all_ranks or follows) else why_apart(setup.configured()[2], meeting)
     if apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
-    _open_storing_nothing(data, meeting, all_ranks=all_ranks, apart=bool(apart))
+    with _entered(data):
+        _open_storing_nothing(data, meeting, all_ranks=all_ranks and not storing, apart=bool(apart))
     if follows:
         _follow_rank_zero(data, meeting, apart)
 
@@ -433,13 +476,16 @@ def _open_storing_nothing(
     stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
-        run = join_rank_zero(config, meeting, 0.0 if apart else END_WAIT_S)
+        run = join_rank_zero(config, meeting, 0.0 if apart else END_WAIT_S, data.clock)
     else:
-        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
+        callback = setup.log_callback_fn
+        run = runs.Run(
+            Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent
+        )
     run.logger.take_parameters = data.add_hyper_param
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
-    set_current(run.logger)
+    set_current(run.logger, data.scope)
     from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     def results() -> str:
@@ -479,8 +525,9 @@ def _look_on(data: RunData, meeting: Path | None, which: str, at: int | None, na
     from rla_client.run.find import find_item  # noqa: PLC0415 - rarely needed
 
     table, _config, root = data.setup.configured()
-    clear_time()
-    _open_storing_nothing(data, meeting)
+    with _entered(data):
+        clear_time()
+        _open_storing_nothing(data, meeting)
     wait_s = APART_WAIT_S if why_apart(root, meeting) else RESUMED_WAIT_S
     found = None if meeting is None else await_resumed(meeting, wait_s)
     if found is not None and found.item is not None:

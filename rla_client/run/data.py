@@ -7,6 +7,7 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections import deque
@@ -29,11 +30,16 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.archive import (
+    CHANGE_KINDS,
     PARAMETER_KINDS,
     Parts,
+    as_stored,
     encode_archive,
+    keep_changes,
     keep_resume_state,
+    named_changes,
     open_own,
+    parameter_changes,
     parameter_file,
     register_custom_type,
     restore_random_state,
@@ -43,7 +49,9 @@ from rla_client.run.archive import (
     write_parameters,
 )
 from rla_client.run.run import Run, get_current, warn
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream import scope as scopes
+from rla_client.stream.clock import TimeStepHolder, clock
+from rla_client.stream.scope import Scope
 from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
 
 if TYPE_CHECKING:
@@ -64,10 +72,15 @@ class RunData:
 
     Args:
         setup: what the run was opened with.
+        own: a scope that it has for itself; without one, it takes the room that there is where it is opened.
     """
 
-    def __init__(self, setup: RunSetup) -> None:
+    def __init__(self, setup: RunSetup, own: Scope | None = None) -> None:
         self.setup = setup
+        self._own = self._scope = own
+        self.is_held = False  # somebody has the handle of the run, and may write to it
+        self.of_adapter = False  # nobody but an adapter asked for the run
+        self.gave_way = False  # another run has taken its place; it ends when nobody has the handle
         self.item: Item | None = None
         self.run: Run | None = None
         self.disabled: DisabledRun | None = None  # where files go while a run stores nothing
@@ -76,11 +89,43 @@ class RunData:
         self._unread: set[str] = set()  # keys of those that hold objects which nobody has vouched for
         self.max_to_keep: int | None = None
         self.resumed_from: int | None = None
+        self.last_record_fph_time: float | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
         self._saved_before = 0  # order of the last save of an earlier process, or of a forked run
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
+
+    @property
+    def scope(self) -> Scope:
+        """Of the open run; before that, the current one."""
+        return self._scope or scopes.current()
+
+    @property
+    def clock(self) -> TimeStepHolder:
+        """The run's."""
+        return clock.of(self.scope)
+
+    def enter(self) -> None:
+        """What this thread logs without naming a run belongs to this one from here on."""
+        if self._own is None:
+            self._scope = scopes.room()
+        scopes.take(self.scope)
+
+    def successor(self) -> RunData:
+        """For a run beside this one or in its place, with a scope of its own.
+
+        What was chosen for the next run holds for that one; and while none is open here, the clock and what
+        else was said already.
+        """
+        following = RunData(copy.copy(self.setup), Scope())
+        following.setup.hyper_param = dict(self.setup.hyper_param)
+        following.max_to_keep, following._var_prefix = self.max_to_keep, self._var_prefix
+        following._keeps = list(self._keeps)
+        if self.run is None:
+            following.custom_data = dict(self.custom_data)
+            following.clock.take_over(self.clock)
+        return following
 
     def let_go(self) -> Run | None:
         """Forget what was the open run's own; returns the run, which is still to be closed."""
@@ -119,9 +164,15 @@ class RunData:
             values: name to value, of any type.
         """
         setup, run, item = self.setup, self.run, self.item
+        former = {name: setup.hyper_param[name] for name in values if name in setup.hyper_param}
         setup.hyper_param = {**setup.hyper_param, **values}
         if run is None or item is None:
             return
+        if former:
+            now = {name: values[name] for name in former}
+            self.note_changes(
+                parameter_changes(as_stored(former), now, setup.secrets()), self.clock.get_time()
+            )
         name, content = parameter_file(setup.shown_parameters(), item)
         try:
             write_parameters(item, name, content)
@@ -130,6 +181,31 @@ class RunData:
         self.send_parameters(run, name, content)
         run.logger.secrets = setup.secrets()
         self.save_archive()
+
+    def note_changes(self, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
+        """Note in the open run that hyper-parameters have other values from a time-step on."""
+        if changed and self.run is not None:
+            self.run.logger.log(f"[PARAMETERS] {step} : {named_changes(changed)}", echo=False)
+            self.keep_changes(changed, step)
+
+    def keep_changes(self, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
+        """Keep changes of hyper-parameters (name → former and new value) in the item."""
+        run, item = self.run, self.item
+        if run is None or item is None:
+            return
+        try:
+            name, content = keep_changes(item, self.setup.shown_parameters(), changed, step)
+        except OSError as error:
+            warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
+            return
+        for kind in CHANGE_KINDS:
+            run.file(kind, name, content)
+
+    def write_beside(self, *args: Any) -> None:  # noqa: ANN401
+        """See `begin.write_beside`."""
+        from rla_client.run.begin import write_beside  # noqa: PLC0415 - rarely needed
+
+        write_beside(self, *args)
 
     def send_parameters(self, run: Run, name: str, content: bytes) -> None:
         """Have the agent keep the parameter file, and what is in it with the run."""
@@ -155,7 +231,7 @@ class RunData:
         warn(f"{title}: {text}" if text else title)
         if self.run is not None:
             shown = self.run.logger.shown
-            step = time_step_holder.get_time()
+            step = self.clock.get_time()
             told = {"title": shown(title), "text": shown(text), "time_step": step, "timestamp": time.time()}
             self.run.mark(ALERT_MARK, told)
 
@@ -337,7 +413,7 @@ class RunData:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         from rla_client.contract.jobs import final_name  # noqa: PLC0415
 
-        step = time_step_holder.get_time()
+        step = self.clock.get_time()
         final_name(checkpoint_name, int(step))  # refused before it is part of any path
         for key, value in (related_variable or {}).items():
             self.add_custom_data(key, value, mode="replace")
@@ -351,10 +427,10 @@ class RunData:
         elif self.disabled is not None:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
-            get_current().write_scalars()
+            self.run.logger.write_scalars()
             kept = split_custom(self.custom_data)
             keep_resume_state(self.run, *kept, checkpoint_name, int(step))
-            row = get_current().last_row
+            row = self.run.logger.last_row
             metrics = dict(_metrics(row))
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
         self.save_archive(kept)

@@ -30,7 +30,7 @@ from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.textformat import format_table
 from rla_client.media.pictures import is_picture, save_picture
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 
@@ -65,9 +65,10 @@ class Logger:
         callback: called with each dumped row.
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
+        clock: of the run; default that of the run that the calling thread writes to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run has
         self,
         folder: str | Callable[[], str] | None,
         sinks: Iterable[str],
@@ -76,8 +77,10 @@ class Logger:
         callback: Callable[[Row], object] | None = None,
         comm: Comm | None = None,
         join: Callable[[threading.RLock], Outbox | None] | None = None,
+        clock: TimeStepHolder | None = None,
     ) -> None:
         self._folder = folder
+        self.clock = clock or time_step_holder
         self.sinks = frozenset(sinks)
         self.outbox = outbox
         self.level = INFO
@@ -94,7 +97,11 @@ class Logger:
         self.tbx_writer: Any = None
         self.scalar_rows: ScalarRows | None = None  # made with the first SummaryWriter
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
+        self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
         self.last_row: Row = {}
+        self.for_workers = (
+            ""  # describes the run to the worker processes that are started while it is current
+        )
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
         self.forget_pending()
@@ -152,7 +159,7 @@ class Logger:
         names = sink_names(exclude)
         with self.lock:
             if freq is not None:
-                now = time_step_holder.get_time()
+                now = self.clock.get_time()
                 if now - self._passed.get(key, -math.inf) < freq:
                     return
                 self._passed[key] = now
@@ -225,7 +232,7 @@ class Logger:
                 if not row:
                     return {}
             now = time.time()
-            step = time_step_holder.get_time()
+            step = self.clock.get_time()
             outbox = self.outbox
             if outbox is None and self._join is not None:
                 outbox = self._joined()
@@ -291,7 +298,7 @@ class Logger:
         reminder = ""
         if not stored:
             reminder, self.reminder = self.reminder, ""
-        elif not time_step_holder.was_set:
+        elif not self.clock.was_set:
             reminder, self._reminded = CLOCK_NEVER_SET, True
         if reminder:
             self._tell(reminder)
@@ -325,7 +332,7 @@ class Logger:
         self._warn(message)
 
     def _warn(self, message: str, *, quiet: bool = True) -> None:
-        self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=quiet)
+        self.log(f"[WARN] {self.clock.get_time()} : {message}", level=WARN, quiet=quiet)
 
     def _take_special(self, row: Row) -> Row:
         counts, excluded = self._counts, self.excluded
@@ -446,7 +453,7 @@ class ScalarRows:
 
     A row is written when a value of another step comes, or of a name that it has already, when the
     writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
-    have the values already do not get the row; nor is it printed.
+    have the values already do not get the row; nor is it printed. The clock follows the furthest step.
     """
 
     def __init__(self, current: Logger) -> None:
@@ -456,7 +463,6 @@ class ScalarRows:
         self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
         self._waiting = threading.Event()
         self._watched = False  # the thread that writes rows that wait runs in this process
-        self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
         at_fork(self)
 
     def after_fork_in_child(self) -> None:
@@ -483,27 +489,33 @@ class ScalarRows:
 
     def add_all(
         self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
-    ) -> None:
-        """Take several values of one step; nothing more comes to a row that is `complete`."""
+    ) -> set[str]:
+        """Take several values of one step; nothing more comes to a row that is `complete`.
+
+        Returns:
+            Names that this row had already with another value, which gave way.
+        """
         with self._logger.lock:
             held = self._values
-            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
+            if held and (step != self._step or exclude != self._exclude):
                 self.write()
             if complete and not self._values:
-                self._follow(step)
+                self._logger.clock.follow(step)
                 self._logger.write_row(values, step, wall_time, exclude)
-                return
+                return set()
             if not self._values:
                 self._begin(step, exclude)
-            self._values.update(values)
+            held = self._values
+            renewed = {name for name in held.keys() & values.keys() if held[name] != values[name]}
+            held.update(values)
             self._wall_time = wall_time
             if complete:
                 self.write()
+            return renewed
 
     def _begin(self, step: float, exclude: tuple[str, ...]) -> None:
         self._step, self._exclude, self._begun = step, exclude, time.monotonic()
-        if self.sets_clock:
-            self._follow(step)
+        self._logger.clock.follow(step)
         if not self._watched:
             at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
@@ -511,10 +523,6 @@ class ScalarRows:
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         if not self._waiting.is_set():  # to set it takes five times as long
             self._waiting.set()
-
-    def _follow(self, step: float) -> None:
-        if self.sets_clock and step > time_step_holder.get_time():
-            time_step_holder.set_time(step)
 
     def write(self) -> None:
         """Write the row that waits for more, if there is one."""

@@ -533,7 +533,9 @@ def put_under(source: Item, item: Item, run: Run) -> str:
         _copy(Path(source.folder(LOG)), staged, aside)
         for kind in COPIED_AT_ONCE:
             _copy(Path(source.folder(kind)), Path(item.folder(kind)), aside)
-        problem = "" if run.go_on(rows=None, staged=staged.name, abandoned=aside) else "the spool is full"
+        outbox = run.outbox
+        goes_on = run.go_on(rows=None, staged=staged.name, abandoned=aside)
+        problem = "" if goes_on or outbox is None else outbox.why_refused
     except (OSError, shutil.Error) as error:
         problem = str(error)
     if problem:

@@ -28,7 +28,8 @@ which may be gone. All this runs inside of sys.excepthook, where an exception of
 the user's, and the run would end as finished: so whatever a user's class raises when it is asked for its
 text is caught.
 
-The current logger is what `rla_client.logger` writes to, and whatever else says something of a run.
+The current logger is what `rla_client.logger` writes to, and whatever else says something of a run: that of
+the thread's scope (`stream/scope.py`). Worker processes join the run of the process's scope.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
-from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, shown_text
+from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, Row, shown_text
+from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
@@ -607,37 +609,109 @@ _DEFAULT.reminder = (
     "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
     "or exp_manager.configure(...) and exp_manager.log_files_gen()"
 )
-_current = joined_logger() or _DEFAULT
+current_logger = scope.Part(lambda: _DEFAULT)
+
+
+class _OfThread:
+    """Stands for the current logger where each thread has its own."""
+
+    @property
+    def lock(self) -> threading.RLock:
+        return current_logger().lock
+
+    @property
+    def pending(self) -> Row:
+        return current_logger().pending
+
+    @property
+    def excluded(self) -> dict[str, tuple[str, ...]]:
+        return current_logger().excluded
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(current_logger(), name)
+
+
+_one: Logger | None = _DEFAULT  # of all threads; None: each has its own
+_of_thread: Any = _OfThread()
 copies: list[Callable[[Logger], None]] = []  # who keeps a copy of it is told of each change
+_told_workers = ""
 
 
 def get_current() -> Logger:
     """The logger that the functions of `rla_client.logger` use now."""
-    return _current
+    return _one or current_logger()
 
 
-def set_current(logger: Logger | None) -> Logger:
-    """Make `logger` (None: the one that only prints) the current one; returns the former."""
-    global _current
-    former, _current = _current, logger or _DEFAULT
-    for take in copies:
-        take(_current)
+def set_current(logger: Logger | None, place: scope.Scope | None = None) -> Logger:
+    """Make `logger` (None: the one that only prints) the current one; returns the former.
+
+    Args:
+        logger: of the run.
+        place: its scope; default this thread's, or a new one of its own where another thread's run is open.
+    """
+    here = scope.current()
+    former = current_logger.of(here)
+    if logger is None or logger is _DEFAULT:
+        drop_current(former, here)
+    elif place is None and here is not scope.process() and logger is current_logger.of(scope.process()):
+        drop_current(former, here)
+        scope.forget_own()
+    elif place is not None or logger is not former:
+        place = place or scope.room()
+        scope.take(place)
+        current_logger.put(logger, place)
     return former
+
+
+def drop_current(logger: Logger, where: scope.Scope) -> None:
+    """A logger is not the current one of a scope any more, if it was."""
+    if current_logger.of(where) is logger:
+        current_logger.put(_DEFAULT, where)
+        scope.retire(where)
+
+
+def _take_current(one: scope.Scope | None) -> None:
+    global _one, _told_workers  # noqa: PLW0603 - copies of what the scopes have
+    _one = None if one is None else current_logger.of(one)
+    for take in copies:
+        take(_one or _of_thread)
+    for_workers = current_logger.of(scope.process()).for_workers
+    told = os.environ.get(RUN_VARIABLE, "")
+    if for_workers and told != for_workers:
+        os.environ[RUN_VARIABLE] = _told_workers = for_workers
+    elif not for_workers and told and told == _told_workers:
+        del os.environ[RUN_VARIABLE]
+
+
+def _tell_guess() -> None:
+    current_logger.of(scope.process()).log(
+        f"[WARN] the thread {threading.current_thread().name!r} has opened no run, and several are open: "
+        "what it logs is part of this one. For another one, use what rla_client.init() gave: run.log(...), "
+        "or `with run.active():` around the calls (told once)",
+        level=WARN,
+    )
+
+
+scope.guesses.append(_tell_guess)
+scope.changes.append(_take_current)
+if (_joined := joined_logger()) is not None:
+    scope.process().used = True
+    current_logger.put(_joined, scope.process())
 
 
 def info(*args: object) -> None:
     """`log` at level INFO."""
-    _current.log(*args, level=INFO)
+    get_current().log(*args, level=INFO)
 
 
 def warn(*args: object) -> None:
     """`log` at level WARN, after `[WARN] <time-step> : `."""
-    _current.log(*_prefixed("WARN", args), level=WARN)
+    get_current().log(*_prefixed("WARN", args), level=WARN)
 
 
 def backup(*args: object, echo: bool = True) -> None:
     """`log` at level BACKUP, after `[BACKUP] <time-step> : `; `echo=False` leaves stdout out."""
-    _current.log(*_prefixed("BACKUP", args), level=BACKUP, echo=echo)
+    get_current().log(*_prefixed("BACKUP", args), level=BACKUP, echo=echo)
 
 
 def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:

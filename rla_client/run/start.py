@@ -52,7 +52,6 @@ from rla_client.run.data import RunData
 from rla_client.run.item import DisabledRun, Item
 from rla_client.run.recording import Comm, Logger, Row
 from rla_client.run.run import (
-    RUN_VARIABLE,
     Run,
     check_path,
     disabled,
@@ -61,6 +60,8 @@ from rla_client.run.run import (
     warn,
     worker_opening,
 )
+from rla_client.stream.clock import TimeStepHolder
+from rla_client.stream.clock import clock as current_clock
 from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -103,8 +104,9 @@ def open_run(
     *,
     callback: Callable[[Row], object] | None = None,
     comm: Comm | None = None,
+    clock: TimeStepHolder | None = None,
 ) -> Run:
-    """Open the stream of a described run whose folders exist."""
+    """Open the stream of a described run whose folders exist; its clock is by default the current one."""
     places = find_places()
     from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
 
@@ -117,10 +119,10 @@ def open_run(
         as_worker=lambda: worker_opening(opening),
         config_path=None if opening.config is None else Path(opening.config),
     )
-    logger = Logger(
-        os.path.join(opening.root, opening.folders[LOG]), sinks, outbox, callback=callback, comm=comm
-    )
-    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
+    folder = os.path.join(opening.root, opening.folders[LOG])
+    clock = clock or current_clock()
+    logger = Logger(folder, sinks, outbox, callback=callback, comm=comm, clock=clock)
+    logger.for_workers = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
     _tell_opened(os.environ.get(RUN_FILE_VARIABLE, ""), opening)
     return Run(logger, opening, settings)
 
@@ -179,9 +181,9 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     data.item, data.disabled = item, None
     opened_here.add(item.folder(LOG))
     setup.record_date = item.opened
-    run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn)
+    run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn, clock=data.clock)
     run.logger.secrets = setup.secrets()
-    run.logger.take_parameters = data.add_hyper_param
+    run.logger.take_parameters, run.logger.write_beside = data.add_hyper_param, data.write_beside
     if setup.keeps_console:
         from rla_client.run.console import keep_console  # noqa: PLC0415 - not at import of the package
 
@@ -191,7 +193,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
 
 
 def bind_recorders(run: Run, item: Item) -> None:
-    """Have recorders of figures and media write through the stream of `run`."""
+    """Have recorders of figures and media write through the stream of `run`, the current one."""
     from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
@@ -245,13 +247,15 @@ def tell_folders(data: RunData, to: Logger, *, echo: bool = False) -> None:
 # -- a plain folder ------------------------------------------------------------------------------
 
 
-def open_plain_run(
+def open_plain_run(  # noqa: PLR0913 - as `logger.configure`
     folder: str,
     sinks: tuple[str, ...],
     callback: Callable[[Row], object] | None,
     comm: Comm | None,
     suffix: str,
     names: dict[str, str],
+    *,
+    clock: TimeStepHolder | None = None,
 ) -> Run:
     """Open a run that logs into a plain folder.
 
@@ -264,7 +268,7 @@ def open_plain_run(
     if disabled() or rank() > 0:
         outputs = [name for name in sinks if name != "stdout" or rank() == 0]
         where = DisabledRun("plain", "", "noip").log_dir
-        return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
+        return Run(Logger(where, outputs, callback=callback, comm=comm, clock=clock), None, settings)
     check_path(folder)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -275,7 +279,7 @@ def open_plain_run(
             stem, ending = os.path.splitext(OUTPUT_NAMES[output])
             names.setdefault(output, f"{stem}{suffix}{ending}")
     opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
-    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
+    run = open_run(opening, sinks, settings, callback=callback, comm=comm, clock=clock)
     run.logger.folder = folder
     return run
 
@@ -365,13 +369,14 @@ def _is_here(address: str) -> bool:
     return False
 
 
-def join_rank_zero(config: Config, path: Path, end_wait_s: float) -> Run:
+def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeStepHolder) -> Run:
     """A run of this rank whose records join rank 0's run as soon as that is told at `path`.
 
     Args:
         config: of the run.
         path: where rank 0 tells of it.
         end_wait_s: how long what was recorded waits for that when this rank ends.
+        clock: of the run.
     """
     began, owner = time.time(), os.getpid()
     silent_until = time.monotonic() + SILENT_S
@@ -395,7 +400,7 @@ def join_rank_zero(config: Config, path: Path, end_wait_s: float) -> Run:
 
     outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
     sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
-    return Run(Logger(None, sinks, outbox), None, config.agent)
+    return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
 
 
 def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:

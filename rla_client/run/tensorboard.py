@@ -36,7 +36,6 @@ from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import write_atomic
 from rla_client.run.recording import Logger, ScalarRows, scalar_rows
-from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import summary_scalars, to_plain
 
 if TYPE_CHECKING:
@@ -88,7 +87,9 @@ def writer_arguments(current: Logger) -> dict[str, Any]:
     return {
         "emit": current.event,
         "logdir": os.path.join(current.folder or ".", "tb", "events"),
-        "get_step": time_step_holder.get_time,
+        "get_step": current.clock.get_time,
+        "follow": current.clock.follow,
+        "beside": current.write_beside,
         "shown": lambda params: current.secrets.parameters(params) if current.secrets else params,
         "rows": scalar_rows(current),
         "parameters": current.take_parameters,
@@ -101,7 +102,7 @@ def send_tf_summary(current: Logger, summary: object) -> None:
     Raises:
         ArgumentError: not a Summary.
     """
-    now, step = time.time(), int(time_step_holder.get_time())
+    now, step = time.time(), int(current.clock.get_time())
     parsed = parse_summary(summary)
     for tag, value in list(summary_scalars(parsed)):
         current.record(tag, value)
@@ -120,7 +121,7 @@ def send_graph(current: Logger, source: object, *args: object, **kwargs: object)
     if not hasattr(graph, "as_graph_def"):
         writer.add_graph(source, *args, **kwargs)
         return
-    now, step = time.time(), int(time_step_holder.get_time())
+    now, step = time.time(), int(current.clock.get_time())
     event = Event(wall_time=now, step=step, graph_def=graph.as_graph_def().SerializeToString())
     current.event(event.SerializeToString(), now, step)
 
@@ -138,6 +139,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         rows: takes each scalar as well.
         parameters: takes what `add_hparams` is given as hyper-parameters of the run.
         prefix: stands before each tag.
+        follow: is told the step of what is added with one.
+        beside: takes the hyper-parameters and metrics of further `add_hparams`, with a step.
     """
 
     clean_tag = staticmethod(_clean_tag)  # of scalars; tensorboardX's writes spaces and the like as `_`
@@ -153,13 +156,17 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         rows: ScalarRows | None = None,
         parameters: Callable[[Mapping[str, Any]], object] | None = None,
         prefix: str = "",
+        follow: Callable[[float], object] = lambda _: None,
+        beside: Callable[[Mapping[str, Any], Mapping[str, Any], int | None], object] | None = None,
     ) -> None:
         self._shown = shown or dict
+        self._beside = beside
+        self._hparams: dict[str, Any] | None = None  # of the first `add_hparams`
         self._rows = rows
         self._parameters = parameters
         self._tags: dict[str, tuple[str, bytes]] = {}
         self._step_field = (0, b"\x10\x00")  # a step, and the part of an event that says it
-        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix)
+        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix, follow)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
@@ -229,6 +236,8 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             writer.emit(b"\x09" + _DOUBLE.pack(walltime) + field + head + packed, walltime, step)
         if self._rows is not None:
             self._rows.add(shown, number, step, walltime)
+        else:
+            writer.follow(step)
 
     def _know(self, tag: str) -> tuple[str, bytes]:
         """A tag as it is written, and the part of an event that names it."""
@@ -266,13 +275,21 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     ) -> None:
         """Add hyper-parameters and metrics for the HPARAMS tab; both become the run's own.
 
-        The hyper-parameters join those of the run, the metrics become scalars. A name for a run of
-        their own (tensorboardX's `name`, torch's `run_name`) and torch's `hparam_domain_discrete` have no
-        use. Values may be numbers of any kind, bools or text; others are shown as text.
+        The hyper-parameters join those of the run, the metrics become scalars. A later call with other
+        hyper-parameters makes a run beside this one, as a loop over settings means it: in the same table,
+        with them in its index and the metrics as its row. Names for such runs (tensorboardX's `name`, torch's
+        `run_name`) and torch's `hparam_domain_discrete` have no use. Values may be numbers of any kind, bools
+        or text; others are shown as text.
         """
         if global_step is None and names and isinstance(names[-1], int):
             global_step = names[-1]
         del names, further
+        plain = {key: _param(value) for key, value in hparam_dict.items()}
+        if self._hparams is None:
+            self._hparams = plain
+        elif self._beside is not None and repr(plain) != repr(self._hparams):
+            self._beside(hparam_dict, metric_dict, global_step)
+            return
         self.name_hparams(hparam_dict, metric_dict, global_step)
         for key, value in metric_dict.items():
             self.add_scalar(key, value, global_step)
@@ -387,11 +404,18 @@ class _FolderWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is unty
 class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyped
     """tensorboardX's FileWriter without a file: no thread, no queue; events leave at the call."""
 
-    def __init__(self, emit: EmitEvent, logdir: str, get_step: Callable[[], float], prefix: str = "") -> None:
+    def __init__(
+        self,
+        emit: EmitEvent,
+        logdir: str,
+        get_step: Callable[[], float],
+        prefix: str = "",
+        follow: Callable[[float], object] = lambda _: None,
+    ) -> None:
         # FileWriter's own __init__ would open a file and start a thread.
         self.emit = emit
         self.prefix = prefix
-        self.get_step = get_step
+        self.get_step, self.follow = get_step, follow
         self._logdir = logdir
         self._default_metadata: dict[str, Any] = {}
 
@@ -413,6 +437,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def add_event(self, event: Event, step: SupportsInt | None = None, walltime: float | None = None) -> None:
         event.step, event.wall_time = self.time_of(step, walltime)
+        self.follow(event.step)
         self.emit(event.SerializeToString(), event.wall_time, event.step)
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:

@@ -24,6 +24,7 @@ from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, MissingExtraError
 from rla_client.run.recording import WAIT_PREFIX
 from rla_client.run.run import get_current, info, warn
+from rla_client.stream import scope
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,12 +79,25 @@ class SingleTimeTracker(ContextDecorator):
         return stack
 
 
-class TimeTracker:
-    """Time spent in named blocks, all together and as a share of the time since `clear()`."""
+class _Times:
+    """What a run has measured."""
 
     def __init__(self) -> None:
-        self.time_dict: dict[str, SingleTimeTracker] = {}
-        self._since = time.perf_counter()
+        self.trackers: dict[str, SingleTimeTracker] = {}
+        self.since = time.perf_counter()
+        self.records: dict[str, float] = {}
+
+
+_times = scope.Part(_Times)
+
+
+class TimeTracker:
+    """Time spent in named blocks, all together and as a share of the time since `clear()`; of each run."""
+
+    @property
+    def time_dict(self) -> dict[str, SingleTimeTracker]:
+        """The trackers by name."""
+        return _times().trackers
 
     def __call__(self, name: str) -> SingleTimeTracker:
         """The tracker of `name`: use it in a `with` statement or as a decorator."""
@@ -91,8 +105,8 @@ class TimeTracker:
 
     def clear(self) -> None:
         """Forget all names and begin to count anew, as a new experiment does."""
-        self.time_dict = {}
-        self._since = time.perf_counter()
+        times = _times()
+        times.trackers, times.since = {}, time.perf_counter()
 
     def get_info(self) -> dict[str, float]:
         """`{"total calls/<name>": …, "total time cost/<name>": seconds, …}` of all names.
@@ -100,7 +114,7 @@ class TimeTracker:
         `time cost per call` is in seconds; `time cost percentage` is a share between 0 and 1 (more
         when several threads spend time under one name).
         """
-        passed = max(time.perf_counter() - self._since, 1e-9)
+        passed = max(time.perf_counter() - _times().since, 1e-9)
         info: dict[str, float] = {}
         for name, tracker in list(self.time_dict.items()):
             calls, cost = tracker.call_time, tracker.time_cost
@@ -118,7 +132,6 @@ class TimeTracker:
 
 
 time_tracker = TimeTracker()
-_records: dict[str, float] = {}
 
 
 def open_time_tracker(name: str) -> SingleTimeTracker:
@@ -133,7 +146,7 @@ def log_time_tracker() -> None:
 
 def time_record(name: str) -> None:
     """Begin to measure `name`; begun already, it begins again."""
-    _records[name] = time.perf_counter()
+    _times().records[name] = time.perf_counter()
 
 
 def time_record_end(name: str) -> float:
@@ -143,7 +156,7 @@ def time_record_end(name: str) -> float:
         ArgumentError: it was not begun, or ended already.
     """
     now = time.perf_counter()
-    start = _records.pop(name, None)
+    start = _times().records.pop(name, None)
     if start is None:
         raise ArgumentError(f"time_record_end({name!r}) without time_record({name!r}) before it")
     get_current().record(f"time_used/{name}", now - start)
@@ -153,7 +166,7 @@ def time_record_end(name: str) -> float:
 def clear_time() -> None:
     """Forget all that was measured: a new experiment starts afresh."""
     time_tracker.clear()
-    _records.clear()
+    _times().records.clear()
 
 
 class ProfileKV:

@@ -273,6 +273,11 @@ class Outbox:
             blobs.mkdir(mode=0o700, exist_ok=True)
         return blobs
 
+    @property
+    def why_refused(self) -> str:
+        """Why the last `put` or `job` returned False."""
+        return "the run has ended" if self._closed or self._dropping else "the spool is full"
+
     def agent_alive(self, *, memory: bool = False) -> bool:
         """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
         return agent_alive(self._places) and not (memory and memory_apart(self._places))

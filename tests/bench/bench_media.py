@@ -125,7 +125,7 @@ def bench_figure(run: Run) -> None:
 def wait_slots(count: int, size: int = 0) -> None:
     """Wait for `count` slots of at least `size` bytes, which are made in the background."""
     deadline = time.monotonic() + DEADLINE_S
-    slots = jobs._state.slots
+    slots = jobs._state().slots
     assert slots is not None
     pool = slots._pool
     assert pool is not None

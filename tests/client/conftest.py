@@ -29,6 +29,7 @@ from rla_client.media import jobs as media_jobs
 from rla_client.media.figure_reader import FigureUnpickler
 from rla_client.media.recorders import RecordingTarget, bind
 from rla_client.media.render import decorate
+from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 
@@ -84,7 +85,7 @@ class RecordingRun:
 def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     opened = RecordingRun(tmp_path / "results", Outbox(places, bare_opening(), AgentConfig(autostart=False)))
     opened.results.mkdir()
-    media_jobs._state.expects_videos = False  # each test says itself what memory is made ready
+    media_jobs._expects_videos = False  # each test says itself what memory is made ready
     bind(RecordingTarget(opened.results, opened.outbox, opened.warnings.append))
     time_step_holder.set_time(7)
     yield opened
@@ -155,23 +156,20 @@ def saver(
 @pytest.fixture
 def fresh_manager(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """`exp_manager` as after import, in a project folder `code`; no agent is started."""
-    from rla_client.manager import ExpManager, exp_manager
+    from rla_client.manager import exp_manager
 
     stop_autostart(places)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("pass\n")
     logging.getLogger("rla_client").disabled = True
-    fresh = vars(ExpManager()).copy()
-    exp_manager.__dict__.update(fresh)
-    time_step_holder.clear()
+    scope.reset()
     yield
     logging.getLogger("rla_client").disabled = False
     exp_manager.close()
     logger.reset()
     logger.get_current().forget_pending()
-    exp_manager.__dict__.update(vars(ExpManager()))
-    time_step_holder.clear()
+    scope.reset()
     os.environ.pop("RLA_RUN", None)
 
 

@@ -13,6 +13,7 @@ from rla_client.manager import ExpManager
 
 METHODS = {
     "add_hyper_param": "values",
+    "active": "",
     "alert": "title, text=",
     "add_custom_data": "key, data, dtype=, max_len=, mode=",
     "add_graph": "sess, *args, **kwargs",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -11,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rla_client
-from rla_client import exp_manager
+from rla_client import ImgRecorder, exp_manager, logger
 from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -108,13 +113,14 @@ def test_init_with_everything_by_default(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(below)
     monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
     manager = rla_client.init("cartpole", config=Args(), track=["seed"])
-    assert manager is exp_manager
+    assert manager.run is exp_manager.run is not None
     assert str(manager.log_dir).startswith(str(tmp_path / "code" / "data" / "log" / "cartpole"))
     assert manager.hyper_param == {"lr": 0.1, "seed": 1}
     assert manager.info == "&seed=1"
     manager.close()
     rla_client.init("cartpole", config=Args(seed=2), track=["seed"])
-    assert manager.info == "&seed=2", "nothing is left from the former one"
+    assert exp_manager.info == "&seed=2", "nothing is left from the former one"
+    assert (manager.info, manager.run) == ("&seed=1", None), "the handle is that of its run"
 
 
 @pytest.mark.usefixtures("fresh_manager")
@@ -225,3 +231,191 @@ def test_rows_of_two_threads_do_not_mix(rows: list[dict[str, Any]]) -> None:
 
 def without_time(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "timestamp"}
+
+
+# -- several runs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path: Path, fresh_manager: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RLA_DATA_ROOT", str(tmp_path / "data"))
+    (tmp_path / "rla_config.yaml").write_text("LOG_USED: [csv]\nAGENT: {autostart: false}\n")
+    return tmp_path / "data" / "log" / "t"
+
+
+def spooled(run: rla_client.shortcuts.OpenRun) -> list[dict[str, object]]:
+    """The rows of an open run, as they lie in the spool."""
+    assert run.run is not None
+    assert run.run.outbox is not None
+    assert run.run.outbox.stream_folder is not None
+    found = []
+    for segment in sorted(run.run.outbox.stream_folder.glob("*.seg")):
+        frames = iter_frames(segment.read_bytes())
+        found += [unpack(frame.payload) for frame in frames if frame.kind == FrameKind.ROW]
+    return [{"time-step": row[0], **row[2]} for row in found]
+
+
+@pytest.mark.usefixtures("table")
+def test_runs_whose_handle_is_held_stay_open_beside_each_other() -> None:
+    runs = [rla_client.init("t", config={"seed": seed}, track=["seed"]) for seed in range(3)]
+    assert len({run.index for run in runs}) == len({run.id for run in runs}) == 3
+    for step in range(1, 4):
+        for number, run in enumerate(runs):
+            run.log({"x": number * 10 + step}, step=step + number)
+    rla_client.log({"last": 1}, step=9)
+    assert exp_manager.run is runs[-1].run
+    for number, run in enumerate(runs[:-1]):
+        assert spooled(run) == [{"time-step": s + number, "x": number * 10 + s} for s in range(1, 4)]
+        assert run.get_timestep() == 3 + number
+    assert spooled(runs[-1])[-1] == {"time-step": 9, "last": 1}
+    runs[-1].close()
+    assert exp_manager.run is runs[1].run, "the run before is current again"
+    assert runs[-1].log({"x": 1}, step=10) == {}
+    for run in runs:
+        run.close()
+    assert exp_manager.run is None
+
+
+@pytest.mark.usefixtures("table")
+def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
+    rla_client.init("t", config={"seed": 1})
+    first = exp_manager.run
+    run = rla_client.init("t", config={"seed": 2})
+    assert first is not None
+    assert first.outbox is not None
+    assert first.outbox._closed, "nobody could write into it by name"
+    second = run.run
+    assert second is not None
+    assert second.outbox is not None
+    run = rla_client.init("t", config={"seed": 3})
+    assert second.outbox._closed
+    run.log({"x": 1}, step=1)
+    assert len(spooled(run)) == 1
+
+
+@pytest.mark.usefixtures("table")
+def test_a_with_block_ends_its_run() -> None:
+    with rla_client.init("t") as outer:
+        with rla_client.init("t") as inner:
+            assert exp_manager.run is inner.run
+        rla_client.log({"x": 1}, step=1)
+        assert [row["x"] for row in spooled(outer)] == [1]
+    assert outer.run is inner.run is None
+
+
+@pytest.mark.usefixtures("table")
+def test_threads_do_not_mix() -> None:
+    found: dict[int, list[dict[str, object]]] = {}
+    others: dict[int, object] = {}
+    barrier = threading.Barrier(4)
+
+    def trial(number: int) -> None:
+        run = rla_client.init("t", config={"number": number}, track=["number"])
+        for step in range(1, 50):
+            rla_client.time_step_holder.set_time(step)
+            logger.record_tabular("a", number)
+            barrier.wait(30)
+            exp_manager.time_record("part")
+            logger.record_tabular("b", number * step)
+            exp_manager.time_record_end("part")
+            logger.dump_tabular()
+        exp_manager.add_custom_data("mine", number)
+        exp_manager.save_checkpoint({"number": number})
+        others[number] = exp_manager.hyper_param, exp_manager.custom_data["mine"], exp_manager.info
+        found[number] = spooled(run)
+        run.close()
+
+    threads = [threading.Thread(target=trial, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for number in range(4):
+        rows = [{name: row[name] for name in ("time-step", "a", "b")} for row in found[number]]
+        assert rows == [{"time-step": s, "a": number, "b": number * s} for s in range(1, 50)]
+        assert others[number] == ({"number": number}, [number], f"&number={number}")
+    assert exp_manager.run is None
+
+
+@pytest.mark.usefixtures("table")
+def test_threads_that_open_as_rla_does() -> None:
+    found: dict[int, object] = {}
+    main = rla_client.init("t", config={"number": "main"})
+    barrier = threading.Barrier(2)
+
+    def trial(number: int) -> None:
+        exp_manager.configure("t", {"LOG_USED": ["csv"]}, os.environ["RLA_DATA_ROOT"], code_root=".")
+        exp_manager.set_hyper_param(number=number)
+        barrier.wait(30)
+        exp_manager.log_files_gen()
+        barrier.wait(30)
+        rla_client.log({"x": number}, step=number)
+        found[number] = exp_manager.hyper_param, logger.get_current().last_row["x"]
+        exp_manager.close()
+        rla_client.log({"after": number}, step=100 + number)
+
+    threads = [threading.Thread(target=trial, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {number: ({"number": number}, number) for number in range(2)}
+    assert exp_manager.run is main.run
+    assert {row["after"] for row in spooled(main)} == {0, 1}, "their own have ended: the script's is there"
+
+
+@pytest.mark.usefixtures("table")
+def test_pictures_go_to_the_run_of_their_thread(tmp_path: Path) -> None:
+    main, other = rla_client.init("t"), rla_client.init("t")
+    with main.active():
+        first = ImgRecorder.save("img", np.zeros((4, 4, 3), np.uint8), add_timestamp=False)
+    second = ImgRecorder.save("img", np.zeros((4, 4, 3), np.uint8), add_timestamp=False)
+    assert str(first).startswith(str(main.results_dir))
+    assert str(second).startswith(str(other.results_dir))
+
+
+@pytest.mark.usefixtures("table")
+def test_workers_join_the_run_of_the_process() -> None:
+    main = rla_client.init("t")
+    told = os.environ["RLA_RUN"]
+
+    def trial() -> None:
+        with rla_client.init("t"):
+            assert os.environ["RLA_RUN"] == told
+
+    thread = threading.Thread(target=trial)
+    thread.start()
+    thread.join(30)
+    inner = rla_client.init("t")
+    assert os.environ["RLA_RUN"] != told
+    inner.close()
+    assert os.environ["RLA_RUN"] == told
+    main.close()
+    assert "RLA_RUN" not in os.environ
+
+
+@pytest.mark.usefixtures("table")
+def test_a_handle_is_exp_manager_in_another_process() -> None:
+    run = rla_client.init("t")
+    assert pickle.loads(pickle.dumps(run)) is exp_manager
+
+
+@pytest.mark.usefixtures("table")
+def test_changed_parameters_are_noted() -> None:
+    run = rla_client.init("t", config={"lr": 0.1, "seed": 1, "token": "secret1"})
+    run.set_timestep(30)
+    run.add_hyper_param({"lr": 0.01, "seed": 1, "new": 2, "token": "secret2"})
+    (path,) = Path(str(run.log_dir)).glob("parameter.resumed-*.json")
+    told = json.loads(path.read_text())
+    assert told["changed"] == {"lr": [0.1, 0.01]}
+    assert told["time_step"] == 30
+    assert "secret" not in path.read_text()
+
+
+@pytest.mark.usefixtures("table")
+def test_the_same_run_again_goes_on_although_its_handle_is_held(capsys: pytest.CaptureFixture[str]) -> None:
+    first = rla_client.init("t", run_id="one", resume="allow")
+    second = rla_client.init("t", run_id="one", resume="allow")
+    assert first.run is None
+    assert second.run is exp_manager.run is not None
+    assert "still writes" not in capsys.readouterr().out

@@ -21,6 +21,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
@@ -30,8 +31,16 @@ from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import capture_random_state, restore_random_state
 from rla_client.run.run import warn
 from rla_client.run.setup import RUN_ID_VARIABLE
-from rla_client.shortcuts import ensure_run, script_name
-from rla_client.stream.clock import time_step_holder
+from rla_client.shortcuts import (
+    Joined,
+    OpenRun,
+    ensure_run,
+    in_its_run,
+    join_or_open,
+    open_for_adapter,
+    script_name,
+)
+from rla_client.stream.clock import clock, time_step_holder
 
 with extra("sb3", "rla_client.integrations.sb3"):
     import numpy as np
@@ -72,15 +81,30 @@ class RLAOutputFormat(KVWriter):
     Without an open run, the first row opens one in a table of the script's name.
     """
 
-    _wrote = False
+    def __init__(self) -> None:
+        self._joined = Joined()
+        self._wrote = False
+
+    def join(self) -> ExpManager:
+        """Write into the run that is current now; its `exp_manager`."""
+        self._wrote = True
+        self._joined.join()
+        return self._joined.manager
 
     def write(
         self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
     ) -> None:
         """See SB3's `KVWriter`."""
-        current = self._recorder()
+        if not self._wrote:
+            ensure_run(script_name(), {})
+            self.join()
+        with self._joined.active():
+            self._write(key_values, key_excluded, step)
+
+    def _write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int) -> None:
+        current = logger.get_current()
         with current.lock:
-            time_step_holder.set_time(step)
+            current.clock.put(step)
             for key, value in key_values.items():
                 hidden = {name for name in key_excluded.get(key) or () if name in SINKS}
                 number = _number(value)
@@ -92,12 +116,6 @@ class RLAOutputFormat(KVWriter):
                     cell = number if number is not None or value is None else str(value)
                     current.record(key, cell, hidden | {"stdout"})
             current.dump()
-
-    def _recorder(self) -> Any:
-        if not self._wrote:
-            self._wrote = True
-            ensure_run(script_name(), {})
-        return logger.get_current()
 
     def close(self) -> None:
         """Nothing to do: the run continues."""
@@ -142,7 +160,8 @@ def configure_sb3(
 ) -> ExpManager:
     """Have an SB3 model log into the open run, or into one that is opened for it.
 
-    A second model gets a run of its own, unless the script has opened one.
+    Each model gets a run of its own, which stays open as long as the model is there, unless the script has
+    opened one.
 
     Args:
         model: any algorithm of SB3 or sb3-contrib. Its own logger keeps printing and writing.
@@ -150,32 +169,41 @@ def configure_sb3(
         track: hyper-parameters of the model that become part of such a run's index, e.g. `["seed"]`.
 
     Returns:
-        `exp_manager`.
+        `exp_manager` of the run.
 
     Raises:
         ArgumentError: see `rla_client.init`.
     """
+    held = _own.get(model)
+    with nullcontext() if held is None or held.run is None else held.active():
+        return _configure(model, task_table_name, track)
+
+
+def _configure(model: BaseAlgorithm, task_table_name: str | None, track: Iterable[str]) -> ExpManager:
     global _opened  # noqa: PLW0603 - of the process
     parameters = model_parameters(model)
     algorithm = type(model).__name__
     table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
-    former = None if exp_manager.run is None else _own.get(exp_manager.run)
-    if former is not None and former() is not model:
-        exp_manager.close()  # the run of the model that was trained before
-    if logger.get_current().folder is not None:  # what the script says of itself stays
-        known = exp_manager.hyper_param
-        parameters = {name: value for name, value in parameters.items() if name not in known}
-    if ensure_run(table, parameters, track, run_id=_own_run_id()):
-        assert exp_manager.run is not None
-        _own[exp_manager.run] = weakref.ref(model)
+    run = exp_manager.run
+    if run is not None and any(held.run is run for one, held in list(_own.items()) if one is not model):
+        opened: OpenRun | None = open_for_adapter(table, parameters, track, run_id=_own_run_id())  # beside it
+    else:
+        if logger.get_current().folder is not None:  # what the script says of itself stays
+            known = exp_manager.hyper_param
+            parameters = {name: value for name, value in parameters.items() if name not in known}
+        opened = join_or_open(table, parameters, track, run_id=_own_run_id())
+    if opened is not None:
+        _own[model] = opened
         _opened += 1
     own = getattr(model, "_logger", None)
     if own is None:
         own = configure_logger(model.verbose, model.tensorboard_log, algorithm)  # as `learn` would
-    if not any(isinstance(each, RLAOutputFormat) for each in own.output_formats):
-        own.output_formats.append(RLAOutputFormat())
+    ours = next((each for each in own.output_formats if isinstance(each, RLAOutputFormat)), None)
+    if ours is None:
+        ours = RLAOutputFormat()
+        own.output_formats.append(ours)
     model.set_logger(own)  # which `learn` keeps
-    return exp_manager
+    return ours.join()
 
 
 def _own_run_id() -> str | None:
@@ -185,7 +213,9 @@ def _own_run_id() -> str | None:
 
 
 _opened = 0  # runs, each for a model
-_own: weakref.WeakKeyDictionary[Any, weakref.ref[BaseAlgorithm]] = weakref.WeakKeyDictionary()
+_own: weakref.WeakKeyDictionary[BaseAlgorithm, OpenRun] = (
+    weakref.WeakKeyDictionary()
+)  # it ends with its model
 _learns: weakref.WeakKeyDictionary[Any, dict[str, Learns]] = weakref.WeakKeyDictionary()  # by run and series
 
 
@@ -278,12 +308,16 @@ class RLACallback(BaseCallback):
         self._ended: int | None = None  # where it had ended before the run was resumed
         self._saved = 0  # time-steps at the last checkpoint
         self._filmed: int | None = None  # and at the last film
+        self._joined = Joined()
 
     def _init_callback(self) -> None:
         own = self.model._custom_logger  # noqa: SLF001 - else the next `learn` would not make its logger
         self._manager = configure_sb3(self.model, self._table, track=self._track)
+        with self._manager.active():
+            self._joined.join()
         self.model._custom_logger = own  # noqa: SLF001
 
+    @in_its_run
     def _on_training_start(self) -> None:
         note_beginning(self._root(), RLACallback)
         self._learns = _learns.setdefault(self._manager.run or self, {}).setdefault(self._name, Learns())
@@ -354,6 +388,7 @@ class RLACallback(BaseCallback):
         )
         logger.get_current().log(f"[RESUME] {told}")
 
+    @in_its_run
     def _on_rollout_start(self) -> None:
         if self._noise is not None:  # a rollout with gSDE has just drawn its noise
             restore_random_state(self._noise["random"])
@@ -375,8 +410,10 @@ class RLACallback(BaseCallback):
             self._filmed = done
 
     def _on_step(self) -> bool:
+        clock.of(self._joined.scope).put(self.num_timesteps)  # of what other callbacks save
         return True
 
+    @in_its_run
     def _on_training_end(self) -> None:
         call, self._call = self._call, None
         if call is None or (self._by_learn and frame_of(self.model) is None):

@@ -18,6 +18,7 @@ import os
 import secrets
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError, extra
@@ -31,7 +32,8 @@ from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
 from rla_client.media.pictures import safe_name
 from rla_client.run.run import MODE_VARIABLE, disabled, info, warn
-from rla_client.shortcuts import default_data_root, ensure_run, script_name, starts_agent
+from rla_client.shortcuts import default_data_root, join_or_open, open_for_adapter, script_name, starts_agent
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ _OF_THE_RUN = frozenset({
 })  # fmt: skip
 
 
-def init(  # noqa: PLR0913, PLR0917 - wandb's signature
+def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     entity: str | None = None, project: str | None = None, dir: Any = None, id: str | None = None,  # noqa: A002
     name: str | None = None, notes: str | None = None, tags: Sequence[str] | str | None = None,
     config: Any = None, *, resume: Any = None, mode: str | None = None, group: str | None = None,
@@ -73,13 +75,14 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
         UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
     """
     del dir
-    former = session.current
-    if former is not None and former.pid == os.getpid() and exp_manager.run is not None:
+    former, place = session.current(), scopes.current()
+    if place.is_anothers():
+        former = None  # that of another thread, such as another trial
+    beside = reinit == "create_new" and former is not None
+    if former is not None and former.pid == os.getpid() and exp_manager.run is not None and not beside:
         if reinit in {None, False, "return_previous", "default"}:
             former.config.update(config)
             return former
-        if reinit == "create_new":
-            former.give_way()
         former.finish()
     sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
     parameters = session.parameters_of(config)
@@ -103,24 +106,28 @@ def init(  # noqa: PLR0913, PLR0917 - wandb's signature
             parameters = {**_config_of(earlier.hyper_param), **parameters}
             told["resumed_from"] = earlier.item.index.path
         tracked = [key for key in ("name", "run_name") if name and key in told]
-        ensure_run(table, {**parameters, **told}, tracked, joins=False, run_id=known, resume="never")
+        opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
+        handle = opens(table, {**parameters, **told}, tracked, run_id=known, resume="never")
     except (RlaError, OSError) as error:
         raise UsageError(str(error)) from error
     if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):
-        time_step_holder.set_time(step)
+        time_step_holder.put(step)
     tags = [tags] if isinstance(tags, str) else tags
     tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
     options: dict[str, Any] = {**about, "entity": entity, "tags": tags}
     options |= {"synced": sync_tensorboard, "filmed": monitor_gym}
     options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
-    opened = session.current = Run(name, project or table, options)
+    opened = Run(name, project or table, options, handle)
+    session.current.put(opened, scopes.current())
     dict.update(opened.config, parameters)
     opened.note()
+    if beside:
+        scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        data_types.forward_tensorboard(lambda: session.current is not None and session.current.synced)
+        data_types.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
     if monitor_gym:
-        data_types.forward_films(lambda: session.current is not None and session.current.filmed)
+        data_types.forward_films(lambda: bool((run := session.current()) and run.filmed))
     return opened
 
 
@@ -170,14 +177,16 @@ def _config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _required() -> Run:
-    if session.current is None:
+    run = session.current()
+    if run is None:
         raise UsageError("You must call wandb.init() before this")
-    return session.current
+    return run
 
 
 def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
-    if session.current is not None:
-        session.current.finish(exit_code, quiet)
+    run = session.current()
+    if run is not None:
+        run.finish(exit_code, quiet)
 
 
 class _Errors:
@@ -204,7 +213,20 @@ def _says(say: Callable[[str], None]) -> Any:
     return lambda text="", *_, **__: say(text)
 
 
+def _sweeps(*_: Any, **__: Any) -> Any:
+    """`wandb.sweep` and `wandb.agent`.
+
+    Raises:
+        UsageError: always: a run would not get the sweep's parameters.
+    """
+    raise UsageError(
+        "wandb.sweep and wandb.agent are not here: put `command`, `parameters`, `method` and `metric` into a "
+        "file, and `rla sweep FILE` starts the script with each setting (docs/how-to/sweeps.md)"
+    )
+
+
 _NAMES: dict[str, Any] = {
+    **dict.fromkeys(("sweep", "agent", "controller"), _sweeps),
     **{kind: getattr(data_types, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
     **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
     **dict.fromkeys(("finish", "join"), _finish),
@@ -223,7 +245,7 @@ _NAMES: dict[str, Any] = {
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return session.current
+        return session.current()
     if name in _NAMES:
         return _NAMES[name]
     if name.startswith("__"):

@@ -29,6 +29,7 @@ from rla_client.media.pictures import MAX_FRAME_FILE, safe_name
 from rla_client.run.recording import scalar_rows
 from rla_client.run.run import warn
 from rla_client.run.tensorboard import tbx_writer
+from rla_client.shortcuts import Joined
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param, summary_scalars, to_plain
 
@@ -421,7 +422,7 @@ def to_tensorboard(key: str, value: Any, step: int) -> None:
         tell_unknown(f"log of {type(value).__name__}")
 
 
-def watcher(name: str, parameter: Any, what: str | None, every: int) -> Any:
+def watcher(name: str, parameter: Any, what: str | None, every: int, joined: Joined) -> Any:
     """A hook of a tensor: each `every` gradients, histograms of what is watched."""
     calls = 0
 
@@ -429,9 +430,10 @@ def watcher(name: str, parameter: Any, what: str | None, every: int) -> Any:
         nonlocal calls
         calls += 1
         if calls % every == 0:
-            for group, values in (("gradients", gradient), ("parameters", parameter)):
-                if what in {group, "all"}:
-                    to_tensorboard(f"{group}{name}", values, int(time_step_holder.get_time()))
+            with joined.active():  # torch has threads of its own for gradients
+                for group, values in (("gradients", gradient), ("parameters", parameter)):
+                    if what in {group, "all"}:
+                        to_tensorboard(f"{group}{name}", values, int(time_step_holder.get_time()))
 
     return look
 

@@ -32,7 +32,8 @@ from rla_client.integrations.wandb.data_types import (
 from rla_client.manager import exp_manager
 from rla_client.run.recording import scalar_rows
 from rla_client.run.run import MODE_VARIABLE, ending, get_current, warn
-from rla_client.shortcuts import opened_here, to_parameters
+from rla_client.shortcuts import Joined, OpenRun, in_its_run, opened_here, to_parameters
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param
 
@@ -40,17 +41,22 @@ SUMMARY_FILE = "summary.json"
 FILES = "files"  # of the script's own, below the results
 RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
 ALERT_WAIT_S = 60.0  # between two alerts of one title
-current: Run | None = None  # wandb.run
+current: scopes.Part[Run | None] = scopes.Part(lambda: None)  # wandb.run
 disables: bool = False  # `RLA_MODE` was set by `init`
 
 
 class _Items(dict[str, Any]):
-    """A dict whose items are attributes, too, and that is told of what is set."""
+    """A dict whose items are attributes, too, and that is told of what is set, inside of its run."""
+
+    def __init__(self, *content: Any, joined: Joined | None = None) -> None:
+        super().__init__(*content)
+        vars(self)["_joined"] = joined or Joined()
 
     def update(self, *args: Any, **further: Any) -> None:
         """Set several."""
         dict.update(self, *args, **further)
-        self.changed(dict(*args, **further))
+        with vars(self)["_joined"].active():
+            self.changed(dict(*args, **further))
 
     def changed(self, values: dict[str, Any]) -> None:
         """Several were set."""
@@ -199,19 +205,22 @@ class Run(Lenient):
     tags: tuple[str, ...]
     notes: str | None
 
-    def __init__(self, name: str | None, project: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str | None, project: str, options: Mapping[str, Any], handle: OpenRun | None = None
+    ) -> None:
+        joined = Joined()
+        joined.join()
+        vars(self).update(_joined=joined, _handle=handle)
         opening = None if exp_manager.run is None else exp_manager.run.opening
         identity = exp_manager.run_id or (opening.run if opening is not None else secrets.token_hex(4))
         held = {key: options.get(key) or "" for key in ("entity", "group", "job_type")}
         held |= {"id": identity, "name": name or identity, "notes": options.get("notes")}
         vars(self).update(held, tags=tuple(options.get("tags") or ()), sweep_id=None)
-        self.config, self.summary, self.project = Config(), Summary(), project
+        self.config, self.summary, self.project = Config(joined=joined), Summary(joined=joined), project
         self.start_time, self.pid = time.time(), os.getpid()
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
         self._earlier = options.get("earlier")
         self.synced, self.filmed = bool(options.get("synced")), bool(options.get("filmed"))
-        if self.synced and (rows := scalar_rows(logger.get_current())) is not None:
-            rows.sets_clock = True
         self.resumed = self._earlier is not None
         self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
         if self._earlier is not None:
@@ -222,11 +231,13 @@ class Run(Lenient):
         self._metrics: list[_Metric] = []
         self._last: dict[str, Any] = {}
         self._alerted: dict[str, float] = {}
+        self._renewed = False  # that a key came twice in a step was told
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
         self._folders = None if self.disabled else self._at()
-        self._finished = self._gave_way = False
+        self._finished = False
 
+    @in_its_run
     def __setattr__(self, key: str, value: Any) -> None:
         super().__setattr__(key, tuple(value) if key == "tags" else value)
         if vars(self).get("_finished"):
@@ -236,6 +247,7 @@ class Run(Lenient):
         elif key in {"tags", "notes"}:
             self.note()
 
+    @in_its_run
     def note(self) -> None:
         """Write tags and note."""
         if self.disabled or exp_manager.log_dir is None or not (self.tags or self.notes):
@@ -266,6 +278,7 @@ class Run(Lenient):
         """Table and index."""
         return os.path.relpath(self._at()[0], os.path.join(str(exp_manager.data_root), LOG))
 
+    @in_its_run
     def _at(self) -> tuple[str, str]:
         """The folders of the run's log and results, also while another run is open."""
         there = vars(self).get("_folders")
@@ -277,6 +290,7 @@ class Run(Lenient):
 
     # -- rows ---------------------------------------------------------------------------------
 
+    @in_its_run
     def log(
         self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any
     ) -> None:
@@ -298,8 +312,6 @@ class Run(Lenient):
         others: dict[str, Any] = {}
         _sort(data, "", values, others)
         if self._finished:
-            if self._gave_way:
-                return
             raise UsageError("the run is finished: call wandb.init() again")
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
@@ -315,8 +327,7 @@ class Run(Lenient):
         self.step = max(self.step, at) + commit
 
     def _write(self, values: dict[str, Any], x: float, *, commit: bool) -> None:
-        if x > time_step_holder.get_time():
-            time_step_holder.set_time(x)
+        time_step_holder.follow(x)
         if self._metrics:
             for key, value in values.items():
                 self._said(key, "words").summarise(key, value, self.summary)
@@ -325,7 +336,14 @@ class Run(Lenient):
         rows = scalar_rows(logger.get_current())
         if rows is not None:
             if values:
-                rows.add_all(values, x, time.time(), (), complete=commit)
+                renewed = rows.add_all(values, x, time.time(), (), complete=commit)
+                if renewed and not self._renewed:
+                    self._renewed = True
+                    names = ", ".join(sorted(renewed))
+                    warn(
+                        f"wandb.log: {names} came twice in step {x}; as with wandb, the last value counts "
+                        "(told once)"
+                    )
             elif commit:
                 rows.write()
 
@@ -365,6 +383,7 @@ class Run(Lenient):
         self._metrics.append(metric)
         return metric
 
+    @in_its_run
     def watch(
         self,
         models: Any,
@@ -390,7 +409,7 @@ class Run(Lenient):
             place = f"_{number}" if len(modules) > 1 else ""
             for name, parameter in module.named_parameters():
                 if parameter.requires_grad:
-                    hook = watcher(f"{place}/{name}", parameter, log, max(1, log_freq))
+                    hook = watcher(f"{place}/{name}", parameter, log, max(1, log_freq), self._joined)
                     self._hooks.append(parameter.register_hook(hook))
 
     def unwatch(self, models: Any = None) -> None:
@@ -402,6 +421,7 @@ class Run(Lenient):
 
     # -- files --------------------------------------------------------------------------------
 
+    @in_its_run
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
         """Copy files to the run now and, where they have changed, once more at its end; the copies' paths."""
         del policy
@@ -437,6 +457,7 @@ class Run(Lenient):
             put(path, before)
         return path.open() if path.is_file() else None
 
+    @in_its_run
     def log_artifact(
         self, artifact_or_path: Any, name: str = "", type: str = "", aliases: Any = (), **_: Any,  # noqa: A002
     ) -> Artifact:  # fmt: skip
@@ -464,6 +485,7 @@ class Run(Lenient):
 
     # -- words and end ------------------------------------------------------------------------
 
+    @in_its_run
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = ALERT_WAIT_S) -> None:
         """Tell somebody, by the agent's channels; not again within `wait_duration` seconds."""
         del level
@@ -480,23 +502,22 @@ class Run(Lenient):
         del quiet
         self._end("failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else "")
 
+    @in_its_run
     def _end(self, state: str, reason: str) -> None:
-        global current, disables  # noqa: PLW0603 - wandb.run
+        global disables  # noqa: PLW0603 - see `init`
         if self._finished:
             return
+        place = self._joined.scope
         self.leave()
         if opened_here() or self.disabled:
             exp_manager.close(state, reason)
-        current = None if current is self else current
+        if current.of(place) is self:
+            current.put(None, place)
         if disables:
             disables = False
             os.environ.pop(MODE_VARIABLE, None)
 
-    def give_way(self) -> None:
-        """Tell that the run ends for another one, which the script wants beside it: one is open at a time."""
-        self._gave_way = True
-        warn(f"wandb: one run is open at a time, so {self.name!r} ends here; nothing more is kept of it")
-
+    @in_its_run
     def leave(self) -> None:
         """Write what is written at the end."""
         if self._finished:

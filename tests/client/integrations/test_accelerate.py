@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 pytest.importorskip("accelerate", reason="accelerate is not installed: make test-integrations")
@@ -77,3 +78,15 @@ rla_client.log({"after": 1.0}, step=8)
     (run,) = scripts.runs()
     assert (run.table, run.parameters) == ("mine", {"a": 1, "b": 2})
     assert [row["time-step"] for row in run.rows()] == ["7", "8"]
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from accelerate import Accelerator
+from rla_client.integrations.accelerate import RLATracker
+accelerator = Accelerator(cpu=True, log_with=RLATracker("x"))
+accelerator.init_trackers("x", config={"lr": 1})""",
+        """accelerator.log({"loss": step}, step=step)""",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts
 
 pytest.importorskip("dowel", reason="dowel is not installed: make test-integrations")
@@ -53,3 +54,17 @@ logger.dump_all(7)
 
     events = EventAccumulator(str(run.log / "tb" / "events"), size_guidance={"histograms": 0}).Reload()
     assert [event.step for event in events.Histograms("weights")] == [0, 100, 200]
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """import dowel
+from rla_client.integrations.dowel import RLAOutput
+dowel.logger.add_output(RLAOutput("x"))""",
+        """dowel.tabular.record("loss", step)
+dowel.logger.log(dowel.tabular)
+dowel.logger.dump_output_type(RLAOutput, step)
+dowel.tabular.clear()""",
+    )

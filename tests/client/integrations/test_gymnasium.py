@@ -175,3 +175,40 @@ def test_an_environment_can_be_made_again_from_its_spec() -> None:
     assert env.spec is not None
     assert env.spec.additional_wrappers[-1].kwargs == {"video_every": 0, "name": "eval"}
     assert isinstance(gymnasium.make(env.spec), EpisodeRecorder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vector", [False, True])
+def test_the_clock_follows_the_steps(scripts: Scripts, *, vector: bool) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    make = "gymnasium.vector.SyncVectorEnv([Counter] * 2)" if vector else "Counter()"
+    script = (
+        COUNTER_ENV
+        + f"""
+import os, sys
+import rla_client
+from rla_client import exp_manager, logger
+from rla_client.integrations.gymnasium import record_episodes
+rla_client.init("t", run_id="one", resume="allow")
+env = record_episodes({make})
+env.reset()
+for step in range(1, 41):
+    ended = env.step(np.zeros(2, int) if {vector} else 0)[2]
+    if not {vector} and ended:
+        env.reset()
+    if step % 20 == 0:
+        exp_manager.save_checkpoint({{"step": step}})
+logger.flush(60)
+if sys.argv[1:]:
+    os.kill(os.getpid(), 9)
+"""
+    )
+    scripts.run(script, "killed", fails=True)
+    scripts.run(script)
+    (run,) = scripts.runs(1)
+    each = 2 if vector else 1
+    saved = {path.name for path in run.folder("checkpoint").glob("*.pt")}
+    assert saved == {f"checkpoint_{step * each}.pt" for step in (20, 40, 60, 80)}
+    steps = [int(row["time-step"]) for row in run.rows()]
+    assert steps == sorted(steps)
+    assert steps[-1] > 40 * each, "a resumed run counts on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts
 
 pytest.importorskip("lightning", reason="lightning is not installed: make test-integrations")
@@ -72,3 +73,14 @@ second.fit(Module(lr=0.1, layers=[]), data)
     assert run.parameters == {"lr": 0.1, "seed": 0, "layers": [4, 2]}
     checkpoints = [path.name for path in run.folder("checkpoint").rglob("*.ckpt")]
     assert checkpoints == ["epoch=1-step=8.ckpt"]
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from rla_client.integrations.lightning import RLALogger
+ours = RLALogger("x")
+ours.log_hyperparams({"lr": 1})""",
+        """ours.log_metrics({"loss": step}, step)""",
+    )

@@ -68,3 +68,34 @@ def test_a_run_around_the_study_has_a_row_for_each_trial(scripts: Scripts) -> No
     assert [row["trial"] for row in rows] == [row["time-step"] for row in rows] == ["0", "1", "2", "3"]
     assert "params/lr" in rows[0]
     assert float(rows[0]["value"]) == float(rows[0]["params/lr"]) + float(rows[0]["params/layers"])
+
+
+@pytest.mark.parametrize("closes", ["", "run.close()"])
+def test_trials_in_threads_do_not_mix(scripts: Scripts, closes: str) -> None:
+    done = scripts.run(f"""
+import optuna, rla_client
+from rla_client import exp_manager
+from rla_client.integrations.optuna import RLACallback
+
+def objective(trial):
+    lr = trial.suggest_float("lr", 0, 1)
+    run = rla_client.init("t", config={{"number": trial.number}}, track=["number"])
+    for step in range(1, 8):
+        trial.report(trial.number * 100 + step, step)
+        rla_client.log({{"loss": trial.number * 100 + step}}, step=step)
+    {closes}
+    return lr
+
+study = optuna.create_study()
+study.optimize(objective, n_trials=12, n_jobs=4, callbacks=[] if "{closes}" else [RLACallback()])
+""")
+    runs = scripts.runs(12)
+    assert sorted(run.parameters["number"] for run in runs) == list(range(12))
+    for run in runs:
+        number = run.parameters["number"]
+        losses = [(row["time-step"], row["loss"]) for row in run.rows() if "loss" in row]
+        assert losses == [(str(step), str(number * 100 + step)) for step in range(1, 8)]
+        if not closes:
+            assert run.parameters["optuna"]["trial"] == number
+            assert run.rows()[-1]["trial"] == str(number)
+    assert "spool is full" not in done.stdout + done.stderr

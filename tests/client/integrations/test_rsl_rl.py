@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 pytest.importorskip("rsl_rl", reason="rsl-rl-lib is not installed: make test-integrations")
@@ -82,3 +83,14 @@ def test_the_name_of_the_class_is_enough(scripts: Scripts) -> None:
     scripts.run(TRAINING + 'train({"class_name": "rla_client.integrations.rsl_rl:RLALogWriter"}, "logs/w/1")')
     (run,) = scripts.runs()
     assert len(run.rows()) == 4
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from rla_client.integrations.rsl_rl import RLALogWriter
+ours = RLALogWriter("logs/x")
+ours.store_config({}, {"lr": 1})""",
+        """ours.add_scalar("loss", step, step)""",
+    )

@@ -508,3 +508,68 @@ def test_trials_of_rl_zoo_in_two_threads_have_a_run_each(zoo: Scripts) -> None:
         assert [int(row["time-step"]) for row in rows] == list(
             range(n_steps * n_envs, 300 + n_steps * n_envs, n_steps * n_envs)
         )
+
+
+TWO_MODELS = """
+import threading
+from stable_baselines3 import PPO
+from rla_client.integrations.sb3 import RLACallback
+
+models = [PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=seed) for seed in range(2)]
+
+def learn(number, times):
+    for time in range(times):
+        models[number].learn(
+            128 + 64 * number, callback=RLACallback(save_freq=64), log_interval=1,
+            reset_num_timesteps=not models[number].num_timesteps,
+        )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        "for number in (0, 1, 0, 1): learn(number, 1)",
+        """threads = [threading.Thread(target=learn, args=(n, 2)) for n in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()""",
+    ],
+    ids=["in alternation", "in threads"],
+)
+def test_two_models_have_runs_of_their_own(scripts: Scripts, how: str) -> None:
+    scripts.run(TWO_MODELS + how)
+    runs = sorted(scripts.runs(2), key=lambda run: int(run.parameters["seed"]))
+    for number, run in enumerate(runs):
+        steps = [64 * n for n in range(1, 5 + 2 * number)]
+        assert run.parameters["seed"] == number
+        assert [int(row["time-step"]) for row in run.rows()] == steps
+        saved = {path.name for path in run.folder("checkpoint").glob("*.pt")}
+        assert saved == {f"checkpoint_{step}.pt" for step in steps} - {"checkpoint_64.pt"} | (
+            saved & {"checkpoint_64.pt"}
+        )
+
+
+@pytest.mark.slow
+def test_other_callbacks_save_at_the_models_step(scripts: Scripts) -> None:
+    scripts.run("""
+import numpy as np
+import rla_client
+from rla_client import ImgRecorder
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from rla_client.integrations.sb3 import RLACallback
+
+class Films(BaseCallback):
+    def _on_step(self):
+        if self.n_calls % 50 == 0:
+            ImgRecorder.save("img", np.zeros((4, 4, 3), np.uint8))
+        return True
+
+rla_client.init("t")
+model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, device="cpu", seed=1)
+model.learn(256, callback=[RLACallback(), Films()])
+""")
+    (run,) = scripts.runs(1)
+    names = {path.name for path in run.folder("results").glob("*.png")}
+    assert names == {f"{step}-img.png" for step in range(50, 256, 50)}

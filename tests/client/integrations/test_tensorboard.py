@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 from rla_client.integrations.tensorboard import table_name
@@ -307,3 +308,130 @@ for summary in hparams({"lr": 0.1}, {"acc": 1.0}):
     assert "t" in tags["tensors"]
     assert tags["audio"] == ["a"]
     assert tags["images"] == ["b"]
+
+
+CLOCK = """
+import os, sys
+import numpy as np
+import rla_client
+from rla_client import ImgRecorder, exp_manager, logger
+from rla_client.integrations.tensorboard import SummaryWriter
+
+rla_client.init("t", config={"seed": 1}, run_id="one", resume="allow")
+begin = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else 0
+writer = MAKE
+for step in range(begin + 1, begin + 31):
+    writer.add_scalar("loss", 1.0 / step, step)
+    if step % 10 == 0:
+        exp_manager.save_checkpoint({"w": step})
+        ImgRecorder.save("img", np.zeros((4, 4, 3), np.uint8))
+logger.flush(60)
+if sys.argv[1:]:
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", ['SummaryWriter("runs/x")', "logger.get_tbx_writer()"])
+def test_it_moves_the_clock_of_a_run_that_the_script_opened(scripts: Scripts, make: str) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    script = CLOCK.replace("MAKE", make)
+    scripts.run(script, "killed", fails=True)
+    scripts.run(script)
+    (run,) = scripts.runs(1)
+    names = {
+        kind: sorted(path.name for path in run.folder(kind).iterdir()) for kind in ("results", "checkpoint")
+    }
+    steps = range(10, 61, 10)
+    assert names["results"] == sorted(f"{step}-img.png" for step in steps)
+    assert {f"checkpoint_{step}.pt" for step in steps} <= set(names["checkpoint"])
+    assert [int(row["time-step"]) for row in run.rows()] == list(range(1, 61)), "each once, in order"
+
+
+@pytest.mark.slow
+def test_it_leaves_the_clock_to_a_script_that_sets_it(scripts: Scripts) -> None:
+    scripts.run("""
+import rla_client
+from rla_client import logger, time_step_holder
+from rla_client.integrations.tensorboard import SummaryWriter
+rla_client.init("t")
+writer = SummaryWriter("runs/x")
+for epoch in range(3):
+    time_step_holder.set_time(epoch)
+    for batch in range(10):
+        writer.add_scalar("loss", 0.5, epoch * 10 + batch)
+    logger.record_tabular("epoch", epoch)
+    logger.dump_tabular()
+""")
+    (run,) = scripts.runs(1)
+    epochs = [(row["epoch"], row["time-step"]) for row in run.rows() if "epoch" in row]
+    assert epochs[1:] == [("1", "1"), ("2", "2")]
+
+
+@pytest.mark.slow
+def test_further_hyper_parameters_make_runs_of_their_own(scripts: Scripts) -> None:
+    scripts.run("""
+from rla_client.integrations.tensorboard import SummaryWriter
+writer = SummaryWriter("runs/x", config={"seed": 5})
+for number in range(4):
+    writer.add_hparams({"lr": 0.1 * number, "bsize": number}, {"hparam/accuracy": 10.0 * number})
+writer.add_scalar("after", 1.0, 7)
+""")
+    runs = scripts.runs(4)
+    assert [run.parameters["bsize"] for run in runs] == [0, 1, 2, 3]
+    assert [run.parameters["seed"] for run in runs] == [5] * 4
+    values = [[row["hparam/accuracy"] for row in run.rows() if "hparam/accuracy" in row] for run in runs]
+    assert values == [["0.0"], ["10.0"], ["20.0"], ["30.0"]]
+    assert "&bsize=2" in runs[2].log.name.replace("&lr=0.2", "")
+    assert runs[0].rows()[-1]["after"] == "1.0"
+    assert {run.state["state"] for run in runs} == {"finished"}
+
+
+@pytest.mark.slow
+def test_a_writer_of_the_same_folder_continues_the_run(scripts: Scripts) -> None:
+    scripts.run("""
+from rla_client.integrations.tensorboard import SummaryWriter
+for part in range(2):
+    with SummaryWriter("runs/x") as writer:
+        for step in range(part * 3, part * 3 + 3):
+            writer.add_scalar("loss", step, step)
+with SummaryWriter("runs/y") as writer:
+    writer.add_scalar("loss", 9, 9)
+""")
+    first, second = scripts.runs(2)
+    assert [row["time-step"] for row in first.rows()] == list("012345")
+    assert [row["time-step"] for row in second.rows()] == ["9"]
+
+
+@pytest.mark.slow
+def test_writers_of_two_threads_have_runs_of_their_own(scripts: Scripts) -> None:
+    scripts.run("""
+import threading
+from rla_client.integrations.tensorboard import SummaryWriter
+both = threading.Barrier(2)
+def train(name):
+    writer = SummaryWriter(f"runs/{name}")
+    for step in range(20):
+        both.wait(60)
+        writer.add_scalar("loss", step, step)
+threads = [threading.Thread(target=train, args=(name,)) for name in "ab"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+""")
+    runs = scripts.runs(2)
+    assert sorted(run.parameters["log_dir"] for run in runs) == ["a", "b"]
+    for run in runs:
+        assert [(row["time-step"], row["loss"]) for row in run.rows()] == [
+            (str(n), str(n)) for n in range(20)
+        ]
+
+
+@pytest.mark.slow
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from rla_client.integrations.tensorboard import SummaryWriter
+ours = SummaryWriter("runs/x")""",
+        """ours.add_scalar("loss", step, step)""",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 pytest.importorskip("torchrl", reason="torchrl is not installed: make test-integrations")
@@ -72,3 +73,13 @@ RLALogger("second").log_scalar("loss", 1.0, step=1)
     tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
     assert "weights" in tags["histograms"]
     assert any(tag.startswith("note") for tag in tags["tensors"])
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from rla_client.integrations.torchrl import RLALogger
+ours = RLALogger("x")""",
+        """ours.log_scalar("loss", step, step)""",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts
 
 pytest.importorskip("transformers", reason="transformers is not installed: make test-integrations")
@@ -63,3 +64,19 @@ Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=[ours
     folders = archive["custom_data"]["hf_checkpoints"]
     assert [folder.rpartition("/")[2] for folder in folders[:2]] == ["checkpoint-3", "checkpoint-6"]
     assert (scripts.folder / "out" / "tiny-bert" / "checkpoint-6").is_dir()
+
+
+def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    check_it_keeps_to_its_run(
+        scripts,
+        """from transformers import TrainerControl, TrainerState, TrainingArguments
+from rla_client.integrations.transformers import RLACallback
+ours, state, control = RLACallback(), TrainerState(), TrainerControl()
+arguments = TrainingArguments(output_dir="out", use_cpu=True, report_to=[])
+ours.on_train_begin(arguments, state, control)""",
+        """state.global_step = step
+ours.on_step_end(arguments, state, control)
+ours.on_log(arguments, state, control, logs={"loss": step})""",
+        "train/loss",
+    )

@@ -310,3 +310,45 @@ def test_what_cannot_be_recorded_ends_no_trial(scripts: Scripts) -> None:
     done = scripts.run(REFUSED)
     assert (done.stdout + done.stderr).count("Ray Tune continues, but its trials are not recorded") == 1
     assert "cannot make the run's folders" in done.stdout + done.stderr
+
+
+PBT = (
+    HEAD
+    + """
+from ray.tune.schedulers import PopulationBasedTraining
+
+def train(config):
+    if "SETUP":
+        setup_rla(config, data_root="data")
+    for i in range(restored() + 1, 7):
+        if "SETUP":
+            logger.record_tabular("lr", config["lr"])
+            logger.dump_tabular(step=i)
+        time.sleep(0.2)
+        report({"loss": float(config["kind"]), "lr_now": config["lr"]}, i)
+
+start()
+scheduler = PopulationBasedTraining(
+    time_attr="training_iteration", metric="loss", mode="min", perturbation_interval=2, quantile_fraction=0.5,
+    hyperparam_mutations={"lr": [1.0]}, custom_explore_fn=lambda config: {**config, "lr": config["lr"] + 1},
+)
+tune.Tuner(
+    train,
+    param_space={"kind": tune.grid_search([0, 1]), "lr": 1.0},
+    tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=False),
+    run_config=config_of_run("exp", callbacks=[] if "SETUP" else [RLACallback(data_root="data")]),
+).fit()
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["", "in the trainable"], ids=["on the driver", "in the trainable"])
+def test_an_exploit_of_pbt_is_noted(scripts: Scripts, where: str) -> None:
+    scripts.run(PBT.replace("SETUP", where))
+    runs = scripts.runs(2)
+    (exploits,) = [run for run in runs if list(run.log.glob("parameter.resumed-*.json"))]
+    told = [json.loads(path.read_text()) for path in sorted(exploits.log.glob("parameter.resumed-*.json"))]
+    assert told[0]["changed"]["lr"] == [1.0, 2.0]
+    assert told[0]["time_step"] >= 1
+    assert "[PARAMETERS]" in (exploits.log / "log.txt").read_text()

@@ -48,7 +48,7 @@ def levels_of(path: Path) -> list[int]:
 
 
 def pool() -> arenas.ArenaPool:
-    slots = media_jobs._state.slots
+    slots = media_jobs._state().slots
     assert slots is not None
     assert slots._pool is not None
     return slots._pool
@@ -172,9 +172,9 @@ def test_the_first_video_finds_memory_ready(
 ) -> None:
     """Who uses VideoRecorder gets one slot when the run is opened, before any size is known."""
     monkeypatch.setattr(media_jobs, "FIRST_VIDEO_BYTES", 4 << 20)
-    monkeypatch.setattr(media_jobs._state, "expects_videos", False)
+    monkeypatch.setattr(media_jobs, "_expects_videos", False)
     vars(recorders).pop("VideoRecorder", None)
-    assert media_jobs._state.slots is None
+    assert media_jobs._state().slots is None
     recorder = recorders.VideoRecorder
     assert pool().wait_prepared(60)
     first = pool().current

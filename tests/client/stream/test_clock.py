@@ -47,3 +47,21 @@ def test_a_truth_value_counts_as_a_whole_number(truth: bool) -> None:
     clock = TimeStepHolder()
     clock.set_time(truth)
     assert repr(clock.get_time()) == "1"
+
+
+def test_it_follows_what_is_logged_unless_the_script_sets_it() -> None:
+    clock = TimeStepHolder()
+    clock.set_time(0)  # to begin there
+    for step in (10, 20, 15):
+        clock.follow(step)
+    assert clock.get_time() == 20, "the furthest"
+    clock.put(8)  # a checkpoint's
+    clock.set_time(8)
+    clock.follow(9)
+    assert clock.get_time() == 9
+    clock.set_time(3)
+    clock.follow(100)
+    assert clock.get_time() == 3, "the script counts by itself"
+    clock.clear()
+    clock.follow(4)
+    assert clock.get_time() == 4

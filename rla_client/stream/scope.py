@@ -1,0 +1,252 @@
+"""What is current: the run that a thread writes to where it names none.
+
+A `Scope` is the place of one run at a time. It holds what belongs to that run and is asked for without a
+name: its clock, its logger, where its pictures go (each a `Part`). A thread's scope is
+
+1. that of the block of `inside` which it is in;
+2. its own: where it opened a run that is still open, the last one of several;
+3. that of the process: where the main thread opened a run, else whoever opened one while none was open.
+
+A thread that opened runs of its own, which are closed, falls back to the main thread's alone: another
+thread's run is none of its business.
+
+While all threads have the same scope, which is so in nearly every program, nobody pays for this: `changes`
+tell who keeps a copy. A thread's end needs no call; a forked child keeps the scope of the thread that forked.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Scope:
+    """The place of one run at a time.
+
+    Attributes:
+        used: a run is open here, or about to be.
+        thread: identity of the thread that opened it; 0 where none of this process did.
+        before: the scope whose run is open all the while, and current again after this one's.
+    """
+
+    def __init__(self) -> None:
+        self.parts: dict[Part[Any], Any] = {}
+        self.used = False
+        self.thread = 0
+        self.before: Scope | None = None
+
+    def standing(self) -> Scope:
+        """This one or, where its run has ended, the last before it whose run is open."""
+        found: Scope | None = self
+        while found is not None and not found.used:
+            found = found.before
+        return found or self
+
+    def is_free(self) -> bool:
+        """Whether this thread may open a run here: no other living thread has one open."""
+        if not self.used or self.thread in {0, threading.get_ident()}:
+            return True
+        return all(thread.ident != self.thread for thread in threading.enumerate())
+
+    def is_anothers(self) -> bool:
+        """Whether another thread than the main one opened the run here, and lives."""
+        return not self.is_free() and self.thread != threading.main_thread().ident
+
+
+class Part(Generic[T]):
+    """Something that each scope has one of, made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+
+    def __call__(self) -> T:
+        """That of the current scope."""
+        return self.of(current())
+
+    def of(self, scope: Scope) -> T:
+        """That of a scope."""
+        found: T
+        try:
+            found = scope.parts[self]
+        except KeyError:
+            found = scope.parts.setdefault(self, self._make())
+        return found
+
+    def put(self, value: T, scope: Scope) -> None:
+        """Replace that of a scope; who keeps a copy is told."""
+        scope.parts[self] = value
+        tell()
+
+
+class _Thread:
+    """Where a thread is that has opened a run, or is inside of a block."""
+
+    def __init__(self) -> None:
+        self.own: Scope | None = None
+        self.inside: Scope | None = None
+
+
+changes: list[Callable[[Scope | None], None]] = []  # get the scope of all threads; None: each has its own
+guesses: list[Callable[[], None]] = []  # called, once, where a thread without a run has that of another one
+_local = threading.local()
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+_lock = threading.RLock()
+_process = Scope()
+_several = False
+
+
+def current() -> Scope:
+    """The scope of this thread."""
+    return _of_thread() if _several else _process
+
+
+def room() -> Scope:
+    """Where this thread may open a run: its scope, or a new one if another thread's run is open there."""
+    here = current()
+    return here if here.is_free() else Scope()
+
+
+def process() -> Scope:
+    """That of all threads which have none of their own."""
+    return _process
+
+
+def _of_thread() -> Scope:
+    me: _Thread | None = getattr(_local, "me", None)
+    main = threading.main_thread().ident
+    if me is not None and me.inside is not None:
+        return me.inside
+    if me is None or me.own is None:
+        if guesses and _process.used and main not in {_process.thread, threading.get_ident()}:
+            _guess()
+        return _process
+    own = me.own = me.own.standing()
+    if own.used or not (_process.used and main in {_process.thread, threading.get_ident()}):
+        return own
+    return _process
+
+
+def _guess() -> None:
+    """Tell, where several runs are open."""
+    with _lock:
+        if len({one.own for one in list(_threads) if one.own is not None and one.own.used}) < 2:  # noqa: PLR2004
+            return
+        calls = guesses[:]
+        guesses.clear()
+    for call in calls:
+        call()
+
+
+def _me() -> _Thread:
+    me: _Thread | None = getattr(_local, "me", None)
+    if me is None:
+        me = _local.me = _Thread()
+        with _lock:
+            _threads.add(me)
+    return me
+
+
+def take(scope: Scope) -> None:
+    """A run is opened in `scope`, which becomes this thread's, and the process's unless another's is open."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        former = current().standing()
+        if former is not scope and former.used and former.thread == threading.get_ident():
+            scope.before = former
+            before = None if former.before is None else former.before.standing()
+            former.before = before if before is not None and before.used else None  # no chain of ended ones
+        scope.used, scope.thread = True, threading.get_ident()
+        _me().own = scope
+        if _process.is_free() or threading.current_thread() is threading.main_thread():
+            _process = scope
+        tell()
+
+
+def return_to(scope: Scope) -> None:
+    """This thread's scope, which another run has taken the place of, is its own again."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        if _process is _me().own:
+            _process = scope
+        _me().own = scope
+        tell()
+
+
+def retire(scope: Scope) -> None:
+    """The run of `scope` has ended: what was current before it is so again."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        scope.used = False
+        if _process is scope:
+            _process = scope.standing()
+            others = {one.own.standing() for one in list(_threads) if one.own is not None}
+            others = {one for one in others if one.used}
+            if not _process.used and len(others) == 1:
+                _process = others.pop()
+        tell()
+
+
+def forget_own() -> None:
+    """This thread's scope is that of the process again."""
+    with _lock:
+        _me().own = None
+        tell()
+
+
+def reset() -> None:
+    """A new scope for all threads, as after import; what is open stays so."""
+    global _process  # noqa: PLW0603 - there is one
+    with _lock:
+        _threads.clear()
+        _local.me = None
+        _process = Scope()
+        tell()
+
+
+@contextmanager
+def inside(scope: Scope) -> Iterator[None]:
+    """For the length of a block, `scope` is this thread's."""
+    if current() is scope:
+        yield
+        return
+    me = _me()
+    former, me.inside = me.inside, scope
+    tell()
+    try:
+        yield
+    finally:
+        me.inside = former
+        tell()
+
+
+def tell() -> None:
+    """Tell who keeps a copy."""
+    global _several  # noqa: PLW0603 - of the process
+    with _lock:
+        _several = any(
+            (one.inside or _process) is not _process or (one.own or _process) is not _process
+            for one in list(_threads)
+        )
+        one = None if _several else _process
+        for take_over in changes:
+            take_over(one)
+
+
+def _after_fork_in_child() -> None:
+    global _process, _lock  # noqa: PLW0603 - of the child
+    _lock = threading.RLock()
+    _process = current()
+    if _process.thread:
+        _process.thread = threading.get_ident()
+    _threads.clear()
+    _local.me = None
+    tell()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
