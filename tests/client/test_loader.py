@@ -20,7 +20,7 @@ from rla_client.loader import (
     fork_log_file_fn,
 )
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.archive import parameter_file, write_parameters
+from rla_client.run.archive import Pickled, open_own, parameter_file, write_parameters
 from rla_client.run.find import RunNotFoundError, find_item, log_file_finder
 from rla_client.run.item import create_item
 
@@ -96,20 +96,25 @@ def test_a_fork_carries_the_custom_data_along(
         (tmp_path / f"old/{kind}/t/{DATE[:10]}").mkdir(parents=True)
     (tmp_path / f"old/log/t/{DATE}_noip_&").mkdir()
     source = ExpManager.load_tester(DATE, "t", tmp_path / "old")
-    source.custom_data = {"returns": deque([1.0, 2.0], maxlen=2), "own": 1, "date": datetime.now()}  # noqa: DTZ005
+    date = datetime(2026, 11, 21)  # noqa: DTZ001
+    elsewhere = open_own({"object": Pickled(b"")}, "it was not written by this run")
+    source._data.take_custom_data(
+        {"returns": deque([1.0, 2.0], maxlen=2), "own": 1, "date": date} | elsewhere
+    )
     monkeypatch.setenv("RLA_MODE", mode)
     exp_manager.configure("t", {"LOG_USED": ["csv"]}, tmp_path / "data", code_root=tmp_path / "code")
     exp_manager.log_files_gen()
     exp_manager.add_custom_data("own", 2, int)
     exp_manager.log_file_copy(source)
     exp_manager.add_custom_data("returns", 3.0, dtype=deque, max_len=2)
-    assert exp_manager.custom_data == {"returns": deque([2.0, 3.0], maxlen=2), "own": 2}
+    assert exp_manager.custom_data == {"returns": deque([2.0, 3.0], maxlen=2), "own": 2, "date": date}
     assert list(source.custom_data["returns"]) == [1.0, 2.0], "a copy"
     if mode == "online":
         assert exp_manager.record_date is not None
-        date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
-        again = ExpManager.load_tester(date, "t", tmp_path / "data")
-        assert again.custom_data == {"returns": deque([1.0, 2.0], maxlen=2), "own": 2}, "it is stored"
+        own = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
+        again = ExpManager.load_tester(own, "t", tmp_path / "data")
+        assert again.get_custom_data("date", trust=True) == date, "it is stored"
+        assert again.custom_data == {"returns": deque([1.0, 2.0], maxlen=2), "own": 2, "date": date}
 
 
 @pytest.mark.usefixtures("fresh_manager")

@@ -69,7 +69,9 @@ def leaving(status: object, caught: BaseException | None = None) -> SystemExit:
 def test_an_exit_because_of_ctrl_c_is_no_failure() -> None:
     for status in (0, 1, "stopped", None):
         assert ending(leaving(status, KeyboardInterrupt())) == ("interrupted", "KeyboardInterrupt")
-    assert ending(leaving(130)) == ("interrupted", "SystemExit: 130")
+    assert ending(leaving(130)) == ("interrupted", "SystemExit: 130 (SIGINT)")
+    assert ending(leaving(143)) == ("interrupted", "SystemExit: 143 (SIGTERM)")
+    assert ending(leaving(139))[0] == "failed", "a crash"
     assert ending(leaving(1)) == ("failed", "SystemExit: 1")
     circle = SystemExit(1)
     circle.__cause__ = circle
