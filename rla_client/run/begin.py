@@ -28,6 +28,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,15 @@ def _new_run(data: RunData, item: Item, **continuing: object) -> Run:
     setup = data.setup
     name, content = parameter_file(setup.shown_parameters())
     write_parameters(item, name, content)
-    run = open_item(data, item, **continuing)
+    run = _open_item(data, item, **continuing)
     data.send_parameters(run, name, content)
     data.save_archive()
+    return run
+
+
+def _open_item(data: RunData, item: Item, **continuing: object) -> Run:
+    run = open_item(data, item, **continuing)
+    run.logger.write_beside = partial(write_beside, data)
     return run
 
 
@@ -167,7 +174,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     end_run(data, "finished", "")
     with _entered(data):
         clear_time()
-        run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+        run = _open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
         data.save_after(point.saved_before)
         set_current(run.logger, data.scope)
     resumed = point.name, point.time_step
@@ -260,7 +267,7 @@ def reopen(data: RunData, item: Item) -> Run:
     data.setup.run_id = str(content.get("run_key") or data.setup.run_id or "") or None
     parent = content.get("parent")
     chain = {"parent": parent} if isinstance(parent, dict) else {}
-    run = open_item(data, item, earlier=earlier_times(content), **chain)
+    run = _open_item(data, item, earlier=earlier_times(content), **chain)
     bind_recorders(run, item)
     return run
 
@@ -336,7 +343,7 @@ def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None
         abandoned=point.continues.abandoned, after=point.continues.after, earlier=point.continues.earlier
     )
     changed = changed_parameters(item, data.setup.hyper_param, data.setup.secrets())
-    run = open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
+    run = _open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
     data.mark_parameters(run)
     step = read_run_file(item).get("time_step")
     run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)

@@ -201,12 +201,6 @@ class RunData:
         for kind in CHANGE_KINDS:
             run.file(kind, name, content)
 
-    def write_beside(self, *args: Any) -> None:  # noqa: ANN401
-        """See `begin.write_beside`."""
-        from rla_client.run.begin import write_beside  # noqa: PLC0415 - rarely needed
-
-        write_beside(self, *args)
-
     def send_parameters(self, run: Run, name: str, content: bytes) -> None:
         """Have the agent keep the parameter file, and what is in it with the run."""
         for kind in PARAMETER_KINDS:

@@ -183,7 +183,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     setup.record_date = item.opened
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn, clock=data.clock)
     run.logger.secrets = setup.secrets()
-    run.logger.take_parameters, run.logger.write_beside = data.add_hyper_param, data.write_beside
+    run.logger.take_parameters = data.add_hyper_param
     if setup.keeps_console:
         from rla_client.run.console import keep_console  # noqa: PLC0415 - not at import of the package
 

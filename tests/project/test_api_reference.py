@@ -37,7 +37,7 @@ def words() -> set[str]:
         {name for name in dir(rla_client) if name in rla_client.__all__ or name in rla_client._LAZY},
         set(logger.__all__),
         {name for name in dir(time_step_holder) if not name.startswith("_")}
-        - {"config", "was_set", "clear", "count"},
+        - {"config", "was_set", "clear", "count", "put", "follow", "take_over"},
         {name for name in dir(exp_manager) if not name.startswith("_")} - INTERNAL,
     ],
     ids=["rla_client", "logger", "time_step_holder", "exp_manager"],

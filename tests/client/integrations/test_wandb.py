@@ -705,8 +705,8 @@ wandb.init(project="p")
 for step in range(2):
     wandb.log({"a": 1, "b": 5}, step=step)
     wandb.log({"a": 2}, step=step)
-wandb.log({"a": 3}, commit=False)
-wandb.log({"a": 4})
+wandb.log({"a": 3}, step=2, commit=False)
+wandb.log({"a": 4}, commit=True)  # of the step that is not written yet
 """
     )
     (run,) = scripts.runs(1)
