@@ -151,6 +151,7 @@ class _Trial:
                 "spool", "rows of a trial that was started again could not be taken back, and are there twice"
             )
         self._last_iteration = iteration
+        self.data.clock.put(step)
         run.logger.write_row(row, step, wall_time, ())
 
     def follow(self, config: Mapping[str, Any]) -> None:

@@ -347,8 +347,11 @@ tune.Tuner(
 def test_an_exploit_of_pbt_is_noted(scripts: Scripts, where: str) -> None:
     scripts.run(PBT.replace("SETUP", where))
     runs = scripts.runs(2)
-    (exploits,) = [run for run in runs if list(run.log.glob("parameter.resumed-*.json"))]
-    told = [json.loads(path.read_text()) for path in sorted(exploits.log.glob("parameter.resumed-*.json"))]
-    assert told[0]["changed"]["lr"] == [1.0, 2.0]
-    assert told[0]["time_step"] >= 1
-    assert "[PARAMETERS]" in (exploits.log / "log.txt").read_text()
+    exploited = [run for run in runs if list(run.log.glob("parameter.resumed-*.json"))]
+    assert exploited
+    for run in exploited:  # Tune may have both trials take over from each other
+        told = [json.loads(path.read_text()) for path in sorted(run.log.glob("parameter.resumed-*.json"))]
+        former, new = told[0]["changed"]["lr"]
+        assert (former, new >= 2.0) == (1.0, True)
+        assert told[0]["time_step"] >= 1
+        assert "[PARAMETERS]" in (run.log / "log.txt").read_text()
