@@ -62,6 +62,7 @@ MOST_LINES = 200
 LINE_CHARS = 300
 SEARCHED_BYTES = 4 << 20  # of the end of a log
 SQL_S = 30.0
+MOST_SQL_BYTES = 32 << 20  # of rows, of which far less fits an answer
 INSTRUCTIONS = """\
 Reads a database of reinforcement-learning runs; nothing can be changed. overview tells tables and names;
 compare answers which parameters are best over seeds, with intervals; sql answers the rest. Tables are CSV;
@@ -377,7 +378,7 @@ class Tools:
         """
         from rla_client.database.sql_query import Clock, fetched
 
-        most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S)
+        most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S, MOST_SQL_BYTES)
         result = self._database.sql(query, clock)
         rows = fetched(result, most + 1, clock)
         more = f"more than {most} rows: aggregate, or LIMIT and OFFSET" if len(rows) > most else ""

@@ -70,6 +70,7 @@ Endpoint = Annotated[str, typer.Option("--endpoint", help="Address of a store th
 
 TERMINAL_LIMIT = 100  # rows on a terminal; a pipe and files get all
 BATCH = 10_000  # rows at once into a file or a pipe
+MAX_TABLE_BYTES = 64 << 20  # of a table, which needs all rows at once
 MAX_TABLE_ROWS = 100_000  # its columns are as wide as their widest cell, so all rows are held
 MAX_QUERY_BYTES = 1 << 20
 MAX_SHOWN = 20  # runs or parts that are named
@@ -348,7 +349,8 @@ def sql(
 
     from rla_client.database.sql_query import Clock
 
-    text, clock = _query(query, file), Clock(timeout)
+    whole = as_json or as_csv or parquet is not None  # these are printed in parts
+    text, clock = _query(query, file), Clock(timeout, None if whole else MAX_TABLE_BYTES)
     with ExitStack() as held:
         if bucket:
             result = _of_bucket(held, bucket, endpoint, text, clock)

@@ -17,17 +17,20 @@ import json
 import os
 import re
 import resource
+import select
 import struct
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.textformat import hint as spelling_hint
+from rla_client.stream.arena import memory_free
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 4 << 30  # of a query; nothing is written to disk. On a small machine half of what is free
 LEAST_MEMORY_BYTES = 256 << 20
 BATCH_ROWS = 10_000
-SEND_BYTES = 32 << 20  # of a batch, unless it is one row
-MAX_ROW_BYTES = 64 << 20  # as Python objects some ten times as much
+LOOK_S = 1.0  # between two looks for whoever asked
+SEND_BYTES = 8 << 20  # of a batch
+MAX_ROW_BYTES = 8 << 20  # as Python objects some ten times as much
 HEADER = struct.Struct("<cQ")
 REQUEST, TABLE, SCHEMA, ROWS, END, FAILED = b"Q", b"T", b"S", b"B", b".", b"E"
 VIEWS = {
@@ -160,23 +164,25 @@ def _serve(answers: IO[bytes]) -> None:
 
 
 def _end_with_the_asker() -> None:
-    """End when standard input does, which its other end closes by ending itself."""
-    os.read(0, 1)
+    """End when standard input does, which its other end closes by ending itself.
+
+    A fork of the asker keeps that open: then the parent is another one.
+    """
+    asker = os.getppid()
+    while os.getppid() == asker and not select.select([0], [], [], LOOK_S)[0]:
+        pass
     os._exit(1)
 
 
 def memory_bytes() -> int:
-    """What a query may take: `MEMORY_BYTES`, or half of what is free."""
-    try:
-        free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        free = None
-    half = int(free[1]) * 512 if free else MEMORY_BYTES
-    return max(LEAST_MEMORY_BYTES, min(MEMORY_BYTES, half))
+    """What a query may take: `MEMORY_BYTES`, or half of what is free for this process."""
+    return max(LEAST_MEMORY_BYTES, min(MEMORY_BYTES, memory_free() // 2))
 
 
 def limit_memory(memory: int) -> None:
-    """Let the kernel refuse this process more than `memory` beyond what it has now."""
+    """Let the kernel refuse this process more than `memory` beyond what it has, and end it before others."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     try:
         size = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     except OSError:
@@ -261,7 +267,13 @@ def told(error: Exception, memory: int = MEMORY_BYTES) -> DatabaseError | Argume
         return ArgumentError(f"{text.splitlines()[0]}\nhint: {advice or _views()}")
     if isinstance(error, pa.ArrowNotImplementedError):
         return ArgumentError(f"{error}\nhint: CAST the column to VARCHAR")
-    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.ConversionException):
+    if isinstance(
+        error,
+        duckdb.BinderException
+        | duckdb.ParserException
+        | duckdb.ConversionException
+        | duckdb.InvalidInputException,
+    ):
         return ArgumentError(text)
     return DatabaseError(f"{text}\nhint: rla lake verify tells whether the lake is damaged")
 

@@ -7,6 +7,7 @@ result is DuckDB's, over batches that come from the process as they are asked fo
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -24,16 +25,21 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-GONE_S = 10.0  # a process that was killed has ended by then
 _HUGEINT = 38  # digits of the decimal number as which Arrow holds one
 
 
 class Clock:
     """The seconds that a query may take, for its first rows and for the others together."""
 
-    def __init__(self, timeout_s: float | None) -> None:
-        """None, or 0: there is no limit."""
+    def __init__(self, timeout_s: float | None, most_bytes: int | None = None) -> None:
+        """Begin with all of it.
+
+        Args:
+            timeout_s: the seconds; None or 0: there is no limit.
+            most_bytes: of all rows together, before they become Python's objects; None: no limit.
+        """
         self._timeout_s = timeout_s or None
+        self.most_bytes = most_bytes
         self._left_s = self._timeout_s or 0.0
         self._stop: Callable[[], None] = lambda: None
         self._failure: Callable[[], Exception | None] = lambda: None
@@ -66,7 +72,7 @@ class Clock:
                 timer.start()
             yield
         except (duckdb.Error, pa.ArrowException, ArgumentError, DatabaseError) as error:
-            if expired.is_set():
+            if expired.is_set() or (self._timeout_s and time.monotonic() - begun >= self._left_s):
                 took = f"the query took longer than {self._timeout_s or 0:g} s"
                 hint = "ask for less, or for more time (--timeout)"
                 raise DatabaseError(f"{took}\nhint: {hint}") from error
@@ -100,7 +106,8 @@ class Query:
         Raises:
             DatabaseError: it cannot be started.
         """
-        command = [sys.executable, "-c", _START, json.dumps(sys.path), sql_process.__name__]
+        paths = [path for path in sys.path if isinstance(path, str) and "\0" not in path]
+        command = [sys.executable or "", "-c", _START, sql_process.__name__, *paths]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
@@ -150,7 +157,8 @@ class Query:
             self.end()
             raise
         connection = duckdb.connect()
-        connection.register("result", pa.RecordBatchReader.from_batches(schema, self._batches()))
+        batches = self._batches(clock.most_bytes)
+        connection.register("result", pa.RecordBatchReader.from_batches(schema, batches))
         with clock.limits():
             return connection.execute(_selecting(schema))
 
@@ -182,25 +190,37 @@ class Query:
     def _ended(self) -> DatabaseError:
         """The process has ended without a word: the kernel, or a failed allocation, ended it."""
         self.end()
-        status = self._process.wait(GONE_S)
-        size = f"{sql_process.memory_bytes() / (1 << 30):.3g} GB"
-        reason = f"the process of the query has ended ({status}); it may need more than {size} of memory"
-        return DatabaseError(f"{reason}\nhint: ask for fewer columns, or aggregate")
+        status = self._process.wait()
+        if status in {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV}:
+            reason = f"the process of the query was ended by {signal.Signals(-status).name}"
+            return DatabaseError(
+                f"{reason}: it may need too much memory\nhint: ask for fewer columns, or aggregate"
+            )
+        return DatabaseError(f"the process of the query has ended with status {status}; stderr may say why")
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, most_bytes: int | None) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        taken = 0
         try:
             while True:
                 kind, content = self._answer()
                 if kind == sql_process.END:
                     return
+                taken += len(content)
+                if most_bytes is not None and taken > most_bytes:
+                    raise _too_large(most_bytes)
                 yield pa.ipc.open_stream(content).read_next_batch()
         except (ArgumentError, DatabaseError) as error:
             self._failure = error
             raise
         finally:
             self.end()
+
+
+def _too_large(most_bytes: int) -> DatabaseError:
+    size = f"{most_bytes / 1e6:.0f} MB"
+    return DatabaseError(f"the rows asked for have more than {size}\nhint: ask for fewer, or aggregate")
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
@@ -210,14 +230,18 @@ def _close(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
-    process.wait(GONE_S)
+    process.wait()  # a killed process ends
 
 
-# The process finds what this one has found, also where Python was told a path by a script.
+# The process finds what this one finds, also where a script was told a path; before that it imports nothing
+# that is not built in, since `-c` puts the current folder first. Ctrl-C is answered by who asked.
 _START = """
-import json, runpy, sys
-sys.path[:] = json.loads(sys.argv[1])
-runpy.run_module(sys.argv[2], run_name="__main__")
+import sys
+name, sys.path[:] = sys.argv[1], sys.argv[2:]
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import runpy
+runpy.run_module(name, run_name="__main__")
 """
 
 

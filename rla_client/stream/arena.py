@@ -70,6 +70,7 @@ SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their las
 SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
+UNKNOWN_MEMORY_BYTES = 8 << 30  # where no system tells
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
@@ -197,8 +198,13 @@ def create_arena(
 
 def memory_room() -> int:
     """Bytes that could be taken: the least of free /dev/shm, memory and the control group's room."""
-    rooms = (_shm_free(), _memory_available(), _cgroup_room())
-    return min(room for room in rooms if room is not None)
+    return min(room for room in (_shm_free(), memory_free()) if room is not None)
+
+
+def memory_free() -> int:
+    """Bytes of memory that this process could take: what is free, within the control group's room."""
+    rooms = (_memory_available(), _cgroup_room())
+    return min((room for room in rooms if room is not None), default=UNKNOWN_MEMORY_BYTES)
 
 
 class ArenaPool:

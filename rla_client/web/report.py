@@ -192,7 +192,7 @@ def _shorten(data: dict[str, Any]) -> None:
     data["media"] = {run: {**found, "groups": [], "names": 0} for run, found in data["media"].items()}
     for run in data["run"].values():
         run |= {name: run[name][:BRIEF_VALUES] for name in ("parameters", "metrics")}
-    for name in ("run", "runs", "columns", "environment"):
+    for name in ("run", "runs", "columns", "texts", "environment"):
         data[name] = _cut(data[name])
 
 

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -199,6 +200,24 @@ def test_values_that_no_memory_holds(filled: Path, query: str) -> None:
     with pytest.raises(DatabaseError, match=r"one row of the result has|longer than 20 s|needs more than"):
         database.open(filled).sql(query, 20.0).fetchall()
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < 512 << 20
+
+
+def test_a_query_runs_nothing_of_the_current_folder(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "runpy", "types", "operator", "signal"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path / "no text"])  # as notebooks do
+    assert database.open(filled).sql("SELECT 1").fetchall() == [(1,)]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_rows_that_are_too_many_for_an_answer(filled: Path) -> None:
+    clock = sql_query.Clock(20.0, 1 << 20)
+    result = database.open(filled).sql("SELECT range(1000) FROM range(1000)", clock)
+    with pytest.raises(DatabaseError, match="the rows asked for have more than 1 MB"):
+        sql_query.fetched(result, 0, clock)
 
 
 def test_the_process_of_a_query_ends_with_it(filled: Path) -> None:
