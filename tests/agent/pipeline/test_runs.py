@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from support.lone import LoneStream, Side
 
 from rla_agent.model.states import RunEvent, RunRecord, RunState
 from rla_agent.pipeline.runs import RunRegistry, follow, new_run_record
+from rla_agent.store.database import Changes
 from rla_client.contract.losses import Loss
 from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
@@ -88,6 +91,30 @@ def test_losses_are_summed_over_streams_and_counted_once_after_a_restart(tmp_pat
         name: value for name, value in record.to_plain(0.0).items() if name not in {"lost_others", "losses"}
     }
     assert RunRecord.from_plain(earlier).lost == 9
+
+
+def test_what_an_earlier_release_had_counted_is_not_counted_again(tmp_path: Path) -> None:
+    """It noted the largest number that was told in the run's record, and nothing of it with the stream."""
+    lone = LoneStream(tmp_path)
+    lost(lone.writer, records=3)
+    with Side(lone) as side:
+        side.read_all()
+        side.commit()
+        record = replace(new_run_record(side.stream), lost=3)
+        side.database.commit(Changes(runs=[("r", 0.0, True, record.to_plain(0.0))]))
+    with closing(sqlite3.connect(lone.database)) as db, db:
+        db.execute("UPDATE outputs SET state = json_remove(state, '$.lost')")
+    lost(lone.writer, records=4)
+    with Side(lone) as side:
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+        side.commit()
+    assert (record.lost, record.lost_others) == (4, 0)
+    with Side(lone) as side:
+        lost(lone.writer, rows=4, others=2, records=6)
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+    assert (record.lost, record.lost_others) == (4, 2)
 
 
 def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) -> None:
