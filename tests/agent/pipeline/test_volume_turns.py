@@ -26,7 +26,7 @@ from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
-from rla_agent.store.database import AgentDatabase
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
