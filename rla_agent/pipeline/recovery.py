@@ -111,7 +111,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
 
 
 def _rows_of(stream: Stream, database: AgentDatabase) -> dict[str, OutputRow]:
-    """What agent.db knows of a stream; of lost rows an earlier release kept one number, in the run's record."""
+    """What agent.db knows of a stream; an earlier release noted what was lost in the run's record."""
     rows = database.outputs_of(stream.name)
     if CONTROL in rows and LOST not in rows[CONTROL].state:
         known = database.run(stream.opening.run) or {}
