@@ -81,12 +81,17 @@ class Readers:
             except TargetError:
                 self._connect = None  # those that are there must do
                 return None
-            with self._ending:
-                if not self._stopped:
-                    self._opened.append(session)
-                    return session
+            if self._keep(session):
+                return session
             session.close()
         raise _stopping()
+
+    def _keep(self, session: Session) -> bool:
+        """Note what `close` is to close; False where that was called."""
+        with self._ending:
+            if not self._stopped:
+                self._opened.append(session)
+            return not self._stopped
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
