@@ -330,7 +330,7 @@ class Daemon:
         lags = {stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())}
         ended: tuple[dict[str, Any], ...] = ()
         try:
-            with closing(AgentDatabase(self.places.database)) as database:  # of this thread
+            with closing(AgentDatabase(self.places.database, readonly=True)) as database:
                 ended = database.ended_runs(ENDED_SHOWN)
         except sqlite3.Error as error:
             problems = [*problems, problem(f"agent.db cannot be read now: {error}")]

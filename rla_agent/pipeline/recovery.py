@@ -50,7 +50,7 @@ from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
 from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
 from rla_agent.pipeline.runs import step_aside
-from rla_agent.pipeline.stream import CONTROL, MOST_SEGMENT_BYTES, Stream
+from rla_agent.pipeline.stream import CONTROL, LOST, MOST_SEGMENT_BYTES, Stream
 from rla_agent.store.database import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.files import (
     OLD_TEMP_S,
@@ -84,7 +84,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     Raises:
         OSError: it cannot be done now.
     """
-    rows = database.outputs_of(stream.name)
+    rows = _rows_of(stream, database)
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
         os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))  # the item is there
@@ -108,6 +108,15 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
         stream.handle(StreamEvent.MISSED)
         if CONTROL in rows:
             _restore_control(stream, rows[CONTROL])
+
+
+def _rows_of(stream: Stream, database: AgentDatabase) -> dict[str, OutputRow]:
+    """What agent.db knows of a stream; an earlier release noted what was lost in the run's record."""
+    rows = database.outputs_of(stream.name)
+    if CONTROL in rows and LOST not in rows[CONTROL].state:
+        known = database.run(stream.opening.run) or {}
+        rows[CONTROL].state[LOST] = known.get("lost", 0), 0
+    return rows
 
 
 def sweep_leftovers(stream: Stream, database: AgentDatabase) -> None:
@@ -229,7 +238,7 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
     with making_sense(f"agent.db, of stream {stream.name},"):
         stream.rows = int(row.state.get("rows", 0))
         stream.damaged = int(row.state.get("damaged", 0))
-        lost, others = row.state.get("lost", (0, 0))
+        lost, others = row.state[LOST]
         stream.lost = int(lost), int(others)
         stream.watch_state = row.state.get("watch")
         stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}

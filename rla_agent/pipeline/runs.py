@@ -84,7 +84,7 @@ class RunRegistry:
         self._openings: dict[str, Opening] = {}  # by run: of a stream that was to be committed
         self._written: dict[str, tuple[RunRecord, float]] = {}  # run.json, and when
         self.unwritten: dict[str, str] = {}  # run → why its run.json is not written, and is tried again
-        self._due: set[str] = set()  # runs whose run.json had no time yet
+        self._due: dict[str, None] = {}  # runs whose run.json had no time yet, in order
 
     def opened(self, stream: Stream, database: AgentDatabase, now: float) -> None:
         """A stream is taken in: its run is known here, in agent.db, or new; a run that ended is reopened."""
@@ -169,7 +169,7 @@ class RunRegistry:
             elif record == former:
                 continue
             if tried and time.monotonic() > until:
-                self._due.add(record.run)
+                self._due[record.run] = None
                 continue
             tried = True
             why = write_run_file(record, now, self._openings.get(record.run))
@@ -193,6 +193,7 @@ class RunRegistry:
             self._unstored.pop(run, None)
             self._written.pop(run, None)
             self._openings.pop(run, None)
+            self._due.pop(run, None)
             self.unwritten.pop(run, None)
 
 

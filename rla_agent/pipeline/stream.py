@@ -64,6 +64,7 @@ from rla_client.contract.segments import (
 )
 
 CONTROL = ""  # name of the row that holds the stream's own position
+LOST = "lost"  # in its state; earlier releases lack it
 MOST_LOST = 1 << 60  # whatever a client says
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
@@ -500,9 +501,8 @@ class Stream:
     def control_row(self) -> OutputRow:
         """Durable form of the stream's own position."""
         closed = None if self.closed is None else list(self.closed)
-        state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
-        if any(self.lost):
-            state["lost"] = list(self.lost)
+        counts = {"rows": self.rows, "damaged": self.damaged, LOST: list(self.lost)}
+        state: dict[str, Any] = {**counts, "closed": closed}
         if self.watch is not None:
             state["watch"] = self.watch.state()
         elif self.watch_state:

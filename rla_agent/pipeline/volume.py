@@ -476,6 +476,7 @@ class Volume(threading.Thread):
         Returns:
             Whether jobs wait for another one.
         """
+        self._unfinished = False
         began, again = time.monotonic(), False
         wall = time.time()
         self.at = ""

@@ -36,7 +36,8 @@ class Readers:
         self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
         for _ in range(first.readers):
             self._free.put(first)
-        self._opening = threading.Lock()
+        self._opening = threading.Lock()  # held while one connects, which may take long
+        self._ending = threading.Lock()  # of the list, and `close`; taken within that one
         self._opened: list[Session] = []
         self._owns_first = self._stopped = False
 
@@ -80,8 +81,17 @@ class Readers:
             except TargetError:
                 self._connect = None  # those that are there must do
                 return None
-            self._opened.append(session)
-            return session
+            if self._keep(session):
+                return session
+            session.close()
+        raise _stopping()
+
+    def _keep(self, session: Session) -> bool:
+        """Note what `close` is to close; False where that was called."""
+        with self._ending:
+            if not self._stopped:
+                self._opened.append(session)
+            return not self._stopped
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
@@ -91,7 +101,7 @@ class Readers:
     def go_on(self) -> None:
         """Raise a LinkError once `close` was called."""
         if self._stopped:
-            raise LinkError("fetch", b"", "stopping")
+            raise _stopping()
 
     def each(
         self, jobs: Iterable[Job], do: Callable[[Session, Job], Result]
@@ -117,11 +127,15 @@ class Readers:
             crew.dismiss()
 
     def close(self) -> None:
-        """Let threads that read stop, and close what was opened here."""
-        self._stopped = True
-        with self._opening:
+        """Let threads that read stop, and close what was opened here; who connects closes what comes."""
+        with self._ending:
+            self._stopped = True
             for session in [*self._opened, *([self.first] if self._owns_first else [])]:
                 session.close()
+
+
+def _stopping() -> LinkError:
+    return LinkError("fetch", b"", "stopping")
 
 
 class _Crew(Generic[Job, Result]):

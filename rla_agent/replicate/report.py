@@ -41,6 +41,7 @@ MAX_PARKED: Final = 50  # shown; the count tells of the rest
 FLEET_FOLDER: Final = b".rla-fleet"
 FLEET_ID_NAME: Final = "fleet-id"
 FLEET_EVERY_S: Final = 30.0
+FLEET_KEPT_S: Final = 30 * 86400.0  # of a host's own files: each new state folder begins another
 MAX_STATUS_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
 _LOCKED: Final = "database is locked"  # by somebody who looks into it, for a moment
@@ -382,8 +383,17 @@ def leave_status(session: Session, host: str, machine: str, content: bytes, mode
 
 
 def remove_old_status(session: Session, host: str) -> None:
-    """Take away what an earlier release left under the host's name alone; one still at work makes it anew."""
-    session.remove(FLEET_FOLDER + b"/" + _fleet_name(host).encode() + b".json")
+    """Take away what this host left and renews no more; one still at work makes its file anew.
+
+    That is the file of an earlier release, under the host's name alone, and those of state folders that went
+    (a batch job's, a container's).
+    """
+    name = _fleet_name(host).encode()
+    session.remove(FLEET_FOLDER + b"/" + name + b".json")
+    own = re.compile(re.escape(name) + rb"-[0-9a-f]{8}\.json")
+    for found, state in listing_or_empty(session, FLEET_FOLDER):
+        if own.fullmatch(found) and state.kind == "file" and time.time() - state.mtime_s > FLEET_KEPT_S:
+            session.remove(FLEET_FOLDER + b"/" + found)
 
 
 def _fleet_name(host: str) -> str:

@@ -299,11 +299,12 @@ class Changes:
 class AgentDatabase:
     """One thread's connection to agent.db."""
 
-    def __init__(self, path: Path, *, beside: bool = False) -> None:
+    def __init__(self, path: Path, *, beside: bool = False, readonly: bool = False) -> None:
         """Open, creating the tables.
 
         Args:
             path: of the file.
+            readonly: to look into the file of an agent that has it open; none is made.
             beside: the caller does not hold the agent's lock: a file of an earlier release stays so.
 
         Raises:
@@ -311,6 +312,9 @@ class AgentDatabase:
             EarlierFormatError: an earlier one has it, and `beside`.
             sqlite3.Error: the file cannot be opened or is not a database.
         """
+        if readonly:
+            self._db = connect_readonly(path, STEPS)
+            return
         self._db = connect(path, STEPS)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from support.spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
 from rla_agent.pipeline.lifecycle import sweep_memory
+from rla_agent.service.control import ask_status
 from rla_agent.service.systemd import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.errors import RlaError
 from rla_client.contract.jobs import ARENA_FOLDER
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
@@ -70,6 +72,17 @@ def test_a_database_of_a_later_release_ends_the_agent_once(places: Places) -> No
     assert (done.returncode, places.database.read_bytes()) == (EXIT_NEWER, before)
     assert "upgrade rla-agent" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_who_asks_for_the_status_makes_no_database(
+    agent: Any, places: Places, wait_until: Callable[..., Any]
+) -> None:
+    assert "agent.db" not in str(ask_status(places)["problems"])
+    places.database.unlink()
+    with suppress(RlaError):  # it may have noticed, and ends
+        assert "agent.db cannot be read now" in str(ask_status(places)["problems"])
+    wait_until(lambda: not agent_alive(places), what="its end")
+    assert not places.database.exists()
 
 
 @pytest.mark.slow

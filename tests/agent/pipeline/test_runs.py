@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,9 @@ from typing import Any
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.states import RunRecord, RunState
+from rla_agent.model.states import RunEvent, RunRecord, RunState
 from rla_agent.pipeline.runs import RunRegistry, follow, new_run_record
+from rla_agent.store.database import Changes
 from rla_client.contract.losses import Loss
 from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
@@ -89,6 +93,30 @@ def test_losses_are_summed_over_streams_and_counted_once_after_a_restart(tmp_pat
     assert RunRecord.from_plain(earlier).lost == 9
 
 
+def test_what_an_earlier_release_had_counted_is_not_counted_again(tmp_path: Path) -> None:
+    """It noted the largest number that was told in the run's record, and nothing of it with the stream."""
+    lone = LoneStream(tmp_path)
+    lost(lone.writer, records=3)
+    with Side(lone) as side:
+        side.read_all()
+        side.commit()
+        record = replace(new_run_record(side.stream), lost=3)
+        side.database.commit(Changes(runs=[("r", 0.0, True, record.to_plain(0.0))]))
+    with closing(sqlite3.connect(lone.database)) as db, db:
+        db.execute("UPDATE outputs SET state = json_remove(state, '$.lost')")
+    lost(lone.writer, records=4)
+    with Side(lone) as side:
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+        side.commit()
+    assert (record.lost, record.lost_others) == (4, 0)
+    with Side(lone) as side:
+        lost(lone.writer, rows=4, others=2, records=6)
+        side.read_all()
+        record = follow(side.stream, record, 0.0, 1e9)
+    assert (record.lost, record.lost_others) == (4, 2)
+
+
 def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) -> None:
     registry = RunRegistry()
     with Side(LoneStream(tmp_path)) as side:
@@ -104,3 +132,24 @@ def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) ->
     assert registry.write_files((), 1.0, until=0.0)
     assert not registry.write_files((), 1.0)
     assert all((tmp_path / str(number) / "run.json").exists() for number in range(3))
+
+
+def test_each_run_has_its_turn_where_one_file_at_a_time_is_written(tmp_path: Path) -> None:
+    """Live runs come due again and again, also while those that ended wait."""
+    registry = RunRegistry()
+    with Side(LoneStream(tmp_path)) as side:
+        record = new_run_record(side.stream)
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        registry.records[str(number)] = replace(
+            record, run=str(number), log_folder=str(tmp_path / str(number)), root=str(tmp_path)
+        )
+    registry.write_files(list(registry.records.values()), 0.0)
+    killed = [str(number) for number in range(0, 20, 2)]
+    for run in killed:
+        registry.records[run] = registry.records[run].after(RunEvent.WRITER_GONE, 1.0, "gone")
+    for turn in range(1, 20):
+        registry.write_files(list(registry.records.values()), turn * 100.0, until=0.0)
+    assert registry.write_files(list(registry.records.values()), 2000.0, until=0.0), "some are always left"
+    assert all(registry.is_written(run) for run in killed)
+    assert {json.loads((tmp_path / run / "run.json").read_bytes())["state"] for run in killed} == {"killed"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import sqlite3
 import threading
 import time
 import zlib
@@ -25,7 +26,7 @@ from rla_agent.pipeline.jobs import JobContext, JobKind
 from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
-from rla_agent.store.database import AgentDatabase
+from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
@@ -450,6 +451,18 @@ def assert_set(event: threading.Event) -> None:
     assert event.wait(60)
 
 
+def ended_stream(places: Places, folder: Path, number: int) -> Adopt:
+    """A stream that its client has closed, of a run and a data root of its own."""
+    root = folder / str(number)
+    root.mkdir()
+    found = root.stat()
+    opening = bare_opening(root, run=str(number), root_device=found.st_dev, root_inode=found.st_ino)
+    outbox = Outbox(places, opening, AgentConfig(autostart=False))
+    outbox.close("finished", "")
+    assert outbox.stream_folder is not None
+    return Adopt(outbox.stream_folder.name, outbox.stream_folder)
+
+
 def test_many_ends_leave_time_for_others(
     volume: Volume,
     places: Places,
@@ -469,19 +482,48 @@ def test_many_ends_leave_time_for_others(
 
     monkeypatch.setattr(volume, "_end_streams", end_and_note)
     for number in range(8):
-        root = tmp_path / str(number)
-        root.mkdir()
-        found = root.stat()
-        opening = bare_opening(root, run=str(number), root_device=found.st_dev, root_inode=found.st_ino)
-        outbox = Outbox(places, opening, AgentConfig(autostart=False))
-        outbox.close("finished", "")
-        assert outbox.stream_folder is not None
-        volume.put(Adopt(outbox.stream_folder.name, outbox.stream_folder))
+        volume.put(ended_stream(places, tmp_path, number))
     volume.start()
     wait_until(lambda: sum(ended) == 8, what="the ends")
     assert max(ended) == 1
     for number in range(8):
         assert (tmp_path / str(number) / "run.json").exists()
+
+
+def test_a_commit_that_fails_is_tried_at_its_usual_interval_whatever_the_one_before_left(
+    volume: Volume,
+    places: Places,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TURN_S", 0.0)
+    disk_is_full, left, refused = threading.Event(), threading.Event(), threading.Event()
+    end, store = volume._end_streams, AgentDatabase.commit
+
+    def end_some(*arguments: float) -> tuple[int, bool]:
+        gone, more = end(*arguments)
+        if more and not left.is_set():
+            left.set()
+            disk_is_full.set()
+        return gone, more
+
+    def commit(database: AgentDatabase, changes: Changes) -> None:
+        if disk_is_full.is_set():
+            refused.set()
+            raise sqlite3.OperationalError("database or disk is full")
+        store(database, changes)
+
+    monkeypatch.setattr(volume, "_end_streams", end_some)
+    monkeypatch.setattr(AgentDatabase, "commit", commit)
+    for number in range(3):
+        volume.put(ended_stream(places, tmp_path, number))
+    volume.start()
+    wait_until(refused.is_set, what="a commit that fails")
+    assert left.is_set()
+    wait_until(lambda: not volume._unfinished, what="the usual interval")
+    disk_is_full.clear()
+    wait_until(lambda: not volume.streams, what="the ends")
 
 
 def test_a_job_behind_a_file_that_waits_is_stored_with_the_position(

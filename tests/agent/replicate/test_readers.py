@@ -121,6 +121,37 @@ def test_the_first_link_that_breaks_ends_all(tmp_path: Path) -> None:
         readers.listing(b"")
 
 
+def test_closing_waits_for_nobody_who_connects(tmp_path: Path) -> None:
+    connecting, answered, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Late(FolderSession):
+        def close(self) -> None:
+            closed.set()
+
+    def connect() -> Session:
+        connecting.set()
+        assert answered.wait(60)
+        return Late(str(tmp_path))
+
+    def lend() -> None:
+        with readers.lent(), pytest.raises(LinkError, match="stopping"), readers.lent():
+            pytest.fail("lent after the end")
+
+    readers = Readers(FolderSession(str(tmp_path)), connect, 2)
+    second = threading.Thread(target=lend, name="reader-second")
+    second.start()
+    assert connecting.wait(20)
+    end = threading.Thread(target=readers.close)
+    end.start()
+    end.join(5)
+    waited = end.is_alive()
+    answered.set()
+    second.join(20)
+    end.join(20)
+    assert not waited
+    assert closed.is_set(), "what came too late is closed"
+
+
 def test_a_pull_over_ssh_that_is_cut_goes_on_where_it_stopped(
     tmp_path: Path, master: Sshd, proxy: Proxy
 ) -> None:

@@ -135,6 +135,22 @@ def test_machines_of_one_host_name_and_databases_of_one_machine_are_told_apart(
     wait_until(lambda: sorted(os.listdir(old.parent)) == before, 20, "the same names after a restart")
 
 
+def test_old_status_files_of_the_same_host_go_and_no_others(tmp_path: Path) -> None:
+    """Each new state folder (a batch job, a container) leaves a file of its own."""
+    session, host = FolderSession(str(tmp_path)), "gpu[1]"
+    report.remove_old_status(session, host)  # no folder yet
+    long_ago = time.time() - report.FLEET_KEPT_S - 60
+    old = ["gpu_1_-0123abcd.json"]
+    kept = ["gpu_1_-0123abcd-9999ffff.json", "gpu_1_-note.json", "gpu_2_-0123abcd.json", "gpu_1_-0123abcd"]
+    report.leave_status(session, host, "89abcdef", b"{}")
+    for name in (*old, *kept):
+        path = tmp_path / ".rla-fleet" / name
+        path.write_bytes(b"{}")
+        os.utime(path, (long_ago, long_ago))
+    report.remove_old_status(session, host)
+    assert sorted(os.listdir(tmp_path / ".rla-fleet")) == sorted([*kept, "gpu_1_-89abcdef.json"])
+
+
 def test_no_message_calls_the_masters_folder_root() -> None:
     assert str(LinkError("look at", b"", "it is empty")) == "look at the remote root: it is empty"
     assert str(LinkError("connect", b"", "h:22: refused")) == "connect: h:22: refused"

@@ -13,6 +13,7 @@ import pytest
 from rla_agent.alerts.dispatcher import STEPS as ALERT_STEPS
 from rla_agent.alerts.dispatcher import AlertStore
 from rla_agent.model.ingest import Position
+from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
 from rla_agent.replicate.ledger import Key, Ledger, ledger_path
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.worker.plan import Local, Record
@@ -68,7 +69,7 @@ def test_what_an_earlier_release_sent_is_not_sent_again(release: str, tmp_path: 
         ledger.set_folder_mode(folder, 0o700)
         assert ledger.folder_mode(folder) == 0o700
         ledger.close()
-    assert version(path) == 2
+    assert version(path) == len(LEDGER_STEPS)
 
 
 @pytest.mark.parametrize("opened", [AgentDatabase, Ledger, AlertStore])

@@ -46,6 +46,19 @@ def test_what_was_committed_comes_back(tmp_path: Path) -> None:
         assert not database.is_done("t")
 
 
+def test_who_only_looks_makes_no_database_and_changes_none(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with pytest.raises(sqlite3.OperationalError):
+        AgentDatabase(path, readonly=True)
+    assert not path.exists()
+    with closing(AgentDatabase(path)) as owner:
+        owner.commit(Changes(done=[("t", 1.0)]))
+        with closing(AgentDatabase(path, readonly=True)) as looking:
+            assert looking.is_done("t")
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                looking.commit(Changes(done=[("u", 1.0)]))
+
+
 def test_a_failed_commit_stores_nothing_and_the_next_one_works(tmp_path: Path) -> None:
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
         bad = JobRow("s", Position(1, 2), "k", {"no": "bytes"})  # type: ignore[arg-type]
