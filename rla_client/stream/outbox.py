@@ -521,8 +521,9 @@ class Outbox:
             warn_rarely(self._warned, "others", what, self.lost_others, self.losses[-1])
 
     def _report_lost(self) -> None:
+        """Tell the agent of what is lost so far; behind what waits, whose place in the stream is noted."""
         lost = (self.lost, self.lost_others)
-        if lost != self._reported and self._writer is not None and not self._closed:
+        if lost != self._reported and self._writer is not None and not (self._closed or self._waiting):
             rows, others = (now - before for now, before in zip(lost, self._told_before, strict=True))
             told = {"rows": rows, "others": others, "losses": [list(loss) for loss in self._untold]}
             content = {**told, "records": rows + others, "time": time.time()}

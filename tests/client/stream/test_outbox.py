@@ -109,6 +109,24 @@ def test_memory_for_waiting_records_is_bounded_and_loss_is_told(
     assert marks == [outbox.lost]
 
 
+def test_a_loss_told_while_a_row_waits_takes_nothing_from_it(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk with its last block left: the small mark fits where the row before it did not."""
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    outbox = new_outbox()
+    put(outbox, 0)
+    with monkeypatch.context() as context:
+        refusing(context, outbox, over=300)
+        put(outbox, 1, 500)
+        put(outbox, 2, 500)
+        outbox.lose("checkpoint", "checkpoint_5.pt", "no room")
+    put(outbox, 3)
+    assert rows(outbox) == [0, 1, 2, 3]
+    told = [content.data["others"] for content in contents(outbox) if isinstance(content, Mark)]
+    assert (outbox.lost, told) == (0, [1])
+
+
 @pytest.mark.parametrize("period", [2, 3, 5, 7])
 @pytest.mark.parametrize("after", [True, False])
 def test_waiting_records_are_written_once_under_exceptions(
