@@ -34,6 +34,8 @@ among them neither writing nor reading needs torch.
 The resume state is what exact resume needs beside the model: clock, random generators, moving averages,
 custom data. It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
 `.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.
+Arrays and pickles of more than MAX_STATE_BYTES lie beside it in `<name>_<time-step>.arrays`, a `.pt` that the
+archive's is a link to: of the same moment as the model, whatever the archive keeps later.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError
-from rla_client.contract.files import open_plain, read_small, write_atomic
+from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
@@ -75,7 +77,9 @@ MAX_VALUE_CHARS = 80
 _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 _LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 ARCHIVE_FORMAT = STATE_FORMAT = 1
-MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
+MAX_STATE_BYTES = (
+    4 << 20
+)  # plain data and arrays each; arrays beyond lie beside it, plain data in the archive only
 ARRAY_KEY = "__rla_array__"
 DEQUE_KEY = "__rla_deque__"
 TUPLE_KEY = "__rla_tuple__"
@@ -606,16 +610,15 @@ _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
 # -- the archive ----------------------------------------------------------------------------------
 
 
-def encode_archive(
-    content: Mapping[str, Any], plain: object, arrays: Mapping[str, Any]
-) -> tuple[bytes, bytes | None]:
-    """JSON of the archive, and the `.pt` beside it when there are arrays; both of `split_custom`."""
-    text = json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1)
-    return text.encode(), pack_arrays(arrays) if arrays else None
+def encode_archive(content: Mapping[str, Any], plain: object) -> bytes:
+    """JSON of the archive, with the plain data of `split_custom`."""
+    return json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1).encode()
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """The `.pt` of arrays and tensors; without tensors torch is not needed."""
+    """The `.pt` of arrays and tensors, empty of none; without tensors torch is not needed."""
+    if not arrays:
+        return b""
     from rla_client.checkpoint.files import encode_arrays, normal  # noqa: PLC0415 - imports numpy
 
     torch = sys.modules.get("torch")
@@ -630,12 +633,28 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def write_archive(path: str, text: bytes, tensors: bytes | None) -> None:
-    """Write the pair; the tensors first, so that the JSON never names what is not there."""
+def write_archive(path: str, text: bytes, tensors: bytes, written: Path | None = None) -> None:
+    """Write the pair; the tensors first, so that the JSON never names what is not there.
+
+    Args:
+        path: of the JSON.
+        text: its content.
+        tensors: of `pack_arrays`.
+        written: a file that has just been written with them.
+    """
     beside = os.path.splitext(path)[0] + ".pt"
-    if tensors is not None:
+    if tensors and not (written is not None and _linked(written, beside)):
         write_atomic(beside, tensors, durable=False)
     write_atomic(path, text, durable=False)
+
+
+def _linked(source: Path, path: str) -> bool:
+    try:
+        with replacing(path, durable=False) as temp:
+            os.link(source, temp)
+    except OSError:  # a file system without links, or no longer there
+        return False
+    return True
 
 
 def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -646,12 +665,15 @@ def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_arrays(path: str) -> Mapping[str, Any]:
     """Arrays and tensors that lie beside the archive `path`; empty without any."""
-    beside = Path(os.path.splitext(path)[0] + ".pt")
     try:
-        with open_plain(beside) as file:
-            return unpack_arrays(file.read())
+        return _read_arrays(Path(os.path.splitext(path)[0] + ".pt"))
     except (OSError, BrokenFileError):
         return {}
+
+
+def _read_arrays(path: Path) -> Mapping[str, Any]:
+    with open_plain(path) as file:
+        return unpack_arrays(file.read())
 
 
 def unpack_arrays(data: bytes) -> Mapping[str, Any]:
@@ -711,18 +733,21 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
                 torch.cuda.set_rng_state_all(entries)
 
 
-def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: str, step: int) -> None:
+def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: int) -> Path | None:
     """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training.
 
     Args:
         run: the open one.
-        plain: custom data, and
-        arrays: what belongs to it: both of `split_custom`.
+        plain: custom data of `split_custom`, and
+        arrays: `pack_arrays` of what belongs to it.
         name: the checkpoint's series.
         step: its time-step.
+
+    Returns:
+        The file with the arrays, where they have one of their own.
     """
     if run.opening is None:
-        return
+        return None
     state: dict[str, Any] = {
         "format": STATE_FORMAT,
         "time_step": run.logger.clock.get_time(),
@@ -731,24 +756,48 @@ def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: 
         "custom_data": plain,
         "saved_by": run.opening.run,
     }
-    if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
-        state["arrays"] = pack_arrays(arrays)
+    state |= {"arrays_beside": True} if len(arrays) > MAX_STATE_BYTES else {"arrays": arrays}
     try:
         content = pack(state)
         if len(content) > 2 * MAX_STATE_BYTES:
             content = pack({**state, "custom_data": {}, "arrays": b""})
     except UnicodeEncodeError as error:  # half of a surrogate pair
         warn(f"resume state not written: a key or text of the run is not text ({error.reason})")
-        return
+        return None
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])
+    beside = _arrays_beside(folder, name, step)
     try:
         (folder / RESUME_FOLDER).mkdir(exist_ok=True)
+        beside.unlink(missing_ok=True)  # of an earlier save of that time-step
+        if "arrays_beside" in state:
+            write_atomic(beside, arrays, durable=False)
         write_atomic(folder / path, content, durable=False)
     except OSError as error:
         warn(f"resume state not written: {error.strerror or error}")
-        return
+        return None
     run.file(CHECKPOINT, path, content)
+    return beside if "arrays_beside" in state else None
+
+
+def _arrays_beside(folder: Path, name: str, step: int | None) -> Path:
+    return folder / RESUME_FOLDER / f"{name}_{step}.arrays"
+
+
+def read_resume_arrays(
+    state: Mapping[str, Any], item: Item, name: str, step: int | None
+) -> Mapping[str, Any]:
+    """Arrays of a resume state of `item`; empty, after a warning, where they are gone."""
+    if state.get("arrays"):
+        return unpack_arrays(state["arrays"])
+    if not state.get("arrays_beside"):  # none, or of an earlier release
+        return load_arrays(item.archive_file)
+    path = _arrays_beside(Path(item.folder(CHECKPOINT)), name, step)
+    try:
+        return _read_arrays(path)
+    except (OSError, BrokenFileError) as error:
+        warn(f"arrays and objects of the custom data are None, their file cannot be read: {path}: {error}")
+        return {}
 
 
 def read_resume_state(checkpoint_dir: str | os.PathLike[str], name: str, step: int) -> dict[str, Any] | None:

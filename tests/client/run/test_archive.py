@@ -13,26 +13,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.spooled import stop_autostart
 
+from rla_client import exp_manager, time_step_holder
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.paths import Places
 from rla_client.run import archive
 from rla_client.run.archive import (
     encode_archive,
     join_arrays,
     load_custom_data,
     open_own,
+    pack_arrays,
+    read_resume_arrays,
+    read_resume_state,
     register_custom_type,
     split_arrays,
     split_custom,
     unopened,
     write_archive,
 )
+from rla_client.run.item import Item
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def round_trip(custom: dict[str, Any], folder: Path) -> dict[str, Any]:
-    text, tensors = encode_archive({"index": "x"}, *split_custom(custom))
+    plain, parts = split_custom(custom)
+    text, tensors = encode_archive({"index": "x"}, plain), pack_arrays(parts)
     path = folder / "run.json"
     write_archive(str(path), text, tensors)
     return load_custom_data(str(path), json.loads(path.read_text())["custom_data"])
@@ -139,6 +148,56 @@ def test_a_class_that_is_gone_leaves_the_rest(tmp_path: Path, monkeypatch: pytes
     found = open_own(found, None)
     assert found["n"] == 1
     assert "AttributeError" in found["own"].problem
+
+
+def saved_states(tmp_path: Path, at: tuple[int, ...]) -> Item:
+    """A run that saved a checkpoint at each of these time-steps, with custom data that tells which."""
+    config = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
+    exp_manager.configure("t", config, str(tmp_path), code_root=str(tmp_path))
+    exp_manager.log_files_gen()
+    for step in at:
+        time_step_holder.set_time(step)
+        exp_manager.save_checkpoint({"w": torch.ones(1)}, related_variable={"a": np.full(10000, step)})
+    item = exp_manager._data.item
+    assert item is not None
+    exp_manager.close()
+    return item
+
+
+@pytest.mark.parametrize("limit", [20000, 1 << 20])
+def test_arrays_of_a_resume_state_are_those_of_its_checkpoint(
+    limit: int, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their size, and though the archive has newer ones."""
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", limit)
+    item = saved_states(tmp_path, (10, 20))
+    for step in (10, 20):
+        state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", step)
+        assert state is not None
+        arrays = read_resume_arrays(state, item, "checkpoint", step)
+        assert set(join_arrays(state["custom_data"], arrays)["a"]) == {step}
+
+
+def test_arrays_of_another_checkpoint_do_not_stand_in_for_those_that_are_gone(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", 20000)
+    told: list[str] = []
+    monkeypatch.setattr(archive, "warn", told.append)
+    item = saved_states(tmp_path, (10, 20))
+    state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 10)
+    assert state is not None
+    assert (
+        Path(item.archive_file)
+        .with_suffix(".pt")
+        .samefile(Path(item.folder(CHECKPOINT), ".resume", "checkpoint_20.arrays"))
+    )
+    Path(item.folder(CHECKPOINT), ".resume", "checkpoint_10.arrays").unlink()
+    assert join_arrays(state["custom_data"], read_resume_arrays(state, item, "checkpoint", 10))["a"] is None
+    assert len(told) == 1
+    assert "checkpoint_10.arrays" in told[0]
 
 
 def test_missing_arrays_become_none() -> None:
