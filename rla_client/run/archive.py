@@ -53,12 +53,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from rla_client.contract.errors import ArgumentError, BrokenFileError
+from rla_client.contract.errors import ArgumentError, BrokenFileError, ShardedContentError
 from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
@@ -92,6 +93,8 @@ PICKLED_KEY = "__rla_pickled__"
 INT_KEY = "__rla_int__"  # of more digits than Python reads, in hexadecimal
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
+MAX_KNOWN = 1000  # warnings that are remembered, of all runs of a process
+MANY_PICKLED_BYTES = 64 << 20
 PICKLE_PROTOCOL = 4  # of objects: any Python that this runs on reads it
 _PLAIN = (type(None), bool, int, float, str)
 _MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
@@ -328,11 +331,13 @@ class Parts(dict[str, Any]):
 
     Attributes:
         left_out: path → why.
+        pickled: bytes of all pickles.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.left_out: dict[str, str] = {}
+        self.pickled = 0
 
 
 class Pickled:
@@ -358,30 +363,63 @@ class _Whole:
         self.value = value
 
 
-def split_custom(custom_data: Mapping[str, Any]) -> tuple[Any, Parts]:
-    """Plain data and arrays of all custom data; what cannot be kept is left out with one warning each."""
+def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Parts]:
+    """Plain data and arrays of all custom data; what cannot be kept is left out.
+
+    There is one warning for each name of a run, whatever is left out of it.
+
+    Raises:
+        ShardedContentError: of a tensor in it this rank holds a part.
+    """
     parts = Parts()
-    try:
-        plain = split_arrays(dict(custom_data), parts, "")
-    except ArgumentError:
-        parts = Parts()
-        plain = split_arrays({key: _acyclic(value) for key, value in custom_data.items()}, parts, "")
-    for path, why in parts.left_out.items():
-        if path not in _left_out:
-            _left_out.add(path)
+    entries: dict[str, object] = {}
+    for key, value in dict(custom_data).items():
+        known = len(parts.left_out)
+        entries[key] = _split_one(value, parts, f"/{key}")
+        path, why = next(islice(parts.left_out.items(), known, None), ("", ""))
+        if why and _first(run, key):
             warn(f"custom data {path[1:]!r} {why}: it is left out of the files; what else there is is kept")
-    return plain, parts
+    if parts.pickled > MANY_PICKLED_BYTES and _first(run, None):
+        warn(
+            f"objects among the custom data take {parts.pickled >> 20} MiB, and each save_checkpoint waits "
+            "until they are pickled; its content, which is copied and written aside, is the cheaper place"
+        )
+    return _with_keys(entries, parts, "", 0), parts
 
 
-def _acyclic(value: object) -> object:
-    try:
-        split_arrays(value, Parts(), "")
-    except ArgumentError:
-        return _Whole(value)
-    return value
+def _split_one(value: object, parts: Parts, path: str) -> object:
+    """What `split_arrays` makes of one entry; None, and a word in `left_out`, where it cannot."""
+    sizes = len(parts), len(parts.left_out), parts.pickled
+    error: Exception | None = None
+    for tried in (value, _Whole(value)):
+        try:
+            return split_arrays(tried, parts, path, 1)
+        except ShardedContentError:
+            raise
+        except Exception as caught:  # noqa: BLE001 - the user's to_plain or mapping: no checkpoint is lost
+            error = caught
+        while len(parts) > sizes[0]:
+            parts.popitem()
+        while len(parts.left_out) > sizes[1]:
+            parts.left_out.popitem()
+        parts.pickled = sizes[2]
+        if not isinstance(error, ArgumentError):
+            break
+    parts.left_out[path] = f"cannot be taken apart ({type(error).__name__}: {error})"
+    return None
 
 
-_left_out: set[str] = set()  # paths that were told
+def _first(run: str, name: str | None) -> bool:
+    """Whether that is to be told of a run for the first time."""
+    if (run, name) in _told:
+        return False
+    while len(_told) >= MAX_KNOWN:
+        del _told[next(iter(_told))]
+    _told[run, name] = True
+    return True
+
+
+_told: dict[tuple[str, str | None], bool] = {}  # runs and names of custom data that were warned of
 
 
 def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> object:
@@ -422,6 +460,10 @@ def _split_container(value: object, arrays: dict[str, Any], path: str, depth: in
 
 def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> object:
     entries = {key: split_arrays(entry, arrays, f"{path}/{key}", depth + 1) for key, entry in value.items()}
+    return _with_keys(entries, arrays, path, depth)
+
+
+def _with_keys(entries: dict[Any, object], arrays: dict[str, Any], path: str, depth: int) -> object:
     if all(isinstance(key, str) and not key.startswith(MARK) for key in entries):
         return entries
     keys = [split_arrays(key, arrays, path, depth + 1) for key in entries]
@@ -460,6 +502,8 @@ def _split_object(value: object, arrays: dict[str, Any], path: str) -> object:
             raise ArgumentError(f"custom data {path!r} {error}") from error
         arrays.left_out[path] = str(error)
         return None
+    if isinstance(arrays, Parts):
+        arrays.pickled += len(content)
     try:
         import numpy as np  # noqa: PLC0415 - not at import of the package
     except ImportError:
@@ -551,14 +595,36 @@ def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  #
         value.problem = problem
         return value
     if depth and isinstance(value, dict):
-        for key, entry in value.items():
-            value[key] = open_own(entry, problem, depth - 1)
-    elif depth and isinstance(value, (list, deque)):
+        return _open_dict(value, problem, depth)
+    if depth and isinstance(value, (set, frozenset)):
+        return _remade(value, lambda: type(value)(open_own(entry, problem, depth - 1) for entry in value))
+    if depth and isinstance(value, (list, deque)):
         for place, entry in enumerate(value):
             value[place] = open_own(entry, problem, depth - 1)
     elif depth and type(value) is tuple:
         return tuple(open_own(entry, problem, depth - 1) for entry in value)
     return value
+
+
+def _open_dict(value: dict[Any, Any], problem: str | None, depth: int) -> dict[Any, Any]:
+    for key, entry in value.items():
+        value[key] = open_own(entry, problem, depth - 1)
+    if all(type(key) in _PLAIN for key in value):
+        return value
+    opened: dict[Any, Any] = _remade(
+        value, lambda: {open_own(key, problem, depth - 1): entry for key, entry in value.items()}
+    )
+    return opened
+
+
+def _remade(value: Any, make: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """What `make` gives, which hashes objects of the user's; the value as it is where they refuse that."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - the user's class
+        for entry in value:
+            open_own(entry, f"{type(error).__name__}: {error}")
+        return value
 
 
 def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
@@ -567,8 +633,8 @@ def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
         return value
     entries: Iterable[object] = ()
     if isinstance(value, dict):
-        entries = value.values()
-    elif isinstance(value, (list, deque, tuple)):
+        entries = (*value, *value.values())
+    elif isinstance(value, (list, deque, tuple, set, frozenset)):
         entries = value
     found = (unopened(entry, depth - 1) for entry in entries) if depth else iter(())
     return next((one for one in found if one is not None), None)

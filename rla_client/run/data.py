@@ -422,7 +422,7 @@ class RunData:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
             self.run.logger.write_scalars()
-            plain, parts = split_custom(self.custom_data)
+            plain, parts = split_custom(self.custom_data, self._run_name)
             arrays = pack_arrays(parts)
             written = keep_resume_state(self.run, plain, arrays, checkpoint_name, int(step))
             kept = plain, arrays, written
@@ -591,8 +591,13 @@ class RunData:
             "dl_framework": self.setup.dl_framework,
             "private_config": self.setup.config_to_keep(secrets),
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
-            "saved_by": self.run.opening.run if self.run is not None and self.run.opening else "",
+            "saved_by": self._run_name,
         }
+
+    @property
+    def _run_name(self) -> str:
+        """What the agent knows the open run by."""
+        return self.run.opening.run if self.run is not None and self.run.opening else ""
 
     def save_archive(self, kept: tuple[Any, bytes, Path | None] | None = None) -> None:
         """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it.
@@ -604,7 +609,7 @@ class RunData:
         if item is None:
             return
         if kept is None:
-            plain, parts = split_custom(self.custom_data)
+            plain, parts = split_custom(self.custom_data, self._run_name)
             kept = plain, pack_arrays(parts), None
         plain, arrays, written = kept
         text = encode_archive(self.archive_content(), plain)

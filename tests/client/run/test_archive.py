@@ -8,7 +8,8 @@ import random
 import sys
 import threading
 from collections import deque
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_what_does_not_pickle_is_left_out_with_one_warning(
 ) -> None:
     warned: list[str] = []
     monkeypatch.setattr(archive, "warn", warned.append)
-    monkeypatch.setattr(archive, "_left_out", set())
+    monkeypatch.setattr(archive, "_told", {})
     endless: list[Any] = [1]
     endless.append(endless)
     custom = {"mixed": {"lock": threading.Lock(), "n": 1}, "good": np.ones(2), "endless": endless}
@@ -131,11 +132,75 @@ def test_what_does_not_pickle_is_left_out_with_one_warning(
         split_arrays([threading.Lock()], {}, "x")
 
 
+class Faulty(Mapping[str, int]):
+    """As a configuration with an interpolation that cannot be resolved."""
+
+    def __getitem__(self, key: str) -> int:
+        raise RuntimeError("no such interpolation")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_what_the_users_code_refuses_is_left_out_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "_types", {})
+    register_custom_type(Own, lambda _: 1 // 0, Own)
+    for _ in range(2):
+        found = round_trip({"own": [np.ones(1), Own(1)], "map": Faulty(), "good": np.ones(2)}, tmp_path)
+        assert (found["own"], found["map"], found["good"].tolist()) == (None, None, [1.0, 1.0])
+    assert [text.split("(")[1].split(":")[0] for text in warned] == ["ZeroDivisionError", "RuntimeError"]
+
+
+def test_a_list_that_grows_is_warned_of_once_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "MAX_KNOWN", 2)
+    locks: list[Any] = []
+    for run in ("one", "two"):
+        for _ in range(3):
+            locks.append(threading.Lock())
+            split_custom({"locks": locks}, run)
+    assert len(warned) == 2
+    split_custom({str(number): threading.Lock() for number in range(10)})
+    assert len(archive._told) == 2
+
+
+def test_many_bytes_of_objects_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "MANY_PICKLED_BYTES", 3 << 20)
+    for size in (1, 2, 2):
+        split_custom({"a": Own(b"x" * (size << 20)), "b": Own(b"x" * (size << 20))})
+    assert [text[:45] for text in warned] == ["objects among the custom data take 4 MiB, and"]
+
+
+def test_objects_in_sets_and_as_keys_come_back(tmp_path: Path) -> None:
+    path = PurePosixPath("/a")
+    custom = {"set": {path, 1}, "frozen": frozenset({path}), "keys": {path: Own(2), ("t", path): 3}}
+    found = round_trip(custom, tmp_path)
+    assert all(unopened(value) is not None for value in found.values())
+    again = round_trip(custom, tmp_path)
+    assert open_own(again, None) == custom
+    assert all(unopened(value) is None for value in again.values())
+    closed = open_own(found, "it is another's")
+    assert all("it is another's" in repr(unopened(value)) for value in closed.values())
+
+
 def test_what_was_not_opened_is_not_kept_as_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else code of a foreign file would count as this run's own from its next archive on."""
     warned: list[str] = []
     monkeypatch.setattr(archive, "warn", warned.append)
-    monkeypatch.setattr(archive, "_left_out", set())
+    monkeypatch.setattr(archive, "_told", {})
     found = open_own(round_trip({"own": Own(5)}, tmp_path), "it came from another machine")
     assert "came from another machine" in repr(found["own"])
     assert round_trip(found, tmp_path) == {"own": None}
