@@ -55,7 +55,6 @@ from rla_client.run.recording import WARN, Logger
 from rla_client.run.run import backup, drop_current, get_current, set_current, warn
 from rla_client.run.start import (
     APART_WAIT_S,
-    END_WAIT_S,
     RESUMED_WAIT_S,
     await_resumed,
     bind_recorders,
@@ -488,7 +487,7 @@ def _open_storing_nothing(
     stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
-        run = join_rank_zero(config, meeting, 0.0 if apart else END_WAIT_S, data.clock)
+        run = join_rank_zero(config, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
     else:
         callback = setup.log_callback_fn
         run = runs.Run(

@@ -115,7 +115,11 @@ def test_a_handler_that_the_program_calls_itself_is_no_signal(
     said: list[str] = []
     handlers(signal.SIGTERM, stop)
     assert stop() == ""
-    handlers(signal.SIGTERM, called := lambda *given: said.append(stop(*given)))
+
+    def called(*given: object) -> None:
+        said.append(stop(*given))
+
+    handlers(signal.SIGTERM, called)
     called()
     signal.raise_signal(signal.SIGTERM)
     assert said == ["", "SIGTERM"]
