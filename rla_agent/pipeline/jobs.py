@@ -392,7 +392,7 @@ def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, err
 def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
     for name in retain(job, folder):
         with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
-            for ending in (".marks.json", ".state"):
+            for ending in (".marks.json", ".state", ".arrays"):
                 (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
 
 

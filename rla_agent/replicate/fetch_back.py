@@ -264,7 +264,7 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
     shown = [*_shown(session, item)]
     needed = [(folder + name, state)]
-    for ending in (".state", ".marks.json"):
+    for ending in (".arrays", ".state", ".marks.json"):
         path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
         beside = session.stat(path)
         if beside is not None and beside.kind == "file":

@@ -34,6 +34,8 @@ among them neither writing nor reading needs torch.
 The resume state is what exact resume needs beside the model: clock, random generators, moving averages,
 custom data. It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
 `.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.
+Arrays and pickles of more than MAX_STATE_BYTES lie beside it in `<name>_<time-step>.arrays`, a `.pt` that the
+archive's is a link to: of the same moment as the model, whatever the archive keeps later.
 """
 
 from __future__ import annotations
@@ -51,13 +53,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from rla_client.contract.errors import ArgumentError, BrokenFileError
-from rla_client.contract.files import open_plain, read_small, write_atomic
+from rla_client.contract.errors import ArgumentError, BrokenFileError, ShardedContentError
+from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
@@ -75,7 +78,9 @@ MAX_VALUE_CHARS = 80
 _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 _LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 ARCHIVE_FORMAT = STATE_FORMAT = 1
-MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
+MAX_STATE_BYTES = (
+    4 << 20
+)  # plain data and arrays each; arrays beyond lie beside it, plain data in the archive only
 ARRAY_KEY = "__rla_array__"
 DEQUE_KEY = "__rla_deque__"
 TUPLE_KEY = "__rla_tuple__"
@@ -88,6 +93,8 @@ PICKLED_KEY = "__rla_pickled__"
 INT_KEY = "__rla_int__"  # of more digits than Python reads, in hexadecimal
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
+MAX_KNOWN = 1000  # warnings that are remembered, of all runs of a process
+MANY_PICKLED_BYTES = 64 << 20
 PICKLE_PROTOCOL = 4  # of objects: any Python that this runs on reads it
 _PLAIN = (type(None), bool, int, float, str)
 _MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
@@ -324,11 +331,13 @@ class Parts(dict[str, Any]):
 
     Attributes:
         left_out: path → why.
+        pickled: bytes of all pickles.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.left_out: dict[str, str] = {}
+        self.pickled = 0
 
 
 class Pickled:
@@ -354,30 +363,63 @@ class _Whole:
         self.value = value
 
 
-def split_custom(custom_data: Mapping[str, Any]) -> tuple[Any, Parts]:
-    """Plain data and arrays of all custom data; what cannot be kept is left out with one warning each."""
+def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Parts]:
+    """Plain data and arrays of all custom data; what cannot be kept is left out.
+
+    There is one warning for each name of a run, whatever is left out of it.
+
+    Raises:
+        ShardedContentError: of a tensor in it this rank holds a part.
+    """
     parts = Parts()
-    try:
-        plain = split_arrays(dict(custom_data), parts, "")
-    except ArgumentError:
-        parts = Parts()
-        plain = split_arrays({key: _acyclic(value) for key, value in custom_data.items()}, parts, "")
-    for path, why in parts.left_out.items():
-        if path not in _left_out:
-            _left_out.add(path)
+    entries: dict[str, object] = {}
+    for key, value in dict(custom_data).items():
+        known = len(parts.left_out)
+        entries[key] = _split_one(value, parts, f"/{key}")
+        path, why = next(islice(parts.left_out.items(), known, None), ("", ""))
+        if why and _first(run, key):
             warn(f"custom data {path[1:]!r} {why}: it is left out of the files; what else there is is kept")
-    return plain, parts
+    if parts.pickled > MANY_PICKLED_BYTES and _first(run, None):
+        warn(
+            f"objects among the custom data take {parts.pickled >> 20} MiB, and each save_checkpoint waits "
+            "until they are pickled; its content, which is copied and written aside, is the cheaper place"
+        )
+    return _with_keys(entries, parts, "", 0), parts
 
 
-def _acyclic(value: object) -> object:
-    try:
-        split_arrays(value, Parts(), "")
-    except ArgumentError:
-        return _Whole(value)
-    return value
+def _split_one(value: object, parts: Parts, path: str) -> object:
+    """What `split_arrays` makes of one entry; None, and a word in `left_out`, where it cannot."""
+    sizes = len(parts), len(parts.left_out), parts.pickled
+    error: Exception | None = None
+    for tried in (value, _Whole(value)):
+        try:
+            return split_arrays(tried, parts, path, 1)
+        except ShardedContentError:
+            raise
+        except Exception as caught:  # noqa: BLE001 - the user's to_plain or mapping: no checkpoint is lost
+            error = caught
+        while len(parts) > sizes[0]:
+            parts.popitem()
+        while len(parts.left_out) > sizes[1]:
+            parts.left_out.popitem()
+        parts.pickled = sizes[2]
+        if not isinstance(error, ArgumentError):
+            break
+    parts.left_out[path] = f"cannot be taken apart ({type(error).__name__}: {error})"
+    return None
 
 
-_left_out: set[str] = set()  # paths that were told
+def _first(run: str, name: str | None) -> bool:
+    """Whether that is to be told of a run for the first time."""
+    if (run, name) in _told:
+        return False
+    while len(_told) >= MAX_KNOWN:
+        del _told[next(iter(_told))]
+    _told[run, name] = True
+    return True
+
+
+_told: dict[tuple[str, str | None], bool] = {}  # runs and names of custom data that were warned of
 
 
 def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> object:
@@ -418,6 +460,10 @@ def _split_container(value: object, arrays: dict[str, Any], path: str, depth: in
 
 def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> object:
     entries = {key: split_arrays(entry, arrays, f"{path}/{key}", depth + 1) for key, entry in value.items()}
+    return _with_keys(entries, arrays, path, depth)
+
+
+def _with_keys(entries: dict[Any, object], arrays: dict[str, Any], path: str, depth: int) -> object:
     if all(isinstance(key, str) and not key.startswith(MARK) for key in entries):
         return entries
     keys = [split_arrays(key, arrays, path, depth + 1) for key in entries]
@@ -456,6 +502,8 @@ def _split_object(value: object, arrays: dict[str, Any], path: str) -> object:
             raise ArgumentError(f"custom data {path!r} {error}") from error
         arrays.left_out[path] = str(error)
         return None
+    if isinstance(arrays, Parts):
+        arrays.pickled += len(content)
     try:
         import numpy as np  # noqa: PLC0415 - not at import of the package
     except ImportError:
@@ -547,14 +595,36 @@ def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  #
         value.problem = problem
         return value
     if depth and isinstance(value, dict):
-        for key, entry in value.items():
-            value[key] = open_own(entry, problem, depth - 1)
-    elif depth and isinstance(value, (list, deque)):
+        return _open_dict(value, problem, depth)
+    if depth and isinstance(value, (set, frozenset)):
+        return _remade(value, lambda: type(value)(open_own(entry, problem, depth - 1) for entry in value))
+    if depth and isinstance(value, (list, deque)):
         for place, entry in enumerate(value):
             value[place] = open_own(entry, problem, depth - 1)
     elif depth and type(value) is tuple:
         return tuple(open_own(entry, problem, depth - 1) for entry in value)
     return value
+
+
+def _open_dict(value: dict[Any, Any], problem: str | None, depth: int) -> dict[Any, Any]:
+    for key, entry in value.items():
+        value[key] = open_own(entry, problem, depth - 1)
+    if all(type(key) in _PLAIN for key in value):
+        return value
+    opened: dict[Any, Any] = _remade(
+        value, lambda: {open_own(key, problem, depth - 1): entry for key, entry in value.items()}
+    )
+    return opened
+
+
+def _remade(value: Any, make: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """What `make` gives, which hashes objects of the user's; the value as it is where they refuse that."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - the user's class
+        for entry in value:
+            open_own(entry, f"{type(error).__name__}: {error}")
+        return value
 
 
 def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
@@ -563,8 +633,8 @@ def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
         return value
     entries: Iterable[object] = ()
     if isinstance(value, dict):
-        entries = value.values()
-    elif isinstance(value, (list, deque, tuple)):
+        entries = (*value, *value.values())
+    elif isinstance(value, (list, deque, tuple, set, frozenset)):
         entries = value
     found = (unopened(entry, depth - 1) for entry in entries) if depth else iter(())
     return next((one for one in found if one is not None), None)
@@ -606,16 +676,15 @@ _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
 # -- the archive ----------------------------------------------------------------------------------
 
 
-def encode_archive(
-    content: Mapping[str, Any], plain: object, arrays: Mapping[str, Any]
-) -> tuple[bytes, bytes | None]:
-    """JSON of the archive, and the `.pt` beside it when there are arrays; both of `split_custom`."""
-    text = json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1)
-    return text.encode(), pack_arrays(arrays) if arrays else None
+def encode_archive(content: Mapping[str, Any], plain: object) -> bytes:
+    """JSON of the archive, with the plain data of `split_custom`."""
+    return json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1).encode()
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """The `.pt` of arrays and tensors; without tensors torch is not needed."""
+    """The `.pt` of arrays and tensors, empty of none; without tensors torch is not needed."""
+    if not arrays:
+        return b""
     from rla_client.checkpoint.files import encode_arrays, normal  # noqa: PLC0415 - imports numpy
 
     torch = sys.modules.get("torch")
@@ -630,12 +699,28 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def write_archive(path: str, text: bytes, tensors: bytes | None) -> None:
-    """Write the pair; the tensors first, so that the JSON never names what is not there."""
+def write_archive(path: str, text: bytes, tensors: bytes, written: Path | None = None) -> None:
+    """Write the pair; the tensors first, so that the JSON never names what is not there.
+
+    Args:
+        path: of the JSON.
+        text: its content.
+        tensors: of `pack_arrays`.
+        written: a file that has just been written with them.
+    """
     beside = os.path.splitext(path)[0] + ".pt"
-    if tensors is not None:
+    if tensors and not (written is not None and _linked(written, beside)):
         write_atomic(beside, tensors, durable=False)
     write_atomic(path, text, durable=False)
+
+
+def _linked(source: Path, path: str) -> bool:
+    try:
+        with replacing(path, durable=False) as temp:
+            os.link(source, temp)
+    except OSError:  # a file system without links, or no longer there
+        return False
+    return True
 
 
 def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -646,12 +731,15 @@ def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_arrays(path: str) -> Mapping[str, Any]:
     """Arrays and tensors that lie beside the archive `path`; empty without any."""
-    beside = Path(os.path.splitext(path)[0] + ".pt")
     try:
-        with open_plain(beside) as file:
-            return unpack_arrays(file.read())
+        return _read_arrays(Path(os.path.splitext(path)[0] + ".pt"))
     except (OSError, BrokenFileError):
         return {}
+
+
+def _read_arrays(path: Path) -> Mapping[str, Any]:
+    with open_plain(path) as file:
+        return unpack_arrays(file.read())
 
 
 def unpack_arrays(data: bytes) -> Mapping[str, Any]:
@@ -711,18 +799,21 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
                 torch.cuda.set_rng_state_all(entries)
 
 
-def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: str, step: int) -> None:
+def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: int) -> Path | None:
     """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training.
 
     Args:
         run: the open one.
-        plain: custom data, and
-        arrays: what belongs to it: both of `split_custom`.
+        plain: custom data of `split_custom`, and
+        arrays: `pack_arrays` of what belongs to it.
         name: the checkpoint's series.
         step: its time-step.
+
+    Returns:
+        The file with the arrays, where they have one of their own.
     """
     if run.opening is None:
-        return
+        return None
     state: dict[str, Any] = {
         "format": STATE_FORMAT,
         "time_step": run.logger.clock.get_time(),
@@ -731,24 +822,48 @@ def keep_resume_state(run: Run, plain: object, arrays: Mapping[str, Any], name: 
         "custom_data": plain,
         "saved_by": run.opening.run,
     }
-    if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
-        state["arrays"] = pack_arrays(arrays)
+    state |= {"arrays_beside": True} if len(arrays) > MAX_STATE_BYTES else {"arrays": arrays}
     try:
         content = pack(state)
         if len(content) > 2 * MAX_STATE_BYTES:
             content = pack({**state, "custom_data": {}, "arrays": b""})
     except UnicodeEncodeError as error:  # half of a surrogate pair
         warn(f"resume state not written: a key or text of the run is not text ({error.reason})")
-        return
+        return None
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])
+    beside = _arrays_beside(folder, name, step)
     try:
         (folder / RESUME_FOLDER).mkdir(exist_ok=True)
+        beside.unlink(missing_ok=True)  # of an earlier save of that time-step
+        if "arrays_beside" in state:
+            write_atomic(beside, arrays, durable=False)
         write_atomic(folder / path, content, durable=False)
     except OSError as error:
         warn(f"resume state not written: {error.strerror or error}")
-        return
+        return None
     run.file(CHECKPOINT, path, content)
+    return beside if "arrays_beside" in state else None
+
+
+def _arrays_beside(folder: Path, name: str, step: int | None) -> Path:
+    return folder / RESUME_FOLDER / f"{name}_{step}.arrays"
+
+
+def read_resume_arrays(
+    state: Mapping[str, Any], item: Item, name: str, step: int | None
+) -> Mapping[str, Any]:
+    """Arrays of a resume state of `item`; empty, after a warning, where they are gone."""
+    if state.get("arrays"):
+        return unpack_arrays(state["arrays"])
+    if not state.get("arrays_beside"):  # none, or of an earlier release
+        return load_arrays(item.archive_file)
+    path = _arrays_beside(Path(item.folder(CHECKPOINT)), name, step)
+    try:
+        return _read_arrays(path)
+    except (OSError, BrokenFileError) as error:
+        warn(f"arrays and objects of the custom data are None, their file cannot be read: {path}: {error}")
+        return {}
 
 
 def read_resume_state(checkpoint_dir: str | os.PathLike[str], name: str, step: int) -> dict[str, Any] | None:

@@ -41,13 +41,12 @@ from rla_client.run import run as runs
 from rla_client.run.archive import (
     changed_parameters,
     join_arrays,
-    load_arrays,
     open_own,
     parameter_file,
+    read_resume_arrays,
     read_resume_state,
     tell_changes,
     unopened,
-    unpack_arrays,
     write_parameters,
 )
 from rla_client.run.data import CHECKPOINT_NAME, TIME_STEP_DATA, RunData
@@ -56,7 +55,6 @@ from rla_client.run.recording import WARN, Logger
 from rla_client.run.run import backup, drop_current, get_current, set_current, warn
 from rla_client.run.start import (
     APART_WAIT_S,
-    END_WAIT_S,
     RESUMED_WAIT_S,
     await_resumed,
     bind_recorders,
@@ -216,7 +214,7 @@ def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item,
     data.clock.put(state.get("time_step", step or 0))
     if "logger" in state:
         get_current().restore_memory(state["logger"])
-    arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
+    arrays = read_resume_arrays(state, item, name, step)
     custom = join_arrays(state.get("custom_data", {}), arrays)
     if unopened(custom) is not None:
         file = Path(item.folder(CHECKPOINT), RESUME_FOLDER, f"{name}_{step}.state")
@@ -237,7 +235,13 @@ def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -
     if not run or state.get("saved_by") != run:
         return "it was not written by this run"
     archive = Path(item.archive_file)
-    files = [file, Path(item.folder(LOG), RUN_FILE), archive, archive.with_suffix(".pt")]
+    files = [
+        file,
+        file.with_suffix(".arrays"),
+        Path(item.folder(LOG), RUN_FILE),
+        archive,
+        archive.with_suffix(".pt"),
+    ]
     found = (file_problem(path) for path in files if os.path.lexists(path))
     return next((why for why in found if why is not None), None)
 
@@ -483,7 +487,7 @@ def _open_storing_nothing(
     stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
-        run = join_rank_zero(config, meeting, 0.0 if apart else END_WAIT_S, data.clock)
+        run = join_rank_zero(config, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
     else:
         callback = setup.log_callback_fn
         run = runs.Run(

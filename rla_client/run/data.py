@@ -32,13 +32,13 @@ from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.archive import (
     CHANGE_KINDS,
     PARAMETER_KINDS,
-    Parts,
     as_stored,
     encode_archive,
     keep_changes,
     keep_resume_state,
     named_changes,
     open_own,
+    pack_arrays,
     parameter_changes,
     parameter_file,
     register_custom_type,
@@ -422,8 +422,10 @@ class RunData:
             self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
             self.run.logger.write_scalars()
-            kept = split_custom(self.custom_data)
-            keep_resume_state(self.run, *kept, checkpoint_name, int(step))
+            plain, parts = split_custom(self.custom_data, self._run_name)
+            arrays = pack_arrays(parts)
+            written = keep_resume_state(self.run, plain, arrays, checkpoint_name, int(step))
+            kept = plain, arrays, written
             row = self.run.logger.last_row
             metrics = dict(_metrics(row))
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
@@ -589,22 +591,30 @@ class RunData:
             "dl_framework": self.setup.dl_framework,
             "private_config": self.setup.config_to_keep(secrets),
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
-            "saved_by": self.run.opening.run if self.run is not None and self.run.opening else "",
+            "saved_by": self._run_name,
         }
 
-    def save_archive(self, kept: tuple[Any, Parts] | None = None) -> None:
+    @property
+    def _run_name(self) -> str:
+        """What the agent knows the open run by."""
+        return self.run.opening.run if self.run is not None and self.run.opening else ""
+
+    def save_archive(self, kept: tuple[Any, bytes, Path | None] | None = None) -> None:
         """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it.
 
         Args:
-            kept: `split_custom` of the custom data, where it was made a moment ago.
+            kept: what was made of the custom data a moment ago, and the file that its arrays are in.
         """
         item, run = self.item, self.run
         if item is None:
             return
-        plain, arrays = split_custom(self.custom_data) if kept is None else kept
-        text, tensors = encode_archive(self.archive_content(), plain, arrays)
+        if kept is None:
+            plain, parts = split_custom(self.custom_data, self._run_name)
+            kept = plain, pack_arrays(parts), None
+        plain, arrays, written = kept
+        text = encode_archive(self.archive_content(), plain)
         try:
-            write_archive(item.archive_file, text, tensors)
+            write_archive(item.archive_file, text, arrays, written)
         except OSError as error:
             warn(f"the archive {item.archive_file} was not written: {error.strerror or error}")
         if run is not None and len(text) < ARCHIVE_FRAME_BYTES:

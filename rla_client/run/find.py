@@ -255,8 +255,8 @@ def find_here(
 ) -> tuple[Item | None, str]:
     """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
 
-    `ends_s`: wait so long for a living process that writes the run, which may have finished then; where it
-    is None, `prepare` says so.
+    `ends_s`: wait so long for a living process that writes the run. It may have finished, then or a moment
+    ago: only what has been taken in says so. Where `ends_s` is None, `prepare` sees to all that.
 
     Returns:
         The run; and why one is left in the spool, empty where none is.
@@ -268,7 +268,8 @@ def find_here(
     found = find_unfinished(root, table, run_id, any_state=any_state)
     if found is not None and ends_s is not None:
         streams = streams_of(places, found, read_run_file(found))
-        if await_ended(streams, ends_s) and not await_taken_in(places, streams, autostart=autostart):
+        await_ended(streams, ends_s)
+        if not await_taken_in(places, streams, autostart=autostart):
             found = find_unfinished(root, table, run_id, any_state=any_state)
     if found is not None:
         return found, ""
@@ -420,15 +421,12 @@ def start_for(places: Places, openings: Iterable[Opening | None]) -> bool:
     return start_agent(places, configs[0] if configs else None, password_variables(configs))
 
 
-def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:
+def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> None:
     """Wait until no living process writes these streams.
 
     Args:
         streams: of a run.
         ends_s: so long at most: of a job that was started again, the former process may be on its way out.
-
-    Returns:
-        Whether there was one to wait for.
 
     Raises:
         StillWritingError: a writer lives; at once where it is this process.
@@ -450,7 +448,6 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> bool:
                 warn(f"the run is still being written by {who}; waiting up to {ends_s:g} s for its end")
             waited = True
             time.sleep(POLL_S)
-    return waited
 
 
 def _is_open_here(path: Path) -> bool:

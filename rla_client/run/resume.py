@@ -514,9 +514,10 @@ def take_checkpoint(chained: Chained, item: Item) -> None:
             shutil.copy2(found, temp)  # a file system without links
     below = target / RESUME_FOLDER
     below.mkdir(exist_ok=True)
-    state = source / RESUME_FOLDER / f"{name}.state"
-    if state.exists():
-        write_atomic(below / f"{name}.state", state.read_bytes(), mode=state.stat().st_mode & 0o666)
+    for ending in (".arrays", ".state"):
+        kept = source / RESUME_FOLDER / f"{name}{ending}"
+        if kept.exists():
+            write_atomic(below / kept.name, kept.read_bytes(), mode=kept.stat().st_mode & 0o666)
     write_atomic(below / f"{name}.marks.json", NO_ROWS)
 
 

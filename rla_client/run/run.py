@@ -37,6 +37,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import inspect
 import json
 import math
 import os
@@ -46,13 +47,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from signal import Signals, getsignal
+from signal import SIGALRM, Signals, getsignal
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rla_client.contract import __version__
 from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.endings import STOPS, stopped_by
+from rla_client.contract.endings import FOR_ANYTHING, STOPS, stopped_by
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import (
     ALWAYS_OUTPUTS,
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
 ASK_AGAIN_S = 0.1
 ANSWER_S = 2.0  # for one question; then it is asked again
 REASON_CHARS = 2000  # of what run.json says
+FOR_ANYTHING_ELSE = FOR_ANYTHING | {
+    SIGALRM
+}  # a time limit of one step, say: what its handler raises tells nothing
 MAX_CHAIN = 100  # exceptions behind an exception that are looked at
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
@@ -537,16 +541,32 @@ def _stop_at_work(error: BaseException | None = None) -> Signals | None:
     if threading.current_thread() is threading.main_thread():  # where Python calls handlers
         frame: FrameType | None = sys._getframe()  # noqa: SLF001 - CPython's; what else walks a stack
         while frame is not None:
-            if frame.f_code in handlers:
-                return handlers[frame.f_code]
+            number = handlers.get(frame.f_code)
+            if number is not None and _was_given(frame, number):
+                return number
             frame = frame.f_back
-    for behind in _chain(error):
+    for behind in _causes(error):
         traceback = behind.__traceback__
         while traceback is not None:
-            if traceback.tb_frame.f_code in handlers:
-                return handlers[traceback.tb_frame.f_code]
+            number = handlers.get(traceback.tb_frame.f_code)
+            if (
+                number is not None
+                and number not in FOR_ANYTHING_ELSE
+                and _was_given(traceback.tb_frame, number)
+            ):
+                return number
             traceback = traceback.tb_next
     return None
+
+
+def _was_given(frame: FrameType, number: int) -> bool:
+    """Whether a function was called with a signal's number, as Python calls handlers."""
+    code, values = frame.f_code, frame.f_locals
+    given = [values.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & inspect.CO_VARARGS:
+        rest = values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        given += rest if isinstance(rest, tuple) else ()
+    return any(isinstance(value, int) and value == number for value in given)
 
 
 def _code_of(handler: object) -> CodeType | None:
@@ -572,6 +592,16 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__context__ if error.__cause__ is None else error.__cause__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it was raised for; of one that ends the program those around it."""
+    for _ in range(MAX_CHAIN):
+        if error is None:
+            return
+        yield error
+        ends = isinstance(error, SystemExit | KeyboardInterrupt)
+        error = error.__context__ if ends and error.__cause__ is None else error.__cause__
 
 
 def reason_text(error: BaseException) -> str:

@@ -8,7 +8,7 @@ the Slurm job and step); the others pick it up. They do not wait: until it is th
 memory in order. Only where the run may be resumed does a rank wait, RESUMED_WAIT_S at most, for what rank 0
 says about the point it continues from: a look of its own would come too early or too late. A rank that can
 tell that nothing will come (`why_apart`) says so at once and does not wait. What waits in memory when the
-rank ends waits END_WAIT_S more: rank 0 may still be opening its run.
+rank ends waits `exit_wait_s` more: rank 0 may still be opening its run.
 
 RLA_RUN_FILE: who started this program learns which items it opened. The file gets a line for each item that
 a process opens or continues, as it is opened:
@@ -85,7 +85,6 @@ FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
 APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
-END_WAIT_S = 10.0  # for a run to join, at the end of a rank that was faster than rank 0
 SILENT_S = 10.0  # after which a rank says that it still waits for a run to join
 BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank came this far
 POLL_S = 0.02

@@ -64,7 +64,7 @@ def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
         OSError: it cannot be read or written.
     """
     with open(path, "rb") as file:
-        records = _records(file)
+        records = iter(file) if path.suffix == ".json" else _records(file)
         head, place = (b"", _place_in_line) if path.suffix == ".json" else _table(next(records, b""))
         keep = len(head)
         for record in records:

@@ -433,7 +433,7 @@ class Outbox:
             return not self._dropping
         try:
             self._places.create()
-            self._writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
+            self._writer = SegmentWriter(self._places.spool, self._opening_frames(opening, self._told_before))
         except (PlaceError, SpoolError) as error:
             self._next_try = now + RETRY_S
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
@@ -444,9 +444,10 @@ class Outbox:
         self._send(time.time())
         return True
 
-    def _opening_frames(self, opening: Opening) -> OpeningFrame:
+    def _opening_frames(self, opening: Opening, before: tuple[int, int]) -> OpeningFrame:
+        """What begins each segment of a stream; losses told `before` it are an earlier one's."""
         told = opening.of_spool(self._places.spool)
-        return lambda number, rows: told.frame(number, rows, self.lost - self._told_before[0])
+        return lambda number, rows: told.frame(number, rows, self.lost - before[0])
 
     def go_on(self, continues: Callable[[str], Continuation]) -> bool:
         """Go on in a new stream of the run: the new one is there first, then the old one ends.
@@ -467,12 +468,13 @@ class Outbox:
             if old is None or self._opening is None or self._closed or self._waiting:
                 return False
             opening = self._opening._replace(continues=continues(old.name))
+            self._report_lost()
+            before = self._reported
             try:
-                writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
+                writer = SegmentWriter(self._places.spool, self._opening_frames(opening, before))
             except SpoolError:
                 return False
-            self._report_lost()
-            self._told_before = self._reported
+            self._told_before = before
             self._opening = opening
             self._writer = writer
             self._quota.begin(writer.name, opening.run)
@@ -521,8 +523,9 @@ class Outbox:
             warn_rarely(self._warned, "others", what, self.lost_others, self.losses[-1])
 
     def _report_lost(self) -> None:
+        """Tell the agent of what is lost so far; behind what waits, whose place in the stream is noted."""
         lost = (self.lost, self.lost_others)
-        if lost != self._reported and self._writer is not None and not self._closed:
+        if lost != self._reported and self._writer is not None and not (self._closed or self._waiting):
             rows, others = (now - before for now, before in zip(lost, self._told_before, strict=True))
             told = {"rows": rows, "others": others, "losses": [list(loss) for loss in self._untold]}
             content = {**told, "records": rows + others, "time": time.time()}

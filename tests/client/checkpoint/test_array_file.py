@@ -21,6 +21,7 @@ from rla_client.run.archive import (
     encode_archive,
     join_arrays,
     load_custom_data,
+    pack_arrays,
     split_custom,
     unpack_arrays,
     write_archive,
@@ -80,7 +81,8 @@ def test_other_types_become_the_nearest_or_come_back_as_they_were(tmp_path: Path
         "long": np.ones(2, np.longdouble),
     }
     path = tmp_path / "a.json"
-    text, tensors = encode_archive({}, *split_custom(custom))
+    plain, parts = split_custom(custom)
+    text, tensors = encode_archive({}, plain), pack_arrays(parts)
     write_archive(str(path), text, tensors)
     found = load_custom_data(str(path), json.loads(text)["custom_data"])
     for key, value in custom.items():
@@ -117,10 +119,12 @@ def test_damage_anywhere_is_one_kind_of_error() -> None:
 def test_custom_data_works_where_torch_is_not_installed(tmp_path: Path) -> None:
     code = WITHOUT_TORCH + (
         "import numpy as np, sys\n"
-        "from rla_client.run.archive import encode_archive, write_archive, load_custom_data, split_custom\n"
+        "from rla_client.run.archive import encode_archive, write_archive, load_custom_data\n"
+        "from rla_client.run.archive import pack_arrays, split_custom\n"
         "import json\n"
         "custom = {'a': np.arange(3), 'b': [np.ones(2, np.uint16)], 'c': slice(3)}\n"
-        "text, tensors = encode_archive({}, *split_custom(custom))\n"
+        "plain, parts = split_custom(custom)\n"
+        "text, tensors = encode_archive({}, plain), pack_arrays(parts)\n"
         "write_archive(sys.argv[1], text, tensors)\n"
         "found = load_custom_data(sys.argv[1], json.loads(text)['custom_data'])\n"
         "assert found['a'].tolist() == [0, 1, 2] and found['b'][0].dtype == np.uint16, found\n"

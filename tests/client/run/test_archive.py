@@ -8,31 +8,41 @@ import random
 import sys
 import threading
 from collections import deque
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pytest
+from support.spooled import stop_autostart
 
+from rla_client import exp_manager, time_step_holder
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.paths import Places
 from rla_client.run import archive
 from rla_client.run.archive import (
     encode_archive,
     join_arrays,
     load_custom_data,
     open_own,
+    pack_arrays,
+    read_resume_arrays,
+    read_resume_state,
     register_custom_type,
     split_arrays,
     split_custom,
     unopened,
     write_archive,
 )
+from rla_client.run.item import Item
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def round_trip(custom: dict[str, Any], folder: Path) -> dict[str, Any]:
-    text, tensors = encode_archive({"index": "x"}, *split_custom(custom))
+    plain, parts = split_custom(custom)
+    text, tensors = encode_archive({"index": "x"}, plain), pack_arrays(parts)
     path = folder / "run.json"
     write_archive(str(path), text, tensors)
     return load_custom_data(str(path), json.loads(path.read_text())["custom_data"])
@@ -107,7 +117,7 @@ def test_what_does_not_pickle_is_left_out_with_one_warning(
 ) -> None:
     warned: list[str] = []
     monkeypatch.setattr(archive, "warn", warned.append)
-    monkeypatch.setattr(archive, "_left_out", set())
+    monkeypatch.setattr(archive, "_told", {})
     endless: list[Any] = [1]
     endless.append(endless)
     custom = {"mixed": {"lock": threading.Lock(), "n": 1}, "good": np.ones(2), "endless": endless}
@@ -122,11 +132,75 @@ def test_what_does_not_pickle_is_left_out_with_one_warning(
         split_arrays([threading.Lock()], {}, "x")
 
 
+class Faulty(Mapping[str, int]):
+    """As a configuration with an interpolation that cannot be resolved."""
+
+    def __getitem__(self, key: str) -> int:
+        raise RuntimeError("no such interpolation")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_what_the_users_code_refuses_is_left_out_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "_types", {})
+    register_custom_type(Own, lambda _: 1 // 0, Own)
+    for _ in range(2):
+        found = round_trip({"own": [np.ones(1), Own(1)], "map": Faulty(), "good": np.ones(2)}, tmp_path)
+        assert (found["own"], found["map"], found["good"].tolist()) == (None, None, [1.0, 1.0])
+    assert [text.split("(")[1].split(":")[0] for text in warned] == ["ZeroDivisionError", "RuntimeError"]
+
+
+def test_a_list_that_grows_is_warned_of_once_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "MAX_KNOWN", 2)
+    locks: list[Any] = []
+    for run in ("one", "two"):
+        for _ in range(3):
+            locks.append(threading.Lock())
+            split_custom({"locks": locks}, run)
+    assert len(warned) == 2
+    split_custom({str(number): threading.Lock() for number in range(10)})
+    assert len(archive._told) == 2
+
+
+def test_many_bytes_of_objects_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    monkeypatch.setattr(archive, "MANY_PICKLED_BYTES", 3 << 20)
+    for size in (1, 2, 2):
+        split_custom({"a": Own(b"x" * (size << 20)), "b": Own(b"x" * (size << 20))})
+    assert [text[:45] for text in warned] == ["objects among the custom data take 4 MiB, and"]
+
+
+def test_objects_in_sets_and_as_keys_come_back(tmp_path: Path) -> None:
+    path = PurePosixPath("/a")
+    custom = {"set": {path, 1}, "frozen": frozenset({path}), "keys": {path: Own(2), ("t", path): 3}}
+    found = round_trip(custom, tmp_path)
+    assert all(unopened(value) is not None for value in found.values())
+    again = round_trip(custom, tmp_path)
+    assert open_own(again, None) == custom
+    assert all(unopened(value) is None for value in again.values())
+    closed = open_own(found, "it is another's")
+    assert all("it is another's" in repr(unopened(value)) for value in closed.values())
+
+
 def test_what_was_not_opened_is_not_kept_as_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else code of a foreign file would count as this run's own from its next archive on."""
     warned: list[str] = []
     monkeypatch.setattr(archive, "warn", warned.append)
-    monkeypatch.setattr(archive, "_left_out", set())
+    monkeypatch.setattr(archive, "_told", {})
     found = open_own(round_trip({"own": Own(5)}, tmp_path), "it came from another machine")
     assert "came from another machine" in repr(found["own"])
     assert round_trip(found, tmp_path) == {"own": None}
@@ -139,6 +213,56 @@ def test_a_class_that_is_gone_leaves_the_rest(tmp_path: Path, monkeypatch: pytes
     found = open_own(found, None)
     assert found["n"] == 1
     assert "AttributeError" in found["own"].problem
+
+
+def saved_states(tmp_path: Path, at: tuple[int, ...]) -> Item:
+    """A run that saved a checkpoint at each of these time-steps, with custom data that tells which."""
+    config = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
+    exp_manager.configure("t", config, str(tmp_path), code_root=str(tmp_path))
+    exp_manager.log_files_gen()
+    for step in at:
+        time_step_holder.set_time(step)
+        exp_manager.save_checkpoint({"w": torch.ones(1)}, related_variable={"a": np.full(10000, step)})
+    item = exp_manager._data.item
+    assert item is not None
+    exp_manager.close()
+    return item
+
+
+@pytest.mark.parametrize("limit", [20000, 1 << 20])
+def test_arrays_of_a_resume_state_are_those_of_its_checkpoint(
+    limit: int, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their size, and though the archive has newer ones."""
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", limit)
+    item = saved_states(tmp_path, (10, 20))
+    for step in (10, 20):
+        state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", step)
+        assert state is not None
+        arrays = read_resume_arrays(state, item, "checkpoint", step)
+        assert set(join_arrays(state["custom_data"], arrays)["a"]) == {step}
+
+
+def test_arrays_of_another_checkpoint_do_not_stand_in_for_those_that_are_gone(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", 20000)
+    told: list[str] = []
+    monkeypatch.setattr(archive, "warn", told.append)
+    item = saved_states(tmp_path, (10, 20))
+    state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 10)
+    assert state is not None
+    assert (
+        Path(item.archive_file)
+        .with_suffix(".pt")
+        .samefile(Path(item.folder(CHECKPOINT), ".resume", "checkpoint_20.arrays"))
+    )
+    Path(item.folder(CHECKPOINT), ".resume", "checkpoint_10.arrays").unlink()
+    assert join_arrays(state["custom_data"], read_resume_arrays(state, item, "checkpoint", 10))["a"] is None
+    assert len(told) == 1
+    assert "checkpoint_10.arrays" in told[0]
 
 
 def test_missing_arrays_become_none() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from rla_client.run import run
 from rla_client.run.run import (
     TRACEBACK_BYTES,
     active_traceback,
@@ -76,3 +80,75 @@ def test_an_exit_because_of_ctrl_c_is_no_failure() -> None:
     circle = SystemExit(1)
     circle.__cause__ = circle
     assert ending(circle)[0] == "failed"
+
+
+def stop(*_: object) -> str:
+    """A handler that a program calls at its normal end, too."""
+    found = run._stop_at_work()
+    return "" if found is None else found.name
+
+
+class TooSlowError(Exception):
+    pass
+
+
+def too_slow(signum: int, frame: object) -> None:
+    raise TooSlowError(signum)
+
+
+@pytest.fixture
+def handlers() -> Iterator[Callable[[signal.Signals, Any], None]]:
+    """Sets handlers that are taken back at the end."""
+    former: list[tuple[signal.Signals, Any]] = []
+
+    def put(number: signal.Signals, handler: Any) -> None:
+        former.append((number, signal.signal(number, handler)))
+
+    yield put
+    for number, handler in reversed(former):
+        signal.signal(number, handler)
+
+
+def test_a_handler_that_the_program_calls_itself_is_no_signal(
+    handlers: Callable[[signal.Signals, Any], None],
+) -> None:
+    said: list[str] = []
+    handlers(signal.SIGTERM, stop)
+    assert stop() == ""
+
+    def called(*given: object) -> None:
+        said.append(stop(*given))
+
+    handlers(signal.SIGTERM, called)
+    called()
+    signal.raise_signal(signal.SIGTERM)
+    assert said == ["", "SIGTERM"]
+
+
+@pytest.mark.parametrize(
+    ("number", "raised", "state"),
+    [
+        (signal.SIGTERM, None, "interrupted"),
+        (signal.SIGALRM, None, "failed"),
+        (signal.SIGUSR1, None, "failed"),
+        (signal.SIGTERM, ValueError, "failed"),
+        (signal.SIGTERM, SystemExit, "interrupted"),
+    ],
+)
+def test_what_was_caught_before_an_error_is_not_its_cause(
+    number: signal.Signals,
+    raised: type[BaseException] | None,
+    state: str,
+    handlers: Callable[[signal.Signals, Any], None],
+) -> None:
+    handlers(number, too_slow)
+    try:
+        try:
+            signal.raise_signal(number)
+        except TooSlowError:
+            if raised is None:
+                raise
+            raise raised("a bug in what followed")  # noqa: B904 - as programs do
+    except BaseException as error:  # noqa: BLE001 - SystemExit among them
+        found = ending(error)[0]
+    assert found == state

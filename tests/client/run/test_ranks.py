@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.spooled import bare_opening
+from support.spooled import bare_opening, stop_autostart
 
+from rla_client.contract.paths import Places
 from rla_client.run import start
 
 
@@ -130,3 +131,29 @@ def test_a_rank_that_cannot_join_says_so_at_once(
     assert "rank 1 cannot join the run of rank 0, and what it records is not kept" in done.stderr
     assert ("MASTER_ADDR=192.0.2.7" if job else "torchrun") in done.stderr
     assert done.returncode == 0
+
+
+AHEAD = """
+import sys, time
+from rla_client import exp_manager, logger
+config = {"LOG_USED": ["csv"], "AGENT": {"exit_wait_s": 0.5}}
+exp_manager.configure("t", config, sys.argv[1], code_root=sys.argv[1])
+exp_manager.log_files_gen(all_ranks=True)
+logger.record_tabular("x", 1)
+logger.dump_tabular()
+began = time.monotonic()
+exp_manager.close()
+print(time.monotonic() - began)
+"""
+
+
+def test_a_rank_that_ends_first_waits_as_long_as_every_exit(tmp_path: Path, places: Places) -> None:
+    stop_autostart(places)
+    job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    done = subprocess.run(
+        [sys.executable, "-c", AHEAD, str(tmp_path)],
+        capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500", **job},
+    )  # fmt: skip
+    assert 0.5 <= float(done.stdout.splitlines()[-1]) < 8, done.stderr
+    assert "rank 0 opened no run to join" in done.stderr

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,3 +194,21 @@ def test_a_run_that_is_not_continued_for_a_damaged_file_is_named(
     (tmp_path / LOG / "t" / name / "run.json").write_bytes(content)
     assert find_unfinished(str(tmp_path), "t", "r") is None
     assert (f"{name}/run.json is damaged" in capsys.readouterr().out) is told
+
+
+def test_a_run_that_was_closed_a_moment_ago_has_finished(tmp_path: Path, places: Places, agent: Any) -> None:
+    """Though the agent has not taken that in yet."""
+    exp_manager.configure("t", CONFIG, tmp_path, code_root=tmp_path, run_id="r", resume="allow")
+    exp_manager.log_files_gen()
+    logger.record_tabular("x", 1)
+    logger.dump_tabular()
+    assert exp_manager.flush(30)
+    os.kill(agent.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(0.5, os.kill, [agent.pid, signal.SIGCONT])
+    goes_on.start()
+    exp_manager.close()
+    item, late = find.find_here(str(tmp_path), "t", "r", autostart=False, any_state=True, ends_s=1.0)
+    goes_on.join()
+    assert late == ""
+    assert item is not None
+    assert find.read_run_file(item)["state"] == "finished"

@@ -47,6 +47,17 @@ def test_json_lines(tmp_path: Path, tail: str) -> None:
     assert (aside / table.name).read_text() == "".join(lines[4:]) + tail
 
 
+def test_a_quote_in_a_text_ends_no_cut_of_json_lines(tmp_path: Path) -> None:
+    table = tmp_path / "progress.p1.json"
+    lines = [
+        json.dumps({"t": "x" if step else 'say "hi', "time-step": step, "timestamp": step}) + "\n"
+        for step in range(6)
+    ]
+    table.write_text("".join(lines))
+    cut_table(table, tmp_path / "abandoned-1", 2, 2.0)
+    assert table.read_text() == "".join(lines[:3])
+
+
 def test_without_a_moment_the_time_step_counts(tmp_path: Path) -> None:
     table = tmp_path / "progress.rank1.csv"
     table.write_text("x,time-step\n1,1\n2,2\n3,\n4,4\n")

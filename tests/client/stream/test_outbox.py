@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from support.forked import in_forked_child
-from support.spooled import bare_opening, marks, stop_autostart
+from support.spooled import bare_opening, marks, openings, stop_autostart
 from support.spooled import rows as spooled_rows
 
 import rla_client.stream.outbox as outbox_module
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.losses import ROW, Loss
+from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.segments import segment_numbers, segment_path, spool_bytes, stream_names
@@ -107,6 +109,36 @@ def test_memory_for_waiting_records_is_bounded_and_loss_is_told(
     assert Mark in {type(content) for content in contents(outbox)}
     marks = [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)]
     assert marks == [outbox.lost]
+
+
+def test_a_loss_told_while_a_row_waits_takes_nothing_from_it(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk with its last block left: the small mark fits where the row before it did not."""
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    outbox = new_outbox()
+    put(outbox, 0)
+    with monkeypatch.context() as context:
+        refusing(context, outbox, over=300)
+        put(outbox, 1, 500)
+        put(outbox, 2, 500)
+        outbox.lose("checkpoint", "checkpoint_5.pt", "no room")
+    put(outbox, 3)
+    assert rows(outbox) == [0, 1, 2, 3]
+    told = [content.data["others"] for content in contents(outbox) if isinstance(content, Mark)]
+    assert (outbox.lost, told) == (0, [1])
+
+
+def test_losses_are_told_once_where_a_run_goes_on_in_a_new_stream(
+    new_outbox: Callable[..., Outbox], places: Places
+) -> None:
+    outbox = new_outbox()
+    put(outbox, 0)
+    with outbox.lock:
+        outbox._lose([Loss(ROW, "", "the spool is full")] * 5)
+    assert outbox.go_on(lambda old: Continuation(rows=None, staged="", abandoned="a", after=(old,)))
+    assert len(marks(places)) == 1
+    assert [fields["lost"] for fields in openings(places)] == [0, 0]
 
 
 @pytest.mark.parametrize("period", [2, 3, 5, 7])
