@@ -185,8 +185,9 @@ def _configure(model: BaseAlgorithm, task_table_name: str | None, track: Iterabl
     algorithm = type(model).__name__
     table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
     run = exp_manager.run
-    if run is not None and any(held.run is run for one, held in list(_own.items()) if one is not model):
-        opened: OpenRun | None = open_for_adapter(table, parameters, track, run_id=_own_run_id())  # beside it
+    whose = None if run is None else _trained.get(run)
+    if whose is not None and whose() is not model:  # beside that of another model, or after one that is gone
+        opened: OpenRun | None = open_for_adapter(table, parameters, track, run_id=_own_run_id())
     else:
         if logger.get_current().folder is not None:  # what the script says of itself stays
             known = exp_manager.hyper_param
@@ -194,6 +195,8 @@ def _configure(model: BaseAlgorithm, task_table_name: str | None, track: Iterabl
         opened = join_or_open(table, parameters, track, run_id=_own_run_id())
     if opened is not None:
         _own[model] = opened
+        if opened.run is not None:
+            _trained[opened.run] = weakref.ref(model)
         _opened += 1
     own = getattr(model, "_logger", None)
     if own is None:
@@ -213,6 +216,7 @@ def _own_run_id() -> str | None:
 
 
 _opened = 0  # runs, each for a model
+_trained: weakref.WeakKeyDictionary[Any, weakref.ref[BaseAlgorithm]] = weakref.WeakKeyDictionary()  # by run
 _own: weakref.WeakKeyDictionary[BaseAlgorithm, OpenRun] = (
     weakref.WeakKeyDictionary()
 )  # it ends with its model

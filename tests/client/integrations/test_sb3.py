@@ -499,16 +499,16 @@ def test_rl_zoo_tracks_into_a_run(zoo: Scripts) -> None:
 
 @pytest.mark.slow
 def test_trials_of_rl_zoo_in_two_threads_have_a_run_each(zoo: Scripts) -> None:
-    options = "--optimize --n-trials 4 --n-jobs 2 --n-evaluations 1 --sampler random --pruner none -n 300"
+    plain = "\nCartPole-v1: {n_envs: 2, n_timesteps: 300, policy: MlpPolicy, callback: CALLBACK}\n"
+    (zoo.folder / "zoo.yml").write_text(plain.replace("CALLBACK", "rla_client.integrations.sb3.RLACallback"))
+    options = "--algo a2c --optimize --n-trials 4 --n-jobs 2 --n-evaluations 1 --sampler random --pruner none"
     zoo.run(ZOO, *ZOO_ARGUMENTS, *options.split(), "--no-optim-plots")
     runs = zoo.runs(4)
     assert len({str(sorted(run.parameters.items())) for run in runs}) == 4
     for run in runs:
-        n_steps, n_envs = (int(run.parameters[name]) for name in ("n_steps", "n_envs"))
-        rows = [row for row in run.rows() if "time/iterations" in row]
-        assert [int(row["time-step"]) for row in rows] == list(
-            range(n_steps * n_envs, 300 + n_steps * n_envs, n_steps * n_envs)
-        )
+        rollout = int(run.parameters["n_steps"]) * int(run.parameters["n_envs"])
+        steps = [int(row["time-step"]) for row in run.rows() if "eval/mean_reward" in row]
+        assert steps == list(range(300, max(rollout, -(-300 // rollout) * rollout) + 1, 300))
 
 
 TWO_MODELS = """
@@ -574,3 +574,20 @@ model.learn(256, callback=[RLACallback(), Films()])
     (run,) = scripts.runs(1)
     names = {path.name for path in run.folder("results").glob("*.png")}
     assert names == {f"{step}-img.png" for step in range(50, 256, 50)}
+
+
+@pytest.mark.slow
+def test_a_model_after_one_that_is_gone_has_a_run_of_its_own(scripts: Scripts) -> None:
+    scripts.run("""
+import gc
+from stable_baselines3 import PPO
+from rla_client.integrations.sb3 import RLACallback
+for seed in range(3):
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=seed)
+    model.learn(128, callback=RLACallback(track=["seed"]))
+    del model
+    gc.collect()
+""")
+    for seed, run in enumerate(scripts.runs(3)):
+        assert run.parameters["seed"] == seed
+        assert [row["time-step"] for row in run.rows()] == ["64", "128"]
