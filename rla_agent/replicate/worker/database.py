@@ -371,7 +371,7 @@ class Database:
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         temps = [
-            Temp(job.temp, job.due.key, job.local, job.start)
+            Temp(job.temp, job.due.key, job.local, job.start, job.sure)
             for job in jobs
             if isinstance(job.action, Whole) and job.local is not None
         ]
