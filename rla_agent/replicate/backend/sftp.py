@@ -95,14 +95,15 @@ class _Open(NamedTuple):
 
 
 class _Behind:
-    """Syncs what was sent of a large file, on a channel of its own, while more of it is sent.
+    """Syncs what was sent of a large file while more of it is sent, on a channel of its own if there is one.
 
-    So that at the end little is left to be written out, and a later try may start from what was synced.
+    So that at the end little is left to be written out, and a later try may start from what was synced. What
+    it cannot do for want of rights or of the extension is left to the last sync, on the handle that writes.
     """
 
-    def __init__(self, session: SftpSession, job: Upload) -> None:
-        self._session, self._job = session, job
-        self._open: tuple[wire.Wire, bytes] | None = None
+    def __init__(self, session: SftpSession, job: Upload, own: _Open) -> None:
+        self._session, self._job, self._own = session, job, own
+        self._open: _Open | None = None
         self._asked_at, self._asked = time.monotonic(), job.start
         self._request: int | None = None
         self._works = session.syncs
@@ -116,18 +117,16 @@ class _Behind:
         elif at - self._asked >= SYNC_BYTES or (
             at > self._asked and time.monotonic() - self._asked_at >= SYNC_S
         ):
-            self._open = self._open or self._session.sync_beside(self._job)
-            self._works = self._open is not None
-            if self._open is not None:
-                over, handle = self._open
-                self._request = over.submit(_sync_request(handle))
-                over.flush()
-                self._asked, self._asked_at = at, time.monotonic()
+            self._open = self._open or self._session.sync_beside(self._job) or self._own
+            over, handle = self._open
+            self._request = over.submit(_sync_request(handle))
+            over.flush()
+            self._asked, self._asked_at = at, time.monotonic()
 
     def _take_answer(self) -> None:
         assert self._open is not None
         assert self._request is not None
-        over = self._open[0]
+        over = self._open.wire
         over.poll()
         if over.answered(self._request):
             self.end()
@@ -140,12 +139,13 @@ class _Behind:
         """
         if self._open is not None and self._request is not None:
             request, self._request = self._request, None
-            self._session.check_sync(self._open[0], request, self._job.path)
-            self._job.synced(self._asked)
+            self._works = self._session.check_sync(self._open.wire, request, self._job.path)
+            if self._works:
+                self._job.synced(self._asked)
 
     def close(self) -> None:
         """Close the file there."""
-        if self._open is not None:
+        if self._open is not None and self._open is not self._own:
             with suppress(TargetError):  # if the connection is gone, so is the handle
                 self.end()
             over, handle = self._open
@@ -300,7 +300,7 @@ class SftpSession(Session):
 
         try:
             self._wires.append(wire.open_wire(self._transport))
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except (paramiko.SSHException, EOFError, OSError, LinkError) as error:
             if not self.alive:
                 raise LinkError("start sftp", b"", str(error) or type(error).__name__) from error
             self._channels = len(self._wires)
@@ -710,7 +710,7 @@ class SftpSession(Session):
         handle = self._ask(request, "create", job.temp).handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
-        behind = _Behind(self, job)
+        behind = _Behind(self, job, _Open(self._wire, handle))
         try:
             self._send_body(job, handle, behind)
             self._check_size(job, handle)
@@ -754,7 +754,7 @@ class SftpSession(Session):
         self._check(reply, _SYNC, path)
         return True
 
-    def sync_beside(self, job: Upload) -> tuple[wire.Wire, bytes] | None:
+    def sync_beside(self, job: Upload) -> _Open | None:
         """Open a file that is being sent on another channel, to sync it there; None: it cannot be."""
         if not self._fsyncs:
             return None
@@ -763,11 +763,15 @@ class SftpSession(Session):
         if beside is None:
             return None
         opened = beside.call(wire.open_request(self._full(job.temp), wire.READ_FLAG))
-        return (beside, opened.handle) if opened.kind == wire.HANDLE else None
+        return _Open(beside, opened.handle) if opened.kind == wire.HANDLE else None
 
-    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> None:
-        """Wait for a sync to go well."""
-        self._check(self._synced(over, request), _SYNC, path)
+    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> bool:
+        """Wait for a sync to go well; False where the server cannot, or may not with that handle."""
+        reply = over.wait_long(request, self._ask_whether_alive)
+        if reply.status in {wire.OP_UNSUPPORTED, wire.PERMISSION_DENIED}:
+            return False
+        self._check(reply, _SYNC, path)
+        return True
 
     def _send_body(self, job: Upload, handle: bytes, behind: _Behind) -> None:
         waiting: deque[tuple[int, int]] = deque()
