@@ -119,7 +119,7 @@ class _Behind:
         ):
             self._open = self._open or self._session.sync_beside(self._job) or self._own
             over, handle = self._open
-            self._request = over.submit(_sync_request(handle))
+            self._request = over.submit(_sync_request(handle), syncs=True)
             over.flush()
             self._asked, self._asked_at = at, time.monotonic()
 
@@ -215,18 +215,18 @@ class SftpSession(Session):
         """See `Session`."""
         return bool(self._transport.is_active())
 
-    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+    def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
         """See `Session`; all requests are in flight at once."""
         if not self._fsyncs or not paths:
             return [False] * len(paths)
-        folders = {parent(path) for path in paths}
-        synced = self._sync_names([*paths, *folders])
-        return [path in synced and parent(path) in synced for path in paths]
+        synced = self._sync_names([*paths, *set(map(parent, paths))])
+        return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
-    def _sync_names(self, names: Sequence[bytes]) -> set[bytes]:
-        """Open files or folders for reading and sync them; those that now are on the server's disk.
+    def _sync_names(self, names: Sequence[bytes]) -> dict[bytes, bool | None]:
+        """Open files or folders for reading and sync them: whether each now is on the server's disk.
 
-        One that cannot be opened so is none of them, nor is one that gave an error.
+        One that cannot be opened so is not. None: syncing it gave an error, which the server calls "Failure";
+        for what it cannot do at all, or not with such a handle, it has other words.
         """
         wires = self._spread(len(names) // NAMES_A_CHANNEL)
         opens = [
@@ -240,7 +240,7 @@ class SftpSession(Session):
             if reply.kind == wire.HANDLE:
                 handles[number] = reply.handle
         syncs = {
-            number: wires[number % len(wires)].submit(_sync_request(handle))
+            number: wires[number % len(wires)].submit(_sync_request(handle), syncs=True)
             for number, handle in handles.items()
         }
         closes = {
@@ -248,10 +248,10 @@ class SftpSession(Session):
             for number, handle in handles.items()
         }
         _flush(wires)
-        synced = set()
+        synced: dict[bytes, bool | None] = dict.fromkeys(names, False)
         for number, request in syncs.items():
-            if self._synced(wires[number % len(wires)], request).status == wire.OK:
-                synced.add(names[number])
+            status = self._synced(wires[number % len(wires)], request).status
+            synced[names[number]] = None if status == wire.FAILURE else status == wire.OK
         for number, request in closes.items():
             wires[number % len(wires)].wait(request)
         return synced
@@ -641,7 +641,7 @@ class SftpSession(Session):
             pending.append((number, _FINISH, over.submit(self._finish(handle, files[number]))))
         for number, (over, handle) in handles.items() if self._fsyncs else ():
             if files[number].durable and results[number] is None:
-                pending.append((number, _SYNC, over.submit(_sync_request(handle))))
+                pending.append((number, _SYNC, over.submit(_sync_request(handle), syncs=True)))
         for number, (over, handle) in handles.items():
             pending.append((number, "close", over.submit(wire.request(wire.CLOSE, handle))))
         _flush(dict.fromkeys(over for over, _ in handles.values()))
@@ -658,7 +658,8 @@ class SftpSession(Session):
         """Sync folders with new names in them, and those in which folders were made; all that now are."""
         if not folders:
             return set()
-        synced = self._sync_names([*folders, *(self._new_names - folders)])
+        found = self._sync_names([*folders, *(self._new_names - folders)])
+        synced = {name for name, is_synced in found.items() if is_synced}
         made = self._new_names <= synced
         self._new_names -= synced
         return synced if made else set()
@@ -737,7 +738,7 @@ class SftpSession(Session):
     def _finish_body(self, job: Upload, handle: bytes) -> tuple[wire.Reply, bool]:
         """Set time and permissions, sync, close: the answer to the first, and whether it is synced."""
         finish = self._wire.submit(self._finish(handle, job))
-        sync = self._wire.submit(_sync_request(handle)) if self._fsyncs else None
+        sync = self._wire.submit(_sync_request(handle), syncs=True) if self._fsyncs else None
         close = self._wire.submit(wire.request(wire.CLOSE, handle))
         finished = self._wire.wait(finish)
         synced = self._sync_answer(sync, job.path)
@@ -871,7 +872,7 @@ class SftpSession(Session):
         if found.mode is not None and self._keeps_modes:
             self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
-        sync = self._wire.submit(_sync_request(target.handle)) if self._fsyncs else None
+        sync = self._wire.submit(_sync_request(target.handle), syncs=True) if self._fsyncs else None
         synced = self._sync_answer(sync, path)
         for handle in (source.handle, target.handle):
             self._ask(wire.request(wire.CLOSE, handle), "close", path)

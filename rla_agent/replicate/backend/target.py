@@ -256,9 +256,9 @@ class Upload:
     def continued(self, session: Session) -> Upload:
         """The same, beginning where the temp file still holds what was left there.
 
-        A server that lost its power has what was not synced in part or not at all. So all of that is compared,
-        as far as it is worth reading, and what is behind is sent again; of one that cannot sync the end, which
-        was written last.
+        A server that lost its power has what was not synced in part or not at all. So all of that is
+        compared, as far as it is worth reading, and what is behind is sent again; of one that cannot sync
+        the end, which was written last.
         """
         if not self.start:
             return self
@@ -324,8 +324,11 @@ class Session(Protocol):
         """False once the connection is known to be gone."""
         return True
 
-    def sync(self, paths: Sequence[bytes]) -> list[bool]:
-        """Have files, and their names in their folders, on the master's disk; whether each is."""
+    def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
+        """Have files, and their names in their folders, on the master's disk; whether each is.
+
+        None: its disk gave an error. What a look finds there then may be in the master's memory only.
+        """
         return [False] * len(paths)
 
     def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:

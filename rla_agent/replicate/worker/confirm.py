@@ -14,7 +14,8 @@ and the ledger does not know. So every file that was sent is confirmed once:
 
 Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
 lost, and it is made again. What an earlier release sent was moved or deleted by somebody, if it is gone, and
-stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost` in the ledger.
+stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost` in
+the ledger.
 
 `check_all` runs on a sender's thread, the rest belongs to the worker's.
 """
@@ -28,7 +29,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, same
+from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, TargetError, same
 from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
@@ -77,7 +78,7 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
     synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
     found = session.probe([Probe(file.path, _spans(file)) for file in files])
     return [
-        Checked(file, _judge(file, one) if isinstance(one, Found) else "unknown", is_synced)
+        Checked(file, _judge(file, one, is_synced), bool(is_synced))
         for file, one, is_synced in zip(files, found, synced, strict=True)
     ]
 
@@ -94,7 +95,11 @@ def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
     return (0, edge), (size - edge, edge)
 
 
-def _judge(file: Unconfirmed, found: Found) -> What:
+def _judge(file: Unconfirmed, found: Found | TargetError, is_synced: bool | None) -> What:
+    if is_synced is None:
+        return "differs"  # on the disk; it was read from the server's memory
+    if not isinstance(found, Found):
+        return "unknown"
     record = file.record
     if found.state is None:
         return "missing"

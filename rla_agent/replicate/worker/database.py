@@ -128,6 +128,7 @@ class Database:
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
+        self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._checked = False  # the last batch of the last sender was one of checks
         self._moved_due = 0.0
         self._moved_after = b""  # the item folder that was looked for last
@@ -522,6 +523,7 @@ class Database:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
         self.confirmations.synced(outcome.synced)
+        self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)
         for item in outcome.back:
             self.ledger.returned(self.number, item)
@@ -534,6 +536,7 @@ class Database:
         for job in outcome.open_jobs():
             self._land(job)
             self._leftovers.keep(job)
+        self._send_unsound_anew()
         if outcome.error is not None:
             self._leftovers.orphans += [temp for temp in outcome.batch.remove if temp not in outcome.removed]
             self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
@@ -544,6 +547,13 @@ class Database:
         self._batch_bytes = min(BATCH_BYTES, self._batch_bytes * 2)
         if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
+
+    def _send_unsound_anew(self) -> None:
+        """What the master's disk gave an error for goes as a whole; what is under way first lands."""
+        ready = [key for key in self._unsound if key not in self._flying]
+        self._unsound.difference_update(ready)
+        for key in ready:
+            self.ledger.send_anew(key)
 
     def _land(self, job: Job) -> None:
         self._flying.pop(job.due.key, None)

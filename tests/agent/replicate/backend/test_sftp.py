@@ -156,6 +156,44 @@ def test_a_server_that_refuses_a_second_sftp(
     assert session._channels == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(sftp_wire.FAILURE, None), (sftp_wire.PERMISSION_DENIED, False), (sftp_wire.OK, True)],
+)
+def test_a_disk_that_gives_an_error_is_told_from_one_that_cannot_be_asked(
+    start: Callable[..., tuple[SftpSession, Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    said: bool | None,
+) -> None:
+    session, root = start()
+    (root / "f").write_bytes(b"f")
+    really, answers = session._wire.wait_long, [status, sftp_wire.OK]  # of the file and of its folder
+
+    def wait(number: int, ask: Callable[[], None]) -> sftp_wire.Reply:
+        really(number, ask)
+        return sftp_wire.Reply(sftp_wire.STATUS, struct.pack(">I", answers.pop(0)))
+
+    monkeypatch.setattr(session._wire, "wait_long", wait)
+    assert session.sync([b"f"]) == [said]
+
+
+def test_a_slow_disk_does_not_count_as_a_slow_link(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp_wire, "SLOW_REPLY_S", -1.0)
+    monkeypatch.setattr(sftp_wire, "QUICK_REPLY_S", -1.0)
+    session, _ = start()
+    over, look = session._wire, sftp_wire.request(sftp_wire.LSTAT, b".")
+    over.window_bytes = before = sftp_wire.MAX_WINDOW_BYTES
+    slow, behind = over.submit(look, syncs=True), over.submit(look)
+    over.wait(slow)
+    over.wait(behind)
+    assert over.window_bytes == before
+    over.call(look)
+    assert over.window_bytes == before // 2
+
+
 def test_a_sync_may_take_longer_than_any_other_answer(
     start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

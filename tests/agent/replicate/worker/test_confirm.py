@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import sqlite3
@@ -158,6 +159,25 @@ def test_what_is_damaged_is_sent_again(tmp_path: Path, damage: str, size: int) -
     assert (lab.ledger.backlog(lab.number)["bytes"] == size) is (damage != "none")
     lab.link.close()
     lab.ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "again"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)]
+)
+def test_what_the_masters_disk_gave_an_error_for_is_sent_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, number: int, *, again: bool
+) -> None:
+    """It is there, but in the master's memory only."""
+    lab.send(synced=False)
+    lab.confirmations.doubt()
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert lab.look() == 1
+    assert lab.row()[0] == again
+    assert lab.confirmations.mended == again
 
 
 def test_an_item_of_which_nothing_was_confirmed_is_made_again(lab: Lab) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from rla_agent.replicate import settings
 from rla_agent.replicate.ledger import Key, Ledger
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import Announcer, register
+from rla_agent.replicate.worker.confirm import Unsynced
 from rla_agent.replicate.worker.database import MOVED_A_BATCH, Database
-from rla_agent.replicate.worker.link import Batch, Link
+from rla_agent.replicate.worker.link import Batch, BatchOutcome, Link
 from rla_agent.replicate.worker.main import Worker
 from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT, Local, Record
+from rla_agent.replicate.worker.send import Sent
 from rla_agent.replicate.worker.source import Committed, Scanner, Scope
 
 ROW = b"12345,67890\n"
@@ -112,7 +115,7 @@ class Given:
             number, Scanner(self.root, Scope("")), self.link, self.ledger, self.committed
         )
         self.batches: list[Batch] = []
-        self.link.give = lambda _, batch: self.batches.append(batch)  # type: ignore[method-assign]
+        setattr(self.link, "give", lambda _, batch: self.batches.append(batch))  # noqa: B010
         assert self.database._open_root()
 
     def mark(self, name: str) -> Key:
@@ -182,3 +185,23 @@ def test_all_items_that_were_moved_are_looked_for_in_turn(given: Given) -> None:
         given.ledger.park_item(given.database.number, item, "moved on master", "")
     looks = [given.database._take_moved(1000.0 * number) for number in range(1, 4)]
     assert looks == [tuple(items[:MOVED_A_BATCH]), tuple(items[MOVED_A_BATCH:]), tuple(items[:MOVED_A_BATCH])]
+
+
+@pytest.mark.parametrize("flies", [False, True])
+def test_what_the_masters_disk_gave_an_error_for_goes_as_a_whole(given: Given, *, flies: bool) -> None:
+    """Once what is being appended meanwhile has landed."""
+    key, database = given.mark("old.bin"), given.database
+    if flies:
+        (job,) = given.give(given.link.connections - 1, 2.0).jobs
+    given.send(key, synced=False)
+    file = Unsynced(key, b"old.bin", 7)
+    batch = Batch(database.number, database.descriptor, ())
+    database.outcome(BatchOutcome(0, batch, (), unsound=(file,)), 100.0)
+    if flies:
+        assert given.ledger.backlog(database.number)["files"] == 0
+        sent = Sent(job, Record(Local(1, 9, 2, 3), 0, 9, 1, 1, 1, None, 1))
+        database.outcome(BatchOutcome(0, replace(batch, jobs=(job,)), (sent,)), 101.0)
+    assert given.ledger.backlog(database.number)["files"] == 1
+    record = given.ledger.record(key)
+    assert record is not None
+    assert record.generation < 0
