@@ -224,7 +224,7 @@ def new_run_record(stream: Stream) -> RunRecord:
         parent=None if opening.parent is None else dict(opening.parent),
         extra={
             "run_key": opening.run_key,
-            "replicate": opening.replicate and not opening.offline,
+            "replicate": opening.replicate and not opening.offline and not opening.master,
         },
         streams=(stream.name,),
     )

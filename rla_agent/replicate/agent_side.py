@@ -60,7 +60,7 @@ class Replication:
         self._announcer = Announcer(places.state)
         self._process = ReplicatorProcess(places.state)
         self._lock = threading.Lock()
-        self._undecided: deque[Opening] = deque(maxlen=MAX_UNDECIDED)
+        self._undecided: deque[Opening] = deque()
         self._next_look = 0.0
         self._wanted = False
         self._refused = ""  # why a database could not be registered, as it was logged last
@@ -74,10 +74,28 @@ class Replication:
         if opening.primary and opening.table and opening.config is not None and not opening.offline:
             self._decide(opening, opening.config, self._reader.reading(opening.config))
 
-    def _decide(self, opening: Opening, config: str, found: Reading | None) -> None:
-        """Register the run's database; later, where that or reading its configuration cannot be done now."""
-        if found is None or (_sends(config, found) and not self._register(opening, config)):
-            self._undecided.append(opening)
+    def _decide(self, opening: Opening, config: str, found: Reading | None) -> bool:
+        """Register the run's database; later, where that or reading its configuration cannot be done now.
+
+        False: the list of databases takes none now.
+        """
+        if found is None:
+            self._put_off(opening)
+        elif _sends(config, found) and not self._register(opening, config):
+            self._put_off(opening)
+            return False
+        return True
+
+    def _put_off(self, opening: Opening) -> None:
+        self._undecided.append(opening)
+        with suppress(IndexError):  # another thread has taken it
+            while len(self._undecided) > MAX_UNDECIDED:
+                dropped = self._undecided.popleft()
+                _log.error(
+                    "database %s of run %s/%s could not be registered, nor those of %d later runs: it is not "
+                    "replicated on account of this run; once there is room: rla-agent replicate add",
+                    *(dropped.root, dropped.table, dropped.index, MAX_UNDECIDED),
+                )
 
     def _register(self, opening: Opening, config: str) -> bool:
         """Whether it is done; on the threads that take in rows, so it waits for no other process."""
@@ -89,6 +107,7 @@ class Replication:
                 _log.warning("database %s is not replicated yet, tried again: %s", opening.root, error)
             self._refused = str(error)
             return False
+        self._refused = ""
         with self._lock:
             self._opened.add(opening.log_folder)
         self._wanted = True
@@ -147,7 +166,8 @@ class Replication:
             for _ in range(len(self._undecided)):
                 opening = self._undecided.popleft()
                 config = opening.config or ""
-                self._decide(opening, config, self._reader.known(config))
+                if not self._decide(opening, config, self._reader.known(config)):
+                    break  # each would try to write the list
             self._wanted = bool(settings.entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
@@ -178,6 +198,7 @@ class ReplicatorProcess:
         self._tries = 0
         self._not_before = 0.0
         self._started = 0.0
+        self._refused = ""  # why it could not be started, as it was logged last
 
     @property
     def pid(self) -> int | None:
@@ -194,10 +215,10 @@ class ReplicatorProcess:
         command += ["--state", str(self._state), "--parent", str(os.getpid())]
         rotate(self._log_path)
         with self._log_path.open("ab") as output:
+            fsync_folder(self._log_path.parent)
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", close_fds=True
             )
-        fsync_folder(self._log_path.parent)
         self._started = now
 
     def poll(self, now: float) -> None:
@@ -206,11 +227,22 @@ class ReplicatorProcess:
             if self._process.poll() is None:
                 return
             self._process = None
-            self._tries = 0 if now - self._started > STEADY_S else self._tries + 1
-            limit = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._tries, 10))
-            self._not_before = now + random.random() * limit  # noqa: S311 - jitter
+            self._later(now, 0 if now - self._started > STEADY_S else self._tries + 1)
         elif now >= self._not_before:
-            self.start(now)
+            try:
+                self.start(now)
+            except OSError as error:  # no room for its log, no process: the agent goes on without it
+                if str(error) != self._refused:
+                    _log.warning("the replicator cannot be started now, tried again: %s", error)
+                self._refused = str(error)
+                self._later(now, self._tries + 1)
+            else:
+                self._refused = ""
+
+    def _later(self, now: float, tries: int) -> None:
+        self._tries = tries
+        limit = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(tries, 10))
+        self._not_before = now + random.random() * limit  # noqa: S311 - jitter
 
     def stop(self, timeout: float = 10.0) -> None:
         """Ask the worker to end, wait at most `timeout` seconds, then kill it."""

@@ -348,11 +348,13 @@ class Ledger:
         found = []
         for row in rows:
             key, record = Key(row[0], row[1]), record_of(row[8:])
-            if record is None or record.generation < 0 or row[5] in {BURIED, DROPPED}:
+            state, early = row[5], row[7] is None
+            ended = state in {BURIED, DROPPED} or (early and state == GONE)
+            if record is None or record.generation < 0 or ended:
                 self._write("UPDATE files SET check_at = NULL WHERE folder = ? AND name = ?", *key)
             else:
                 path = row[2] + b"/" + row[1]
-                here, sent_at, early = row[5] < GONE, row[6] or 0.0, row[7] is None
+                here, sent_at = state < GONE, row[6] or 0.0
                 found.append(Unconfirmed(key, path, row[3], row[4], here, sent_at, record, early))
         return found
 
@@ -360,15 +362,16 @@ class Ledger:
         """Whether something is to be looked at."""
         return self._row("SELECT 1 FROM files WHERE db = ? AND check_at <= ? LIMIT 1", db, now) is not None
 
-    def lost(self, key: Key, prio: int) -> None:
-        """A file that was sent is not there: it is as if never sent."""
+    def lost(self, key: Key, prio: int) -> bool:
+        """A file that was sent is not there: it is as if never sent. False: it is to go there no more."""
         self._drop_content(key)
-        self._write(
+        changed = self._write(
             "UPDATE files SET state = 1, prio = ?, pending = COALESCE(size, 0), not_before = 0, tries = 0, "
             "acked = NULL, ino = NULL, check_at = NULL, synced = 0, attempts = NULL "
             "WHERE folder = ? AND name = ? AND state < 3",
             *(prio, *key),
         )
+        return bool(changed.rowcount)
 
     def _drop_content(self, key: Key) -> None:
         """Link no file to this one any more."""
@@ -475,10 +478,11 @@ class Ledger:
         """An item folder was made on the master."""
         self._write("INSERT OR REPLACE INTO items VALUES(?, ?, 'made')", db, path)
 
-    def moved_items(self, db: int, limit: int) -> list[bytes]:
-        """Item folders that were gone when something was to be sent into them."""
+    def moved_items(self, db: int, after: bytes, limit: int) -> list[bytes]:
+        """Item folders behind `after` that were gone when something was to be sent into them, in order."""
         rows = self._db.execute(
-            "SELECT path FROM items WHERE db = ? AND state = 'moved' LIMIT ?", (db, limit)
+            "SELECT path FROM items WHERE db = ? AND state = 'moved' AND path > ? ORDER BY path LIMIT ?",
+            (db, after, limit),
         )
         return [row[0] for row in rows]
 
@@ -534,14 +538,15 @@ class Ledger:
         )
         return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
 
-    def send_anew(self, key: Key) -> None:
-        """Whatever the master has of a file is not right."""
+    def send_anew(self, key: Key) -> bool:
+        """Whatever the master has of a file is not right. False: it is to go there no more."""
         self._drop_content(key)
-        self._write(
+        changed = self._write(
             "UPDATE files SET state = 1, pending = COALESCE(size, 0), not_before = 0, tries = 0, crc = 0, "
-            "sha256 = NULL, generation = -1, check_at = NULL WHERE folder = ? AND name = ?",
+            "sha256 = NULL, generation = -1, check_at = NULL WHERE folder = ? AND name = ? AND state < 3",
             *key,
         )
+        return bool(changed.rowcount)
 
     def set_sha(self, key: Key, sha: bytes) -> None:
         """SHA-256 of what the master has."""
@@ -629,12 +634,15 @@ _OF_MOVED: Final = "reason LIKE 'moved on master%'"
 
 
 def _add_confirmations(db: sqlite3.Connection) -> None:
-    """A ledger of an earlier release: all that was sent is looked at once, for nobody has ever done that."""
+    """A ledger of an earlier release: what was sent is looked at once, for nobody has ever done that.
+
+    What is no more here (`GONE`) is left out: people move and delete on the master, too.
+    """
     columns = [row[1] for row in db.execute("PRAGMA table_info(files)")]
     if "check_at" not in columns:
         db.execute("ALTER TABLE files ADD COLUMN check_at REAL")
         db.execute("ALTER TABLE files ADD COLUMN synced INTEGER")
-        db.execute("UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state IN (0, 1, 2, 3, 5)")
+        db.execute("UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state IN (0, 1, 2, 5)")
     db.execute("CREATE INDEX IF NOT EXISTS files_check ON files(db, check_at) WHERE check_at IS NOT NULL")
     if "synced" not in [row[1] for row in db.execute("PRAGMA table_info(temps)")]:
         db.execute("ALTER TABLE temps ADD COLUMN synced INTEGER")

@@ -21,6 +21,7 @@ the ledger, so another server or root starts a ledger of its own.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +47,9 @@ SOCKET_NAME: Final = "hints.sock"
 MAX_MESSAGE_BYTES: Final = 60 << 10
 ADD_WAIT_S: Final = 10.0  # others hold the lock for one small file's sync
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
-_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_NO_LIST: Final = (ValueError, KeyError, TypeError, AttributeError)
+_UNREADABLE: Final = (OSError, *_NO_LIST)
+log = logging.getLogger("rla_agent.replicate.settings")
 
 
 class ListBusyError(RlaError):
@@ -71,7 +74,7 @@ def folder(state: Path) -> Path:
 
 
 def entries(state: Path) -> list[Entry]:
-    """All databases; an unreadable file counts as empty."""
+    """All databases; an unreadable file counts as empty, for those that only read it."""
     try:
         return _read_entries(state)
     except _UNREADABLE:
@@ -168,10 +171,31 @@ def _changing(state: Path, wait_s: float) -> Iterator[list[Entry]]:
                 f"{who} holds {path}, the lock of the list of databases; nothing was changed: end it, or if "
                 "it is stopped let it go on (kill -CONT), then try again"
             )
-        found = entries(state)
+        found = _entries_to_change(place / "databases.json", state)
         yield found
         text = json.dumps({"version": 1, "databases": [asdict(entry) for entry in found]}, indent=1)
         write_atomic(place / "databases.json", text.encode(), mode=0o600)
+
+
+def _entries_to_change(path: Path, state: Path) -> list[Entry]:
+    """All databases; a list that says nothing is put aside.
+
+    Raises:
+        OSError: it cannot be read now; who took it for empty would write over it.
+    """
+    try:
+        return _read_entries(state)
+    except FileNotFoundError:
+        return []
+    except _NO_LIST as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        log.warning(
+            "the list of replicated databases was damaged (%r) and is begun anew: look at %s, and add what "
+            "is missing: rla-agent replicate add",
+            *(error, aside),
+        )
+        return []
 
 
 def pause(state: Path) -> None:

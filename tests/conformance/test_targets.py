@@ -13,6 +13,7 @@ from support.bucket_lab import KEYS, BucketPath, S3Server, opened
 from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
 from rla_agent.replicate.backend import sftp_wire
+from rla_agent.replicate.backend import target as backend_target
 from rla_agent.replicate.backend.connect import Login, open_sftp
 from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import (
@@ -228,6 +229,21 @@ def test_what_a_power_cut_left_of_a_large_file_is_not_continued(target: Opened, 
     assert session.upload(replace(job, sure=min(500_000, len(contents[left])))).size == len(data)
     assert (root / "big").read_bytes() == data
     assert not (root / ".rla-tmp-large").exists()
+
+
+@pytest.mark.parametrize("hole", [600_000, 1_200_000])
+def test_no_hole_that_a_power_cut_left_in_a_large_file_gets_its_name(
+    target: Opened, hole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, root = target
+    if not session.syncs:
+        pytest.skip("nobody knows what is on its disk")
+    monkeypatch.setattr(backend_target, "SYNC_BYTES", 300_000)
+    data = random_bytes(3_000_001)
+    (root / ".rla-tmp-large").write_bytes(data[:hole] + bytes(100_000) + data[hole + 100_000 : 2_000_000])
+    job = upload(b"big", data, start=2_000_000)
+    assert session.upload(replace(job, sure=500_000)).size == len(data)
+    assert (root / "big").read_bytes() == data
 
 
 def test_a_temp_file_that_is_gone_is_begun_anew(target: Opened) -> None:

@@ -95,14 +95,15 @@ class _Open(NamedTuple):
 
 
 class _Behind:
-    """Syncs what was sent of a large file, on a channel of its own, while more of it is sent.
+    """Syncs what was sent of a large file while more of it is sent, on a channel of its own if there is one.
 
-    So that at the end little is left to be written out, and a later try may start from what was synced.
+    So that at the end little is left to be written out, and a later try may start from what was synced. What
+    it cannot do for want of rights or of the extension is left to the last sync, on the handle that writes.
     """
 
-    def __init__(self, session: SftpSession, job: Upload) -> None:
-        self._session, self._job = session, job
-        self._open: tuple[wire.Wire, bytes] | None = None
+    def __init__(self, session: SftpSession, job: Upload, own: _Open) -> None:
+        self._session, self._job, self._own = session, job, own
+        self._open: _Open | None = None
         self._asked_at, self._asked = time.monotonic(), job.start
         self._request: int | None = None
         self._works = session.syncs
@@ -116,18 +117,16 @@ class _Behind:
         elif at - self._asked >= SYNC_BYTES or (
             at > self._asked and time.monotonic() - self._asked_at >= SYNC_S
         ):
-            self._open = self._open or self._session.sync_beside(self._job)
-            self._works = self._open is not None
-            if self._open is not None:
-                over, handle = self._open
-                self._request = over.submit(_sync_request(handle))
-                over.flush()
-                self._asked, self._asked_at = at, time.monotonic()
+            self._open = self._open or self._session.sync_beside(self._job) or self._own
+            over, handle = self._open
+            self._request = over.submit(_sync_request(handle), syncs=True)
+            over.flush()
+            self._asked, self._asked_at = at, time.monotonic()
 
     def _take_answer(self) -> None:
         assert self._open is not None
         assert self._request is not None
-        over = self._open[0]
+        over = self._open.wire
         over.poll()
         if over.answered(self._request):
             self.end()
@@ -140,12 +139,13 @@ class _Behind:
         """
         if self._open is not None and self._request is not None:
             request, self._request = self._request, None
-            self._session.check_sync(self._open[0], request, self._job.path)
-            self._job.synced(self._asked)
+            self._works = self._session.check_sync(self._open.wire, request, self._job.path)
+            if self._works:
+                self._job.synced(self._asked)
 
     def close(self) -> None:
         """Close the file there."""
-        if self._open is not None:
+        if self._open is not None and self._open is not self._own:
             with suppress(TargetError):  # if the connection is gone, so is the handle
                 self.end()
             over, handle = self._open
@@ -215,18 +215,18 @@ class SftpSession(Session):
         """See `Session`."""
         return bool(self._transport.is_active())
 
-    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+    def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
         """See `Session`; all requests are in flight at once."""
         if not self._fsyncs or not paths:
             return [False] * len(paths)
-        folders = {parent(path) for path in paths}
-        synced = self._sync_names([*paths, *folders])
-        return [path in synced and parent(path) in synced for path in paths]
+        synced = self._sync_names([*paths, *set(map(parent, paths))])
+        return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
-    def _sync_names(self, names: Sequence[bytes]) -> set[bytes]:
-        """Open files or folders for reading and sync them; those that now are on the server's disk.
+    def _sync_names(self, names: Sequence[bytes]) -> dict[bytes, bool | None]:
+        """Open files or folders for reading and sync them: whether each now is on the server's disk.
 
-        One that cannot be opened so is none of them, nor is one that gave an error.
+        One that cannot be opened so is not. None: syncing it gave an error, which the server calls "Failure";
+        for what it cannot do at all, or not with such a handle, it has other words.
         """
         wires = self._spread(len(names) // NAMES_A_CHANNEL)
         opens = [
@@ -240,7 +240,7 @@ class SftpSession(Session):
             if reply.kind == wire.HANDLE:
                 handles[number] = reply.handle
         syncs = {
-            number: wires[number % len(wires)].submit(_sync_request(handle))
+            number: wires[number % len(wires)].submit(_sync_request(handle), syncs=True)
             for number, handle in handles.items()
         }
         closes = {
@@ -248,10 +248,10 @@ class SftpSession(Session):
             for number, handle in handles.items()
         }
         _flush(wires)
-        synced = set()
+        synced: dict[bytes, bool | None] = dict.fromkeys(names, False)
         for number, request in syncs.items():
-            if self._synced(wires[number % len(wires)], request).status == wire.OK:
-                synced.add(names[number])
+            status = self._synced(wires[number % len(wires)], request).status
+            synced[names[number]] = None if status == wire.FAILURE else status == wire.OK
         for number, request in closes.items():
             wires[number % len(wires)].wait(request)
         return synced
@@ -300,7 +300,7 @@ class SftpSession(Session):
 
         try:
             self._wires.append(wire.open_wire(self._transport))
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except (paramiko.SSHException, EOFError, OSError, LinkError) as error:
             if not self.alive:
                 raise LinkError("start sftp", b"", str(error) or type(error).__name__) from error
             self._channels = len(self._wires)
@@ -641,7 +641,7 @@ class SftpSession(Session):
             pending.append((number, _FINISH, over.submit(self._finish(handle, files[number]))))
         for number, (over, handle) in handles.items() if self._fsyncs else ():
             if files[number].durable and results[number] is None:
-                pending.append((number, _SYNC, over.submit(_sync_request(handle))))
+                pending.append((number, _SYNC, over.submit(_sync_request(handle), syncs=True)))
         for number, (over, handle) in handles.items():
             pending.append((number, "close", over.submit(wire.request(wire.CLOSE, handle))))
         _flush(dict.fromkeys(over for over, _ in handles.values()))
@@ -658,7 +658,8 @@ class SftpSession(Session):
         """Sync folders with new names in them, and those in which folders were made; all that now are."""
         if not folders:
             return set()
-        synced = self._sync_names([*folders, *(self._new_names - folders)])
+        found = self._sync_names([*folders, *(self._new_names - folders)])
+        synced = {name for name, is_synced in found.items() if is_synced}
         made = self._new_names <= synced
         self._new_names -= synced
         return synced if made else set()
@@ -710,7 +711,7 @@ class SftpSession(Session):
         handle = self._ask(request, "create", job.temp).handle
         if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
-        behind = _Behind(self, job)
+        behind = _Behind(self, job, _Open(self._wire, handle))
         try:
             self._send_body(job, handle, behind)
             self._check_size(job, handle)
@@ -737,7 +738,7 @@ class SftpSession(Session):
     def _finish_body(self, job: Upload, handle: bytes) -> tuple[wire.Reply, bool]:
         """Set time and permissions, sync, close: the answer to the first, and whether it is synced."""
         finish = self._wire.submit(self._finish(handle, job))
-        sync = self._wire.submit(_sync_request(handle)) if self._fsyncs else None
+        sync = self._wire.submit(_sync_request(handle), syncs=True) if self._fsyncs else None
         close = self._wire.submit(wire.request(wire.CLOSE, handle))
         finished = self._wire.wait(finish)
         synced = self._sync_answer(sync, job.path)
@@ -754,7 +755,7 @@ class SftpSession(Session):
         self._check(reply, _SYNC, path)
         return True
 
-    def sync_beside(self, job: Upload) -> tuple[wire.Wire, bytes] | None:
+    def sync_beside(self, job: Upload) -> _Open | None:
         """Open a file that is being sent on another channel, to sync it there; None: it cannot be."""
         if not self._fsyncs:
             return None
@@ -763,11 +764,15 @@ class SftpSession(Session):
         if beside is None:
             return None
         opened = beside.call(wire.open_request(self._full(job.temp), wire.READ_FLAG))
-        return (beside, opened.handle) if opened.kind == wire.HANDLE else None
+        return _Open(beside, opened.handle) if opened.kind == wire.HANDLE else None
 
-    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> None:
-        """Wait for a sync to go well."""
-        self._check(self._synced(over, request), _SYNC, path)
+    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> bool:
+        """Wait for a sync to go well; False where the server cannot, or may not with that handle."""
+        reply = over.wait_long(request, self._ask_whether_alive)
+        if reply.status in {wire.OP_UNSUPPORTED, wire.PERMISSION_DENIED}:
+            return False
+        self._check(reply, _SYNC, path)
+        return True
 
     def _send_body(self, job: Upload, handle: bytes, behind: _Behind) -> None:
         waiting: deque[tuple[int, int]] = deque()
@@ -867,7 +872,7 @@ class SftpSession(Session):
         if found.mode is not None and self._keeps_modes:
             self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
-        sync = self._wire.submit(_sync_request(target.handle)) if self._fsyncs else None
+        sync = self._wire.submit(_sync_request(target.handle), syncs=True) if self._fsyncs else None
         synced = self._sync_answer(sync, path)
         for handle in (source.handle, target.handle):
             self._ask(wire.request(wire.CLOSE, handle), "close", path)

@@ -256,6 +256,8 @@ class Wire:
         self._next = 1
         self._waiting: OrderedDict[int, tuple[float, int, int]] = OrderedDict()  # sent at, bytes, outstanding
         self._replies: dict[int, Reply] = {}
+        self._syncs: set[int] = set()  # requests that wait for the server's disk
+        self._synced_at = 0.0  # when the last of them was answered
         self._outstanding = 0
         self.window_bytes = FIRST_WINDOW_BYTES
         self.written_bytes = 0
@@ -266,8 +268,11 @@ class Wire:
         except LinkError as error:
             raise LinkError("start sftp", b"", error.why, START_HINT) from error
 
-    def submit(self, request: bytes) -> int:
+    def submit(self, request: bytes, *, syncs: bool = False) -> int:
         """Queue a request; waits while the window is full. Returns its id.
+
+        `syncs`: it waits for the server's disk, and what is queued behind it does, too: how long that takes
+        says nothing of the link.
 
         Raises:
             LinkError: the connection failed, or has made all the requests that it can.
@@ -283,6 +288,8 @@ class Wire:
         self._waiting[number] = (time.monotonic(), size, self._outstanding)
         if request[0] == WRITE:
             self.written_bytes += size
+        if syncs:
+            self._syncs.add(number)
         self._out += struct.pack(">IBI", size + 4, request[0], number)
         self._out += memoryview(request)[1:]
         if len(self._out) >= _FLUSH_BYTES:
@@ -367,10 +374,14 @@ class Wire:
             raise _broken(f"the server answered request {number}, which was not made")
         self._outstanding -= sent[1]
         self._replies[number] = reply
-        took = time.monotonic() - sent[0]
+        now = time.monotonic()
+        if number in self._syncs:
+            self._syncs.remove(number)
+            self._synced_at = now
+        took = now - sent[0]
         if took < QUICK_REPLY_S and sent[2] * 2 >= self.window_bytes:
             self.window_bytes = min(MAX_WINDOW_BYTES, self.window_bytes * 2)
-        elif took > SLOW_REPLY_S:
+        elif took > SLOW_REPLY_S and not self._syncs and sent[0] > self._synced_at:
             self.window_bytes = max(FIRST_WINDOW_BYTES // 4, self.window_bytes // 2)
 
     def _read_packet(self) -> tuple[int, Reply]:

@@ -64,6 +64,7 @@ _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+_LOST: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # what a sync says of bytes that are not on the disk
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
 FTP_TIMEOUT_S: Final = 25.0
 FTP_BLOCK_BYTES: Final = 64 << 10
@@ -91,21 +92,21 @@ class FolderSession(OneByOne):
         """See `Session`."""
         return True
 
-    def sync(self, paths: Sequence[bytes]) -> list[bool]:
+    def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
         """See `Session`."""
-        folders = {parent(path) for path in paths}
-        synced = {name for name in {*paths, *folders} if self._sync_one(name)}
-        return [path in synced and parent(path) in synced for path in paths]
+        synced = {name: self._sync_one(name) for name in {*paths, *map(parent, paths)}}
+        return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
-    def _sync_one(self, name: bytes) -> bool:
+    def _sync_one(self, name: bytes) -> bool | None:
+        """Whether a file or folder is on the disk; None where that gave an error."""
         try:
             descriptor = os.open(self._full(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
             os.fsync(descriptor)
-        except OSError:
-            return False
+        except OSError as error:
+            return None if error.errno in _LOST else False
         finally:
             os.close(descriptor)
         return True

@@ -256,19 +256,21 @@ class Upload:
     def continued(self, session: Session) -> Upload:
         """The same, beginning where the temp file still holds what was left there.
 
-        A server that lost its power has what was not synced in part or not at all, so that is compared; of
-        one that cannot sync the end, which was written last.
+        A server that lost its power has what was not synced in part or not at all. So all of that is
+        compared, as far as it is worth reading, and what is behind is sent again; of one that cannot sync
+        the end, which was written last.
         """
         if not self.start:
             return self
-        at = max(self.sure, self.start - (SYNC_BYTES if session.syncs else COMPARED_BYTES))
+        start = min(self.start, self.sure + SYNC_BYTES) if session.syncs else self.start
+        at = self.sure if session.syncs else max(self.sure, start - COMPARED_BYTES)
         try:
             found = session.stat(self.temp)
-            there = session.read(self.temp, at, self.start - at)
+            there = session.read(self.temp, at, start - at)
         except MissingError:
             found = None
-        if found is not None and there == self.read(at, self.start - at):
-            return self
+        if found is not None and found.size >= start and there == self.read(at, start - at):
+            return replace(self, start=start)
         if found is not None and self.sure <= found.size:
             return replace(self, start=self.sure)
         return replace(self, start=0)
@@ -322,8 +324,11 @@ class Session(Protocol):
         """False once the connection is known to be gone."""
         return True
 
-    def sync(self, paths: Sequence[bytes]) -> list[bool]:
-        """Have files, and their names in their folders, on the master's disk; whether each is."""
+    def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
+        """Have files, and their names in their folders, on the master's disk; whether each is.
+
+        None: its disk gave an error. What a look finds there then may be in the master's memory only.
+        """
         return [False] * len(paths)
 
     def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:

@@ -13,7 +13,9 @@ and the ledger does not know. So every file that was sent is confirmed once:
   of a large one its first and last 4 KiB.
 
 Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
-lost, and it is made again. A file that is lost there and is no more here is told of: `lost` in the ledger.
+lost, and it is made again. What an earlier release sent was moved or deleted by somebody, if it is gone, and
+stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost` in
+the ledger.
 
 `check_all` runs on a sender's thread, the rest belongs to the worker's.
 """
@@ -27,7 +29,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, same
+from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, TargetError, same
 from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
@@ -76,7 +78,7 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
     synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
     found = session.probe([Probe(file.path, _spans(file)) for file in files])
     return [
-        Checked(file, _judge(file, one) if isinstance(one, Found) else "unknown", is_synced)
+        Checked(file, _judge(file, one, is_synced), bool(is_synced))
         for file, one, is_synced in zip(files, found, synced, strict=True)
     ]
 
@@ -93,7 +95,11 @@ def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
     return (0, edge), (size - edge, edge)
 
 
-def _judge(file: Unconfirmed, found: Found) -> What:
+def _judge(file: Unconfirmed, found: Found | TargetError, is_synced: bool | None) -> What:
+    if is_synced is None:
+        return "differs"  # on the disk; it was read from the server's memory
+    if not isinstance(found, Found):
+        return "unknown"
     record = file.record
     if found.state is None:
         return "missing"
@@ -180,6 +186,7 @@ class Confirmations:
         """Looking has ended; what has no result is looked at again."""
         self._checking.difference_update(file.key for file in asked)
         wrong = []
+        mended = 0
         for one in results:
             file = one.file
             if one.what in {"there", "unknown"}:
@@ -187,22 +194,27 @@ class Confirmations:
                 again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
                 continue
+            if file.early and file.here and one.what == "missing":
+                self._ledger.confirm(
+                    file.key, file.sent_at
+                )  # somebody has moved or deleted it since, perhaps
+                continue
             wrong.append(file)
             if not file.here:
                 self._ledger.confirm(file.key, file.sent_at)
                 name = file.path.decode("utf-8", "backslashreplace")
                 self._ledger.set_meta(f"lost:{name}", time.time())
             elif one.what == "missing":
-                self._ledger.lost(file.key, plan.priority(file.kind, file.record.local.size))
+                mended += self._ledger.lost(file.key, plan.priority(file.kind, file.record.local.size))
             else:
-                self._ledger.send_anew(file.key)
-        for item in {file.item for file in wrong}:
+                mended += self._ledger.send_anew(file.key)
+        for item in {file.item for file in wrong if not file.early}:
             self._ledger.forget_lost_item(self._number, item)
+        self.mended += mended
         if wrong:
             self._tell(wrong)
 
     def _tell(self, wrong: Sequence[Unconfirmed]) -> None:
-        self.mended += sum(file.here for file in wrong)
         names = [printable(file.path.decode("utf-8", "backslashreplace")) for file in wrong[:MAX_NAMED]]
         more = f" and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
         log.warning(

@@ -29,7 +29,19 @@ from rla_agent.replicate.backend.target import (
     Twin,
     UnreadableError,
 )
-from rla_agent.replicate.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Drop, Due, Key, Ledger, Temp
+from rla_agent.replicate.ledger import (
+    CLEAN,
+    DROPPED,
+    GONE,
+    PARKED,
+    PRUNED,
+    Drop,
+    Due,
+    Key,
+    Ledger,
+    Temp,
+    Unconfirmed,
+)
 from rla_agent.replicate.master_trash import BuriedError, MovedError
 from rla_agent.replicate.prune import is_pruned
 from rla_agent.replicate.verify import SUMS_NAME, SettleError, settle
@@ -116,7 +128,10 @@ class Database:
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
+        self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
+        self._checked = False  # the last batch of the last sender was one of checks
         self._moved_due = 0.0
+        self._moved_after = b""  # the item folder that was looked for last
         self._last_ended: list[tuple[int, str]] = []  # (end, item), the last one last
         self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
@@ -355,7 +370,12 @@ class Database:
     def _give(self, number: int, now: float) -> None:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
-        jobs = self._jobs(self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying)), now)
+        syncs = self.confirmations.take_syncs(now) if not urgent_only or not self._flying else ()
+        checks = self._take_checks(number, now)
+        jobs: list[Job] = []
+        if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
+            due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying))
+            jobs = self._jobs(due, now)
         status = self._fleet_due(now)
         drops = [
             drop
@@ -363,15 +383,12 @@ class Database:
             if drop.key not in self._going
         ]
         remove = self._leftovers.take_orphans(now)
-        busy = self._flying.keys() | {job.due.key for job in jobs}
-        last = number == self.link.connections - 1  # the first one is for what is urgent
-        checks = self.confirmations.take_checks(busy, self.link, now) if last else ()
-        syncs, moved = self.confirmations.take_syncs(now), self._take_moved(now)
+        moved = self._take_moved(now)
         if not any((jobs, remove, status, self._modes, drops, checks, syncs, moved)):
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         temps = [
-            Temp(job.temp, job.due.key, job.local, job.start)
+            Temp(job.temp, job.due.key, job.local, job.start, job.sure)
             for job in jobs
             if isinstance(job.action, Whole) and job.local is not None
         ]
@@ -389,12 +406,25 @@ class Database:
         )
         self.link.give(number, batch)
 
+    def _take_checks(self, number: int, now: float) -> tuple[Unconfirmed, ...]:
+        """Files to look at, for every other batch of the last sender while there is something to send."""
+        if number != self.link.connections - 1:  # the first one is for what is urgent
+            return ()
+        if self._checked and self.ledger.any_due(self.number):
+            self._checked = False
+            return ()
+        checks = self.confirmations.take_checks(self._flying, self.link, now)
+        self._checked = bool(checks)
+        return checks
+
     def _take_moved(self, now: float) -> tuple[bytes, ...]:
         """Item folders that were gone, when it is time to see whether they are back."""
         if now < self._moved_due:
             return ()
         self._moved_due = now + MOVED_S
-        return tuple(self.ledger.moved_items(self.number, MOVED_A_BATCH))
+        items = self.ledger.moved_items(self.number, self._moved_after, MOVED_A_BATCH)
+        self._moved_after = items[-1] if len(items) == MOVED_A_BATCH else b""
+        return tuple(items)
 
     def _jobs(self, due: list[Due], now: float) -> list[Job]:
         jobs: list[Job] = []
@@ -493,6 +523,7 @@ class Database:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
         self.confirmations.synced(outcome.synced)
+        self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)
         for item in outcome.back:
             self.ledger.returned(self.number, item)
@@ -505,6 +536,7 @@ class Database:
         for job in outcome.open_jobs():
             self._land(job)
             self._leftovers.keep(job)
+        self._send_unsound_anew()
         if outcome.error is not None:
             self._leftovers.orphans += [temp for temp in outcome.batch.remove if temp not in outcome.removed]
             self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
@@ -515,6 +547,13 @@ class Database:
         self._batch_bytes = min(BATCH_BYTES, self._batch_bytes * 2)
         if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
+
+    def _send_unsound_anew(self) -> None:
+        """What the master's disk gave an error for goes as a whole; what is under way first lands."""
+        ready = [key for key in self._unsound if key not in self._flying]
+        self._unsound.difference_update(ready)
+        for key in ready:
+            self.ledger.send_anew(key)
 
     def _land(self, job: Job) -> None:
         self._flying.pop(job.due.key, None)

@@ -91,7 +91,8 @@ class BatchOutcome:
     """What became of a batch. `error`: the link broke; jobs without a result are open.
 
     `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
-    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can.
+    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can;
+    `unsound`: what could not be synced because the master's disk gave an error.
     """
 
     sender: int
@@ -105,6 +106,7 @@ class BatchOutcome:
     checked: tuple[Checked, ...] = ()
     back: tuple[bytes, ...] = ()
     can_sync: bool = False
+    unsound: tuple[Unsynced, ...] = ()
 
     def open_jobs(self) -> list[Job]:
         """Jobs of a broken batch of which nobody knows what became."""
@@ -235,6 +237,7 @@ class Link:
         dropped: list[Drop] = []
         checked: list[Checked] = []
         synced: tuple[Unsynced, ...] = ()
+        unsound: tuple[Unsynced, ...] = ()
         back: tuple[bytes, ...] = ()
         before = 0
         try:
@@ -252,7 +255,7 @@ class Link:
             sender.set_folder_modes(batch.modes)
             sender.send_all(batch.jobs, results)
             back = tuple(item for item in batch.moved if session.stat(item) is not None)
-            synced = _synced(session, batch.syncs)
+            synced, unsound = _synced(session, batch.syncs)
             _check(session, batch.checks, checked, used=used)
         except (LinkError, BlockedError) as caught:
             error = caught
@@ -271,7 +274,7 @@ class Link:
             self._drop(number, broken=True)
         return BatchOutcome(
             *(number, batch, tuple(results), removed, error, written),
-            *(tuple(dropped), synced, tuple(checked), back, can_sync),
+            *(tuple(dropped), synced, tuple(checked), back, can_sync, unsound),
         )
 
     def _session(self, number: int, *, used: bool) -> Session:
@@ -318,14 +321,18 @@ class Link:
         session = self._sessions.pop(number, None)
         if session is not None:
             self.ended_at = time.time()
-            self.broken_at = self.ended_at if broken else self.broken_at
+            if broken:
+                self.broken_at = self.ended_at  # others do this, too: never put back what one has read before
             session.close()
 
 
-def _synced(session: Session, files: Sequence[Unsynced]) -> tuple[Unsynced, ...]:
-    """Have files on the master's disk; those that are."""
+def _synced(session: Session, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
+    """Have files on the master's disk; those that are, and those of which the disk gave an error."""
     done = session.sync([file.path for file in files]) if files else []
-    return tuple(file for file, is_synced in zip(files, done, strict=True) if is_synced)
+    pairs = list(zip(files, done, strict=True))
+    return tuple(file for file, is_synced in pairs if is_synced), tuple(
+        file for file, is_synced in pairs if is_synced is None
+    )
 
 
 def _check(session: Session, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:

@@ -147,7 +147,7 @@ class Source:
         self._at = 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; those that continue where the checksums end are added to them.
+        """Bytes of the file; those from where the checksums end are added to them.
 
         Raises:
             UnreadableError: the disk or file server gave an error.
@@ -156,10 +156,11 @@ class Source:
             data = os.pread(self.descriptor, count, offset)
         except OSError as error:
             raise UnreadableError(self._path, error) from error
-        if offset == self._at:
-            self._sha.update(data)
-            self._crc = zlib.crc32(data, self._crc)
-            self._at += len(data)
+        if offset <= self._at < offset + len(data):
+            more = memoryview(data)[self._at - offset :]
+            self._sha.update(more)
+            self._crc = zlib.crc32(more, self._crc)
+            self._at += len(more)
         return data
 
     def skip_to(self, offset: int) -> None:

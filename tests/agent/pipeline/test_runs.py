@@ -46,6 +46,14 @@ def test_a_resumed_run_that_this_agent_does_not_know(
     assert record.ran_before_s == ran_s
 
 
+@pytest.mark.parametrize("told", [{}, {"master": True}, {"offline": True}, {"replicate": False}])
+def test_run_json_says_of_a_run_on_the_master_itself_that_it_stays(tmp_path: Path, told: Any) -> None:
+    """From its beginning, also while the list of databases, which says so, too, is held by somebody."""
+    with Side(LoneStream(tmp_path)) as side:
+        side.stream.opening = side.stream.opening._replace(**told)
+        assert dict(new_run_record(side.stream).extra)["replicate"] is (not told)
+
+
 def test_a_run_that_was_resumed_after_long_is_not_stalled_at_once(tmp_path: Path) -> None:
     with Side(LoneStream(tmp_path)) as side:
         record = replace(new_run_record(side.stream), opened=1e6, reopened=2e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -15,10 +16,12 @@ from typing import Any
 
 import pytest
 from support.alert_receivers import Training
+from support.spooled import bare_opening
 
-from rla_agent.replicate import agent_side
-from rla_agent.replicate.agent_side import LOG_BYTES, ReplicatorProcess, rotate
+from rla_agent.replicate import agent_side, settings
+from rla_agent.replicate.agent_side import LOG_BYTES, Replication, ReplicatorProcess, rotate
 from rla_agent.replicate.settings import entries, folder
+from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.paths import Places
 
 HOLDER = """
@@ -125,3 +128,62 @@ def test_a_long_log_is_put_aside(tmp_path: Path) -> None:
         rotate(log)
         assert not log.exists()
         assert (tmp_path / "worker.log.1").read_bytes()[:1] == content
+
+
+def test_the_agent_goes_on_where_its_worker_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No room for its log, or no process: said once, and tried again, more and more rarely."""
+    worker, really = ReplicatorProcess(tmp_path), subprocess.Popen
+
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    (tmp_path / "replicate").mkdir()
+    worker._log_path.mkdir()  # cannot be opened
+    worker.poll(1.0)
+    worker._log_path.rmdir()
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    for now in range(100, 1000, 100):
+        worker.poll(float(now))
+    assert worker._not_before > 900.0
+    assert [record.message.count("cannot be started") for record in caplog.records] == [1, 1]
+    monkeypatch.setattr(subprocess, "Popen", really)
+    worker.poll(2000.0)
+    assert worker.pid
+    worker.stop()
+
+
+def test_a_list_that_takes_nothing_is_tried_once_a_look_and_no_run_is_dropped_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agent_side, "MAX_UNDECIDED", 3)
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(
+        "SEND_LOG_FILE: true\nREMOTE_SETTING:\n  file_transfer_protocol: folder\n"
+        f"  remote_data_root: {tmp_path}\n"
+    )
+    tries: list[str] = []
+    room = False
+
+    def register(_: Path, root: str, *args: object, **__: object) -> None:
+        tries.append(str(args[1]))
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(settings, "register", register)
+    monkeypatch.setattr(settings, "entries", lambda _: [])
+    replication = Replication(Places(tmp_path / "state", tmp_path / "run"), ConfigReader())
+    for number in range(4):
+        told = {"table": "t", "index": f"run{number}", "config": str(config), "folders": {"log": "l"}}
+        replication.run_opened(bare_opening(tmp_path, **told))
+    assert sum("t/run0 " in record.message for record in caplog.records) == 1
+    tries.clear()
+    replication.poll(100.0)
+    assert len(tries) == 1
+    room = True
+    tries.clear()
+    replication.poll(200.0)
+    assert sorted(tries) == ["t/run1", "t/run2", "t/run3"]
+    assert replication._refused == ""
+    replication.stop(1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +16,16 @@ from rla_agent.replicate.backend import sftp, sftp_wire
 from rla_agent.replicate.backend.connect import Login, open_sftp
 from rla_agent.replicate.backend.sftp import SftpSession
 from rla_agent.replicate.backend.target import LinkError, RemoteStat, SmallFile, Upload
+
+SFTP_SERVERS = [
+    path
+    for path in (
+        "/usr/lib/openssh/sftp-server",
+        "/usr/libexec/openssh/sftp-server",
+        "/usr/lib/ssh/sftp-server",
+    )
+    if os.path.exists(path)
+]
 
 
 @pytest.fixture
@@ -85,11 +97,8 @@ def test_a_server_that_allows_few_channels(
     assert len(session._wires) == allowed
 
 
-def test_a_large_file_is_synced_while_it_is_sent(
-    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
-    session, root = start()
+def send_large(session: SftpSession, root: Path) -> list[int]:
+    """Send a large file; how much of it was synced, as it was told meanwhile."""
     data = random_bytes(12 << 20)
     synced: list[int] = []
     job = Upload(
@@ -107,8 +116,82 @@ def test_a_large_file_is_synced_while_it_is_sent(
     assert session.upload(job).synced
     assert (root / "big").read_bytes() == data
     assert synced == sorted(synced)
-    assert len(synced) > 1
-    assert 0 < synced[0] <= synced[-1] <= len(data)
+    assert not synced or 0 < synced[0] <= synced[-1] <= len(data)
+    return synced
+
+
+@pytest.mark.parametrize("lines", [(), ("MaxSessions 1",)])
+def test_a_large_file_is_synced_while_it_is_sent(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
+    assert len(send_large(*start(*lines))) > 1
+
+
+def test_a_server_that_syncs_only_what_is_open_for_writing(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
+    session, root = start()
+    beside = session._one_more()
+    assert beside is not None
+    refused = sftp_wire.Reply(sftp_wire.STATUS, struct.pack(">I", sftp_wire.PERMISSION_DENIED))
+    really = beside.wait_long
+    monkeypatch.setattr(beside, "wait_long", lambda *args: (really(*args), refused)[1])
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "_named", lambda _: True)  # on that channel perhaps
+        assert send_large(session, root) == []
+
+
+@pytest.mark.skipif(not SFTP_SERVERS, reason="needs OpenSSH's sftp-server as a program")
+def test_a_server_that_refuses_a_second_sftp(
+    start: Callable[..., tuple[SftpSession, Path]], tmp_path: Path
+) -> None:
+    """By ending it, where sshd has let the channel itself through."""
+    program = tmp_path / "one-sftp"
+    program.write_text(f"#!/bin/sh\nmkdir {tmp_path}/taken 2>/dev/null || exit 1\nexec {SFTP_SERVERS[0]}\n")
+    program.chmod(0o755)
+    session, root = start(sftp=str(program))
+    put(session, root)
+    assert session._channels == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(sftp_wire.FAILURE, None), (sftp_wire.PERMISSION_DENIED, False), (sftp_wire.OK, True)],
+)
+def test_a_disk_that_gives_an_error_is_told_from_one_that_cannot_be_asked(
+    start: Callable[..., tuple[SftpSession, Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    said: bool | None,
+) -> None:
+    session, root = start()
+    (root / "f").write_bytes(b"f")
+    really, answers = session._wire.wait_long, [status, sftp_wire.OK]  # of the file and of its folder
+
+    def wait(number: int, ask: Callable[[], None]) -> sftp_wire.Reply:
+        really(number, ask)
+        return sftp_wire.Reply(sftp_wire.STATUS, struct.pack(">I", answers.pop(0)))
+
+    monkeypatch.setattr(session._wire, "wait_long", wait)
+    assert session.sync([b"f"]) == [said]
+
+
+def test_a_slow_disk_does_not_count_as_a_slow_link(
+    start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp_wire, "SLOW_REPLY_S", -1.0)
+    monkeypatch.setattr(sftp_wire, "QUICK_REPLY_S", -1.0)
+    session, _ = start()
+    over, look = session._wire, sftp_wire.request(sftp_wire.LSTAT, b".")
+    over.window_bytes = before = sftp_wire.MAX_WINDOW_BYTES
+    slow, behind = over.submit(look, syncs=True), over.submit(look)
+    over.wait(slow)
+    over.wait(behind)
+    assert over.window_bytes == before
+    over.call(look)
+    assert over.window_bytes == before // 2
 
 
 def test_a_sync_may_take_longer_than_any_other_answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import sqlite3
@@ -16,7 +17,17 @@ import pytest
 from rla_agent.replicate import ledger as ledger_module
 from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import SmallFile
-from rla_agent.replicate.ledger import CONFIRM_S, GONE, Key, Ledger, ledger_path
+from rla_agent.replicate.ledger import (
+    BURIED,
+    CLEAN,
+    CONFIRM_S,
+    DROPPED,
+    GONE,
+    PRUNED,
+    Key,
+    Ledger,
+    ledger_path,
+)
 from rla_agent.replicate.report import attention, replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.link import Link
@@ -150,6 +161,25 @@ def test_what_is_damaged_is_sent_again(tmp_path: Path, damage: str, size: int) -
     lab.ledger.close()
 
 
+@pytest.mark.parametrize(
+    ("number", "again"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)]
+)
+def test_what_the_masters_disk_gave_an_error_for_is_sent_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, number: int, *, again: bool
+) -> None:
+    """It is there, but in the master's memory only."""
+    lab.send(synced=False)
+    lab.confirmations.doubt()
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert lab.look() == 1
+    assert lab.row()[0] == again
+    assert lab.confirmations.mended == again
+
+
 def test_an_item_of_which_nothing_was_confirmed_is_made_again(lab: Lab) -> None:
     lab.send(synced=False)
     lab.ledger.mark(Key(lab.key.folder, b"y"), lab.number, 1, 0, 0.0)
@@ -233,7 +263,51 @@ def test_what_an_earlier_release_sent_is_looked_at_once(tmp_path: Path) -> None:
     with closing(Ledger(path)) as ledger:
         (file,) = ledger.unconfirmed(1, time.time(), 10)
         assert (file.key.name, file.early) == (b"a", True)
-        assert ledger.moved_items(1, 10) == [ITEM]
+        assert ledger.moved_items(1, b"", 10) == [ITEM]
+        assert ledger.moved_items(1, ITEM, 10) == []
+
+
+@pytest.mark.parametrize("state", [CLEAN, GONE, PRUNED])
+def test_what_somebody_moved_away_before_an_upgrade_is_not_made_again(lab: Lab, state: int) -> None:
+    lab.send(synced=False)
+    lab.ledger.set_state(lab.key, state)
+    lab.ledger._db.execute("UPDATE files SET synced = NULL, check_at = 0")
+    lab.there.unlink()
+    lab.there.parent.rmdir()
+    assert lab.look() == (state != GONE)
+    assert lab.row() == (state, None, 1000)
+    assert lab.ledger.made_any(lab.number)
+    assert lab.confirmations.mended == 0
+    lab.ledger.commit()
+    assert bool(replication_status(lab.state)["lost"]) is (state == PRUNED)
+
+
+def test_an_upgrade_leaves_what_is_no_more_here_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, path, ledger_module.STEPS[:2])
+        for state in range(7):
+            statement = "INSERT INTO files(folder, db, name, state, acked) VALUES(1, 1, ?, ?, 3)"
+            db.execute(statement, (b"%d" % state, state))
+    with closing(Ledger(path)) as ledger:
+        rows = ledger._db.execute("SELECT state FROM files WHERE check_at = 0 ORDER BY state").fetchall()
+    assert rows == [(0,), (1,), (2,), (5,)]
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty"])
+@pytest.mark.parametrize("state", [GONE, BURIED, DROPPED])
+def test_what_was_deleted_during_the_look_is_not_sent_again(lab: Lab, state: int, damage: str) -> None:
+    lab.send(synced=True)
+    lab.confirmations.doubt()
+    files = lab.confirmations.take_checks((), lab.link, 10.0)
+    lab.there.unlink()
+    if damage == "empty":
+        lab.there.touch()
+    found = check_all(lab.session, files)
+    lab.ledger.set_state(lab.key, state)
+    lab.confirmations.checked(files, found)
+    assert lab.row()[0] == state
+    assert lab.confirmations.mended == 0
 
 
 @pytest.mark.parametrize("size", [0, 100, 1000, 10_000])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,16 @@ from support.replication_lab import Node, same_trees
 from support.waiting import TIME_FACTOR
 
 from rla_agent.replicate import settings
+from rla_agent.replicate.ledger import Key, Ledger
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import Announcer, register
+from rla_agent.replicate.worker.confirm import Unsynced
+from rla_agent.replicate.worker.database import MOVED_A_BATCH, Database
+from rla_agent.replicate.worker.link import Batch, BatchOutcome, Link
 from rla_agent.replicate.worker.main import Worker
-from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT
+from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT, Local, Record
+from rla_agent.replicate.worker.send import Sent
+from rla_agent.replicate.worker.source import Committed, Scanner, Scope
 
 ROW = b"12345,67890\n"
 
@@ -90,3 +98,110 @@ def test_one_that_was_replaced_waits_as_a_whole(lab: Lab) -> None:
     lab.announcer.committed([(str(lab.log), 1, size, False)])
     lab.until(lab.waiting, "it waiting")
     assert lab.waiting() == (size, LATER)
+
+
+class Given:
+    """A database whose senders only note what they are given."""
+
+    def __init__(self, folder: Path, connections: int) -> None:
+        self.folder = folder / "data/results/t/2026/11/21/09-30-01-000001_h_x"
+        self.folder.mkdir(parents=True)
+        self.root = os.fsencode(folder / "data")
+        self.ledger = Ledger(folder / "ledger.db")
+        self.committed = Committed(folder)
+        self.link = Link(lambda: pytest.fail("sends"), queue.SimpleQueue(), lambda: None, connections)
+        number = self.ledger.database(self.root, "there")
+        self.database = Database(
+            number, Scanner(self.root, Scope("")), self.link, self.ledger, self.committed
+        )
+        self.batches: list[Batch] = []
+        setattr(self.link, "give", lambda _, batch: self.batches.append(batch))  # noqa: B010
+        assert self.database._open_root()
+
+    def mark(self, name: str) -> Key:
+        """A file that is to be sent."""
+        path = self.folder / name
+        path.write_bytes(b"content")
+        os.utime(path, (1, 1))
+        self.database.hint(os.fsencode(path.relative_to(os.fsdecode(self.root))), 1.0, whole=True)
+        path_below = os.fsencode(self.folder.relative_to(os.fsdecode(self.root)))
+        return Key(self.ledger.folder(self.database.number, path_below, "results", path_below), name.encode())
+
+    def send(self, key: Key, *, synced: bool) -> None:
+        """As if it had been sent."""
+        self.ledger.sent(key, Record(Local(1, 7, 2, 3), 0, 7, 1, 1, 1, None, 1), 1.0)
+        confirmations = self.database.confirmations
+        confirmations.sent(key, key.name, 7, 1.0, synced=synced, can_sync=True)
+
+    def give(self, sender: int, now: float) -> Batch:
+        """The next batch of a sender."""
+        self.database._give(sender, now)
+        return self.batches.pop()
+
+    def close(self) -> None:
+        self.link.close()
+        os.close(self.database.descriptor)
+        self.ledger.close()
+        self.committed.close()
+
+
+@pytest.fixture(params=[1, 2])
+def given(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Given]:
+    made = Given(tmp_path, request.param)
+    yield made
+    made.close()
+
+
+def test_checks_ride_behind_no_upload_and_starve_none(given: Given) -> None:
+    """What is looked at is locked until its batch is back."""
+    for number in range(3):
+        given.send(given.mark(f"old{number}.bin"), synced=True)
+    given.mark("new.bin")
+    given.database.confirmations.doubt()
+    last = given.link.connections - 1
+    first = given.give(last, 100.0)
+    assert (len(first.checks), len(first.jobs)) == (3, 0)
+    given.database.confirmations.checked(first.checks, [])
+    second = given.give(last, 101.0)
+    assert (len(second.checks), len(second.jobs)) == (0, 1)
+    assert len(given.give(last, 102.0).checks) == 3
+
+
+def test_syncs_wait_behind_no_upload_and_keep_nothing_urgent_waiting(given: Given) -> None:
+    given.send(given.mark("old.bin"), synced=False)
+    given.mark("new.bin")
+    if given.link.connections > 1:
+        given.database._flying[Key(99, b"large")] = given.give(1, 1.5).jobs[0]
+        given.mark("urgent.json")
+        assert given.give(0, 100.0).syncs == ()
+    batch = given.give(given.link.connections - 1, 100.0)
+    assert (len(batch.syncs), len(batch.jobs)) == (1, 0)
+
+
+def test_all_items_that_were_moved_are_looked_for_in_turn(given: Given) -> None:
+    items = [b"log/t/%03d" % number for number in range(MOVED_A_BATCH + 6)]
+    for item in items:
+        given.ledger.made_item(given.database.number, item)
+        given.ledger.park_item(given.database.number, item, "moved on master", "")
+    looks = [given.database._take_moved(1000.0 * number) for number in range(1, 4)]
+    assert looks == [tuple(items[:MOVED_A_BATCH]), tuple(items[MOVED_A_BATCH:]), tuple(items[:MOVED_A_BATCH])]
+
+
+@pytest.mark.parametrize("flies", [False, True])
+def test_what_the_masters_disk_gave_an_error_for_goes_as_a_whole(given: Given, *, flies: bool) -> None:
+    """Once what is being appended meanwhile has landed."""
+    key, database = given.mark("old.bin"), given.database
+    if flies:
+        (job,) = given.give(given.link.connections - 1, 2.0).jobs
+    given.send(key, synced=False)
+    file = Unsynced(key, b"old.bin", 7)
+    batch = Batch(database.number, database.descriptor, ())
+    database.outcome(BatchOutcome(0, batch, (), unsound=(file,)), 100.0)
+    if flies:
+        assert given.ledger.backlog(database.number)["files"] == 0
+        sent = Sent(job, Record(Local(1, 9, 2, 3), 0, 9, 1, 1, 1, None, 1))
+        database.outcome(BatchOutcome(0, replace(batch, jobs=(job,)), (sent,)), 101.0)
+    assert given.ledger.backlog(database.number)["files"] == 1
+    record = given.ledger.record(key)
+    assert record is not None
+    assert record.generation < 0

@@ -7,10 +7,12 @@ import queue
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pytest
 from support.waiting import wait_until
 
+from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import BlockedError, LinkError, MissingError, NoRootError, Session
 from rla_agent.replicate.ledger import Key, Ledger, Temp
 from rla_agent.replicate.worker import link
@@ -109,3 +111,23 @@ def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
             file.unlink()
             assert database._jobs(ledger.due(number, 2.0, (0, 99), 10), 2.0) == []
             assert (database._ready, database._left_behind) == (set(), set())
+
+
+class Noted(Link):
+    """A link that notes when a break was noted."""
+
+    breaks: Final[list[object]] = []
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "broken_at" and value:
+            self.breaks.append(value)
+        super().__setattr__(name, value)
+
+
+def test_a_sender_that_just_ends_puts_back_no_break_that_another_saw(tmp_path: Path) -> None:
+    """What it had read before is old by the time it writes, and then nothing would be looked at."""
+    with closing(Noted(lambda: FolderSession(str(tmp_path)), queue.SimpleQueue(), lambda: None, 1)) as link:
+        for broken in (True, False):
+            link._sessions[0] = FolderSession(str(tmp_path))
+            link._drop(0, broken=broken)
+        assert link.breaks == [link.broken_at]

@@ -100,6 +100,19 @@ def test_a_part_of_an_old_version_is_not_gone_on_with(tmp_path: Path) -> None:
     assert not (folder / "x.bin").exists()
 
 
+def test_one_that_is_gone_on_with_has_its_own_sums_in_the_ledger(tmp_path: Path) -> None:
+    """What was damaged of the part is read here for the second time; all of it is hashed once."""
+    lab = Lab(tmp_path, 500_000)
+    data = lab.file.read_bytes()
+    (lab.master / os.fsdecode(ITEM)).mkdir(parents=True)
+    (lab.master / os.fsdecode(TEMP)).write_bytes(data[:150_000] + bytes(50_000))
+    result = lab.send(replace(lab.job(start=200_000), sure=100_000))
+    assert isinstance(result, Sent)
+    assert lab.there() == data
+    assert result.record.crc == zlib.crc32(data)
+    assert result.record.sha256 == hashlib.sha256(data).digest()
+
+
 @pytest.mark.parametrize("changes", [True, False])
 def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, *, changes: bool
