@@ -429,7 +429,7 @@ class RunData:
             row = self.run.logger.last_row
             metrics = dict(_metrics(row))
             saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
-        self.save_archive(kept)
+        self._save_archive(kept)
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
         if model_dict is None:
@@ -599,12 +599,12 @@ class RunData:
         """What the agent knows the open run by."""
         return self.run.opening.run if self.run is not None and self.run.opening else ""
 
-    def save_archive(self, kept: tuple[Any, bytes, Path | None] | None = None) -> None:
-        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it.
+    def save_archive(self) -> None:
+        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
+        self._save_archive(None)
 
-        Args:
-            kept: what was made of the custom data a moment ago, and the file that its arrays are in.
-        """
+    def _save_archive(self, kept: tuple[Any, bytes, Path | None] | None) -> None:
+        """See `save_archive`; `kept`: what was made of the custom data a moment ago, and its arrays' file."""
         item, run = self.item, self.run
         if item is None:
             return

@@ -30,7 +30,7 @@ METHODS = {
     "flush": "timeout=",
     "flush_rows": "timeout=",
     "folder_of": "kind",
-    "get_custom_data": "key",
+    "get_custom_data": "key, trust=",
     "get_ignore_files": "src, names",
     "get_task_table_name": "",
     "get_timestep": "",

@@ -104,6 +104,11 @@ def rows() -> None:
         assert dump()["a"] == 1
 
 
+def made_active() -> None:
+    with exp_manager.active():
+        logger.log("a")
+
+
 def texts() -> None:
     logger.set_level(logger.DEBUG)
     for write in (logger.log, logger.debug, logger.info, logger.warn, logger.backup, logger.error):
@@ -201,6 +206,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "again": exp_manager.log_files_gen,
     "all ranks": lambda: exp_manager.log_files_gen(all_ranks=True),
     "close": exp_manager.close,
+    "made active": made_active,
     "logger reset": logger.reset,
 }
 COVERED_ELSEWHERE = {
