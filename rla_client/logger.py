@@ -81,13 +81,15 @@ CRC_MASK_DELTA = 0xA282EAD8
 _plain_run: scope.Part[Run | None] = scope.Part(lambda: None)  # opened by `configure`, closed by `reset`
 
 
-def _take_current(logger: Logger) -> None:
+def _take_current(logger: Logger | None) -> None:
     global _current  # noqa: PLW0603 - the current logger, as in RLA
     _current = logger
 
 
 copies.append(_take_current)
-_current = get_current()  # a copy: each value of a row asks for it
+_current: Logger | None = (
+    get_current()
+)  # a copy: each value of a row asks for it; None: each thread has its own
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -113,13 +115,13 @@ def record_tabular(key: str, val: object, exclude: Exclude = None, freq: float |
         and type(key) is str
         and (kind is float or kind is bool or (kind is int and val.bit_length() <= MAX_INT_BITS))  # type: ignore[attr-defined]
     ):
-        current = _current
+        current = _current or get_current()
         with current.lock:
             current.pending[key] = val
             if current.excluded:
                 current.excluded.pop(key, None)
         return
-    _current.record(key, val, exclude, freq)
+    (_current or get_current()).record(key, val, exclude, freq)
 
 
 logkv = record_tabular
@@ -208,7 +210,7 @@ def dump_tabular(step: TimeStep | None = None) -> Row:
     """
     if step is not None:
         time_step_holder.set_time(step)
-    return _current.dump()
+    return (_current or get_current()).dump()
 
 
 dumpkvs = dump_tabular
