@@ -228,9 +228,10 @@ def inside(scope: Scope) -> Iterator[None]:
         yield
         return
     me = _me()
-    former, me.inside = me.inside, scope
-    tell()
-    try:
+    former = me.inside
+    try:  # a signal's handler may raise anywhere
+        me.inside = scope
+        tell()
         yield
     finally:
         me.inside = former

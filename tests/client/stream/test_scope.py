@@ -139,6 +139,19 @@ def test_inside_of_a_block(workers: list[Worker]) -> None:
     assert scope.current() is main
 
 
+def test_a_block_that_is_broken_off_on_the_way_in_changes_nothing(workers: list[Worker]) -> None:
+    main, other = opened(), workers[0].do(opened)
+
+    def interrupt(_: Scope | None) -> None:
+        scope.changes.remove(interrupt)
+        raise KeyboardInterrupt
+
+    scope.changes.append(interrupt)
+    with pytest.raises(KeyboardInterrupt), scope.inside(other):
+        pass
+    assert scope.current() is main
+
+
 def test_each_run_has_its_clock(workers: list[Worker]) -> None:
     main = opened()
     time_step_holder.set_time(5)
