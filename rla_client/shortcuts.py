@@ -269,8 +269,9 @@ def join_or_open(
         if parameters and current.take_parameters is not None:
             current.take_parameters(parameters)
         return None
-    if exp_manager.config is not None and not data.of_adapter and here.is_free():
-        exp_manager.add_hyper_param(parameters)
+    of_script = data.next_setup is not None or not data.of_adapter
+    if exp_manager.config is not None and of_script and here.is_free():
+        exp_manager.hyper_param = {**exp_manager.hyper_param, **parameters}
         exp_manager.log_files_gen()
         return None
     return open_for_adapter(table, parameters, track, **further)

@@ -23,6 +23,7 @@ from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.shortcuts import ensure_run
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -291,6 +292,33 @@ def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
     assert second.outbox._closed
     run.log({"x": 1}, step=1)
     assert len(spooled(run)) == 1
+
+
+@pytest.mark.usefixtures("table")
+def test_what_is_said_of_the_next_run_leaves_one_whose_handle_is_held() -> None:
+    run = rla_client.init("t", config={"lr": 0.1})
+    exp_manager.configure("next", {"LOG_USED": ["csv"]}, str(run.data_root))
+    exp_manager.set_hyper_param(lr=9.9)
+    exp_manager.run_id = "other"
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("next", {"lr": 9.9})
+    assert exp_manager.run is run.run, "until it is opened"
+    run.add_hyper_param({"late": 1})
+    exp_manager.log_files_gen()
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("next", {"lr": 9.9})
+    assert (run.task_table_name, run.hyper_param, run.run_id) == ("t", {"lr": 0.1, "late": 1}, None)
+    exp_manager.close()
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("t", {"lr": 0.1, "late": 1})
+    run.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_what_the_script_configures_is_opened_after_a_run_of_an_adapter(tmp_path: Path) -> None:
+    ensure_run("adapter", {})
+    exp_manager.close()
+    exp_manager.configure("mine", {"LOG_USED": ["csv"]}, str(tmp_path / "data"))
+    ensure_run("another", {"x": 1})
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("mine", {"x": 1})
+    exp_manager.close()
 
 
 @pytest.mark.usefixtures("table")
