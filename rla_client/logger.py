@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.parsing import parse_json, rows_text, split_rows
+from rla_client.run.begin import end_given_up, given_up
 from rla_client.run.recording import (
     BACKUP,
     DEBUG,
@@ -210,6 +211,8 @@ def dump_tabular(step: TimeStep | None = None) -> Row:
     """
     if step is not None:
         time_step_holder.set_time(step)
+    if given_up:
+        end_given_up()
     return (_current or get_current()).dump()
 
 
@@ -345,6 +348,7 @@ def flush(timeout: float | None = 10.0) -> bool:
         False when that did not happen in time or no agent runs; and once when something was lost since the
         last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
+    end_given_up()
     return get_current().flush(timeout, media=True)
 
 
@@ -357,6 +361,7 @@ def flush_rows(timeout: float | None = 10.0) -> bool:
     Returns:
         Whether all rows and texts that were sent before are on disk.
     """
+    end_given_up()
     return get_current().flush(timeout, media=False)
 
 

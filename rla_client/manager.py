@@ -26,7 +26,7 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.run import trackers
 from rla_client.run.archive import register_custom_type
-from rla_client.run.begin import begin, end_run, fork, give_way, reopen, resume
+from rla_client.run.begin import begin, end_given_up, end_run, fork, give_way, reopen, resume
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import Item
 from rla_client.run.setup import RunSetup
@@ -228,6 +228,7 @@ class ExpManager:
 
     def flush(self, timeout: float | None = 10.0) -> bool:
         """As `logger.flush`: True once all that was sent before is on disk, within `timeout` seconds."""
+        end_given_up()
         return self.run is None or self.run.logger.flush(timeout, media=True)
 
     def flush_rows(self, timeout: float | None = 10.0) -> bool:
@@ -262,6 +263,7 @@ class ExpManager:
         """
         if status not in {"finished", "interrupted", "failed"}:
             raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
+        end_given_up()
         end_run(self._data, status, reason)
 
     # -- earlier runs -----------------------------------------------------------------------------

@@ -83,9 +83,7 @@ class RunData:
 
     def __init__(self, setup: RunSetup, own: Scope | None = None) -> None:
         self.setup = setup
-        self.next_setup: RunSetup | None = (
-            None  # what the next run is to be, where it is not the setup
-        )
+        self.next_setup: RunSetup | None = None  # what the next run is to be, where it is not the setup
         self._own = self._scope = own
         self.is_held = False  # somebody has the handle of the run, and may write to it
         self.of_adapter = False  # nobody but an adapter asked for the run

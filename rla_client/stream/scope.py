@@ -39,6 +39,7 @@ class Scope:
         self.parts: dict[Part[Any], Any] = {}
         self.used = False
         self.thread = 0
+        self._opener: weakref.ref[threading.Thread] | None = None
         self.before: Scope | None = None
 
     def standing(self) -> Scope:
@@ -53,6 +54,18 @@ class Scope:
         if not self.used or self.thread in {0, threading.get_ident()}:
             return True
         return all(thread.ident != self.thread for thread in threading.enumerate())
+
+    def open(self) -> None:
+        """This thread opens a run here."""
+        self.used, self.thread = True, threading.get_ident()
+        self._opener = weakref.ref(threading.current_thread())
+
+    def is_left(self) -> bool:
+        """Whether a run is open here whose thread has ended; another one may have its identity by now."""
+        if not self.used or self._opener is None:
+            return False
+        opener = self._opener()
+        return opener is None or not opener.is_alive()
 
     def is_anothers(self) -> bool:
         """Whether another thread than the main one opened the run here, and lives."""
@@ -173,7 +186,7 @@ def take(scope: Scope) -> None:
             scope.before = former
             before = None if former.before is None else former.before.standing()
             former.before = before if before is not None and before.used else None  # no chain of ended ones
-        scope.used, scope.thread = True, threading.get_ident()
+        scope.open()
         _me().own = scope
         if _process.is_free() or threading.current_thread() is threading.main_thread():
             _process = scope

@@ -289,9 +289,49 @@ def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
     assert second is not None
     assert second.outbox is not None
     run = rla_client.init("t", config={"seed": 3})
-    assert second.outbox._closed
     run.log({"x": 1}, step=1)
+    assert second.outbox._closed
     assert len(spooled(run)) == 1
+
+
+@pytest.mark.usefixtures("table")
+def test_a_run_that_is_given_up_does_not_end_in_the_garbage_collector() -> None:
+    run = rla_client.init("t")
+    first = run.run
+    assert first is not None
+    assert first.outbox is not None
+    beside = rla_client.init("t")
+    with logger.get_current().lock:
+        del run
+        assert not first.outbox._closed, "whoever gives it up may hold a lock"
+    logger.record_tabular("x", 1)
+    logger.dump_tabular()
+    assert first.outbox._closed
+    beside.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_runs_of_threads_that_have_ended_end_when_the_next_begins() -> None:
+    main = rla_client.init("t")
+    found: list[Any] = []
+
+    def trial() -> None:
+        run = rla_client.init("t")
+        run.log({"x": 1}, step=1)
+        found.append(run.run)
+
+    for _ in range(3):
+        thread = threading.Thread(target=trial)
+        thread.start()
+        thread.join(60)
+    assert [one.outbox._closed for one in found] == [True, True, False]
+    main.log({"x": 1}, step=1)
+    last = rla_client.init("t")
+    assert found[-1].outbox._closed
+    assert main.run is not None
+    assert len(spooled(main)) == 1
+    last.close()
+    main.close()
 
 
 @pytest.mark.usefixtures("table")
