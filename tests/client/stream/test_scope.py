@@ -191,7 +191,7 @@ def test_nobody_pays_once_the_runs_of_other_threads_have_ended(
         workers[0].do(lambda: scope.retire(ended))
         assert told[-1] is main, "its thread lives, and writes into the main thread's"
         workers[1].do(opened)
-        assert told[-1] is None
+        assert told[-1:] == [None]
         workers[1].end()
         wait_until(lambda: told[-1] is main, what="what nobody closed to end with its thread")
     finally:
