@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.parsing import parse_json, rows_text, split_rows
+from rla_client.run.begin import end_given_up, given_up
 from rla_client.run.recording import (
     BACKUP,
     DEBUG,
@@ -81,13 +82,15 @@ CRC_MASK_DELTA = 0xA282EAD8
 _plain_run: scope.Part[Run | None] = scope.Part(lambda: None)  # opened by `configure`, closed by `reset`
 
 
-def _take_current(logger: Logger) -> None:
+def _take_current(logger: Logger | None) -> None:
     global _current  # noqa: PLW0603 - the current logger, as in RLA
     _current = logger
 
 
 copies.append(_take_current)
-_current = get_current()  # a copy: each value of a row asks for it
+_current: Logger | None = (
+    get_current()
+)  # a copy: each value of a row asks for it; None: each thread has its own
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -113,13 +116,13 @@ def record_tabular(key: str, val: object, exclude: Exclude = None, freq: float |
         and type(key) is str
         and (kind is float or kind is bool or (kind is int and val.bit_length() <= MAX_INT_BITS))  # type: ignore[attr-defined]
     ):
-        current = _current
+        current = _current or get_current()
         with current.lock:
             current.pending[key] = val
             if current.excluded:
                 current.excluded.pop(key, None)
         return
-    _current.record(key, val, exclude, freq)
+    (_current or get_current()).record(key, val, exclude, freq)
 
 
 logkv = record_tabular
@@ -208,7 +211,9 @@ def dump_tabular(step: TimeStep | None = None) -> Row:
     """
     if step is not None:
         time_step_holder.set_time(step)
-    return _current.dump()
+    if given_up:
+        end_given_up()
+    return (_current or get_current()).dump()
 
 
 dumpkvs = dump_tabular
@@ -343,6 +348,7 @@ def flush(timeout: float | None = 10.0) -> bool:
         False when that did not happen in time or no agent runs; and once when something was lost since the
         last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
+    end_given_up()
     return get_current().flush(timeout, media=True)
 
 
@@ -355,6 +361,7 @@ def flush_rows(timeout: float | None = 10.0) -> bool:
     Returns:
         Whether all rows and texts that were sent before are on disk.
     """
+    end_given_up()
     return get_current().flush(timeout, media=False)
 
 

@@ -26,7 +26,7 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.run import trackers
 from rla_client.run.archive import register_custom_type
-from rla_client.run.begin import begin, end_run, fork, give_way, reopen, resume
+from rla_client.run.begin import begin, end_given_up, end_run, fork, give_way, reopen, resume
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import Item
 from rla_client.run.setup import RunSetup
@@ -50,6 +50,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 SECONDS_PER_HOUR = 3600.0
+_CHANGED = {"_setup": "_next_setup"}  # the part that is changed, where it is not the one that is read
 FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
 
 
@@ -69,7 +70,7 @@ class _Held(Generic[T]):
     def __set__(self, manager: ExpManager, value: T) -> None:
         if not self._writable:
             raise AttributeError(f"exp_manager.{self._name} cannot be set")
-        setattr(getattr(manager, self._part), self._name, value)
+        setattr(getattr(manager, _CHANGED.get(self._part, self._part)), self._name, value)
 
 
 def _of(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
@@ -111,6 +112,14 @@ class ExpManager:
             return "exp_manager"
         return (_the_manager, ()) if self._data.is_held else super().__reduce_ex__(protocol)
 
+    @property
+    def _next_setup(self) -> RunSetup:
+        return self._setup
+
+    @property
+    def _next_data(self) -> RunData:
+        return self._data
+
     def active(self) -> AbstractContextManager[None]:
         """For the length of a `with` block, what this thread logs is part of this run."""
         return scope.inside(self._data.scope)
@@ -139,12 +148,12 @@ class ExpManager:
     root: _Held[str | None] = _Held("_setup", writable=False)
     ipaddr: _Held[str] = _Held("_setup", writable=False)
 
-    configure = _of("_setup", RunSetup.configure)
+    configure = _of("_next_setup", RunSetup.configure)
     get_task_table_name = _of("_setup", RunSetup.get_task_table_name)
-    set_hyper_param = _of("_setup", RunSetup.set_hyper_param)
-    update_hyper_param = _of("_setup", RunSetup.update_hyper_param)
-    add_record_param = _of("_setup", RunSetup.add_record_param)
-    clear_record_param = _of("_setup", RunSetup.clear_record_param)
+    set_hyper_param = _of("_next_setup", RunSetup.set_hyper_param)
+    update_hyper_param = _of("_next_setup", RunSetup.update_hyper_param)
+    add_record_param = _of("_next_setup", RunSetup.add_record_param)
+    clear_record_param = _of("_next_setup", RunSetup.clear_record_param)
     auto_parse_info = _of("_setup", RunSetup.auto_parse_info)
     print_args = _of("_setup", RunSetup.print_args)
     get_version_num = _of("_setup", RunSetup.get_version_num)
@@ -219,6 +228,7 @@ class ExpManager:
 
     def flush(self, timeout: float | None = 10.0) -> bool:
         """As `logger.flush`: True once all that was sent before is on disk, within `timeout` seconds."""
+        end_given_up()
         return self.run is None or self.run.logger.flush(timeout, media=True)
 
     def flush_rows(self, timeout: float | None = 10.0) -> bool:
@@ -253,6 +263,7 @@ class ExpManager:
         """
         if status not in {"finished", "interrupted", "failed"}:
             raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
+        end_given_up()
         end_run(self._data, status, reason)
 
     # -- earlier runs -----------------------------------------------------------------------------
@@ -375,7 +386,7 @@ class ExpManager:
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
             RlaError: no agent has taken in what it recorded.
         """
-        name, step = resume(self._data, run, at, checkpoint_name)
+        name, step = resume(self._next_data, run, at, checkpoint_name)
         if step is None:
             return 0, None
         content = self.load_checkpoint(step, name, trust=trust)[1]
@@ -466,7 +477,21 @@ class _Current(ExpManager):
 
     @property
     def _setup(self) -> RunSetup:  # type: ignore[override]
-        return current_data().setup
+        data = current_data()
+        return data.next_setup or data.setup
+
+    @property
+    def _next_setup(self) -> RunSetup:
+        return current_data().setup_of_next()
+
+    @property
+    def _next_data(self) -> RunData:
+        data = current_data()
+        if data.next_setup is None:
+            return data
+        following = data.successor()
+        current_data.put(following, following.scope)
+        return following
 
     def __init__(self) -> None:
         self.time_step_holder = time_step_holder
@@ -482,14 +507,27 @@ class _Current(ExpManager):
             current_data.put(following, following.scope)
             following.enter()
         super().configure(*args, **kwargs)
+        if current_data().next_setup is None:  # else it is the script's as soon as it is opened
+            current_data().of_adapter = False
 
     def log_files_gen(self, *, all_ranks: bool = False) -> None:
         """See `ExpManager.log_files_gen`."""
         data = current_data()
-        if data.is_held or not scope.current().is_free():
+        if data.is_held or data.next_setup is not None or not scope.current().is_free():
             open_beside(data, data.successor(), all_ranks=all_ranks)
         else:
             begin(data, all_ranks=all_ranks)
+
+    def resume(
+        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
+    ) -> tuple[int, Any]:
+        """See `ExpManager.resume`."""
+        former = current_data()
+        found = super().resume(run, at, checkpoint_name, trust=trust)
+        if former.next_setup is not None:
+            former.next_setup = None
+            give_way(former)
+        return found
 
 
 current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
@@ -505,6 +543,7 @@ def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False)
             end_run(former, "finished", "")  # the same run goes on
         give_way(former)
     begin(following, all_ranks=all_ranks)
+    former.next_setup = None
 
 
 exp_manager: ExpManager = _Current()

@@ -30,7 +30,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
 from rla_client.media.pictures import is_picture
-from rla_client.run.begin import end_run
+from rla_client.run.begin import end_given_up, give_up
 from rla_client.run.recording import Exclude, Row, scalar_rows
 from rla_client.run.run import ending
 from rla_client.run.setup import accepted, names_code, unexpected
@@ -111,7 +111,7 @@ class OpenRun(ExpManager):
         self.time_step_holder = data.clock
         self._told = False  # that it has ended
         data.is_held = True
-        weakref.finalize(self, _given_up, data).atexit = False
+        weakref.finalize(self, give_up, data).atexit = False
 
     @property
     def id(self) -> str:
@@ -164,13 +164,6 @@ class OpenRun(ExpManager):
 
     def __repr__(self) -> str:
         return f"<run {self.task_table_name}/{self.index}>"
-
-
-def _given_up(data: RunData) -> None:
-    """Nobody has the handle of a run any more: if another one has taken its place, it ends."""
-    data.is_held = False
-    if data.gave_way:
-        end_run(data, "finished", "")
 
 
 def describe(  # noqa: PLR0913 - `init`'s
@@ -269,8 +262,9 @@ def join_or_open(
         if parameters and current.take_parameters is not None:
             current.take_parameters(parameters)
         return None
-    if exp_manager.config is not None and not data.of_adapter and here.is_free():
-        exp_manager.add_hyper_param(parameters)
+    of_script = data.next_setup is not None or not data.of_adapter
+    if exp_manager.config is not None and of_script and here.is_free():
+        exp_manager.hyper_param = {**exp_manager.hyper_param, **parameters}
         exp_manager.log_files_gen()
         return None
     return open_for_adapter(table, parameters, track, **further)
@@ -430,12 +424,14 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         ArgumentError: `values` is not a dict, or `step` is not a finite number; nothing is written then.
     """
     given = flat(values)
-    with logger.get_current().lock:  # rows of two threads do not mix
+    end_given_up()
+    current = logger.get_current()
+    with current.lock:  # rows of two threads do not mix
         if step is not None:
             time_step_holder.set_time(step)
         for name, value in given:
             logger.record_tabular(name, value)
-        row = logger.dump_tabular()
+        row = current.dump()
         if row or given:
             time_step_holder.count()
     return row

@@ -4,14 +4,16 @@
     envs = record_episodes(gymnasium.make_vec("CartPole-v1", num_envs=8))
 
 Each finished episode is a row of its own with `episode/return`, `episode/length` and `episode/seconds`, at
-the time-step of the clock or, where nobody sets that, the number of environment steps so far. Frames go to
-the agent, which encodes them beside training. What counts is gymnasium's `RecordEpisodeStatistics`.
+the time-step of the clock or, where nobody sets that, the number of environment steps so far (of several
+environments the first one's). Frames go to the agent, which encodes them beside training. What counts is
+gymnasium's `RecordEpisodeStatistics`.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
+import weakref
 from typing import Any, cast
 
 import gymnasium
@@ -32,6 +34,7 @@ __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
 DEFAULT_FPS = 30.0
 _COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # by gymnasium
+_leaders: weakref.WeakKeyDictionary[logger.Logger, weakref.ref[_Recorder]] = weakref.WeakKeyDictionary()
 _KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
 
 
@@ -89,7 +92,8 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
         self.episode_returns += found[1]  # as gymnasium's wrapper does, without the way there at each step
         self.episode_lengths += 1
         recorder = self._recorder
-        recorder.clock.follow(recorder.steps + self.episode_lengths - self._counted)
+        if recorder.leads:
+            recorder.clock.follow(recorder.steps + self.episode_lengths - self._counted)
         return found
 
     def _end(self, action: Any, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Any:
@@ -112,7 +116,7 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
 
     def close(self) -> None:
         """Close the environment; a film that is not at its end is sent as it is."""
-        self._recorder.cut()
+        self._recorder.close()
         super().close()
 
 
@@ -151,7 +155,8 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
         """Take a step in each environment; ended episodes write their rows."""
         found = super().step(actions)
         self._recorder.steps += self.num_envs
-        self._recorder.clock.follow(self._recorder.steps)
+        if self._recorder.leads:
+            self._recorder.clock.follow(self._recorder.steps)
         infos = found[4]
         ended, which = infos.pop(_KEY, None), infos.pop(f"_{_KEY}", None)
         same_step = self._autoreset_mode == AutoresetMode.SAME_STEP
@@ -181,7 +186,7 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
 
     def close(self, **kwargs: Any) -> None:
         """Close the environments; a film that is not at its end is sent as it is."""
-        self._recorder.cut()
+        self._recorder.close()
         super().close(**kwargs)
 
 
@@ -191,7 +196,9 @@ class _Recorder:
     Attributes:
         steps: of all environments so far; a single one's are counted when its episode ends. In a run that
             was resumed they are counted on from where it continues.
-        clock: of the run; it follows the steps.
+        clock: of the run.
+        leads: the clock follows the steps: those of the first recorder of the run that is not closed, and not
+            those of, say, an environment for evaluation.
         video: of the episode under way, if that is filmed.
     """
 
@@ -204,6 +211,7 @@ class _Recorder:
         self._env, self._name, self._video_every = env, name, video_every
         self.steps: float = 0
         self.clock: TimeStepHolder = time_step_holder
+        self.leads = False
         self._joined = Joined()
         self._begun = False
         self._episodes = 0  # of the environment that is filmed
@@ -217,7 +225,12 @@ class _Recorder:
 
     @in_its_run
     def _begin(self) -> None:
-        self.clock = logger.get_current().clock
+        current = logger.get_current()
+        self.clock = current.clock
+        leader = _leaders.get(current)
+        if leader is None or leader() is None:
+            leader = _leaders[current] = weakref.ref(self)
+        self.leads = leader() is self
         if not self._begun:
             self._begun = True
             self.steps += exp_manager.resumed_from or 0
@@ -238,12 +251,22 @@ class _Recorder:
             self.video.close()
             self.video = None
 
+    def close(self) -> None:
+        """Its environment is not stepped any more."""
+        self.cut()
+        if self.leads:
+            self.leads = False
+            for current, leader in list(_leaders.items()):
+                if leader() is self:
+                    del _leaders[current]
+
     @in_its_run
     def write(self, total: float, length: int, seconds: float) -> None:
         """Write an episode's row."""
         values = {"return": float(total), "length": int(length), "seconds": float(seconds)}
         row = {f"{self._name}/{key}": value for key, value in values.items()}
-        self.clock.follow(self.steps)
+        if self.leads:
+            self.clock.follow(self.steps)
         logger.get_current().write_row(row, self._step, time.time(), ())
 
     @property

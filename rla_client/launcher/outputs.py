@@ -55,7 +55,7 @@ from rla_client.launcher.dowel import time_lead
 from rla_client.launcher.training_state import Pieces
 from rla_client.run.start import open_plain_run
 from rla_client.stream.arena import Slot, SlotSender
-from rla_client.stream.clock import time_step_holder
+from rla_client.stream.clock import TimeStepHolder, clock
 
 if TYPE_CHECKING:
     from rla_client.code.secrets import Secrets
@@ -125,7 +125,8 @@ class Outputs:
         self._former_logger = rla_logger.get_current()
         self._savers: dict[str, SnapshotSaver] = {}
         self._kinds: dict[Path, str | None] = {}
-        self._former_time = time_step_holder.get_time()
+        self._former_time = TimeStepHolder()
+        self._former_time.take_over(clock())
         self._lock = FolderLock(self.log_dir)
         try:
             self._run = self._begin(keep_rows, fresh=fresh)
@@ -134,7 +135,8 @@ class Outputs:
             raise
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap(([], {}, [], x_axis))
-        time_step_holder.clear()
+        self._clock = clock()
+        self._clock.clear()
         _open.append(self)
 
     def _begin(self, keep_rows: int | None, *, fresh: bool) -> Run:
@@ -237,7 +239,7 @@ class Outputs:
 
     def _put_back(self) -> None:
         rla_logger.set_current(self._former_logger)
-        time_step_holder.set_time(self._former_time)
+        self._clock.take_over(self._former_time)
         dowel.tabular.swap(*self._former_tabular)
         dowel.logger.swap(self._former_dowel)
 

@@ -25,6 +25,8 @@ import copy
 import math
 import os
 import sys
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
 def begin(data: RunData, *, all_ranks: bool = False) -> None:
     """Open the run that the setup describes; see `ExpManager.log_files_gen`."""
     data.setup.configured()
+    end_left()
     end_run(data, "finished", "")
     with _entered(data):
         _begin(data, all_ranks=all_ranks)
@@ -91,6 +94,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
 def _entered(data: RunData) -> Iterator[None]:
     """A run is opened: it becomes the current one; what was so before is, where that fails."""
     data.enter()
+    _opened.add(data)
     try:
         yield
     except BaseException:
@@ -418,6 +422,41 @@ def _take_custom_data(data: RunData, loaded: RunData) -> None:
             data.custom_data[key] = copy.deepcopy(value)
         except Exception as error:  # noqa: BLE001 - of the user's class
             warn(f"custom data {key!r} is not taken over: {type(error).__name__}: {error}")
+
+
+_opened: weakref.WeakSet[RunData] = weakref.WeakSet()
+given_up: deque[RunData] = deque()  # other runs have taken the place of these, and nobody has their handles
+
+
+def give_up(data: RunData) -> None:
+    """Nobody has the handle of a run any more: if another one has taken its place, it ends soon.
+
+    Not here: the garbage collector calls this, maybe in a thread that holds a lock.
+    """
+    data.is_held = False
+    if data.gave_way:
+        given_up.append(data)
+
+
+def end_given_up() -> None:
+    """End the runs that were given up, by a thread that holds no lock of a run."""
+    while given_up:
+        try:
+            data = given_up.popleft()
+        except IndexError:  # another thread ends it
+            return
+        end_run(data, "finished", "")
+
+
+def end_left() -> None:
+    """End the runs that were given up, and those of threads that have ended, to which nobody can write."""
+    end_given_up()
+    for data in list(_opened):
+        run, place = data.run, data.scope
+        if run is None or run.pid != os.getpid() or data.is_held:
+            continue
+        if place is not scopes.process() and place.is_left():
+            end_run(data, "finished", "")
 
 
 def end_run(data: RunData, status: str, reason: str) -> None:

@@ -67,6 +67,12 @@ ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system wri
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
 
 
+def _copied(setup: RunSetup) -> RunSetup:
+    found = copy.copy(setup)
+    found.hyper_param = dict(setup.hyper_param)
+    return found
+
+
 class RunData:
     """The open (or loaded) run, its custom data and its checkpoints.
 
@@ -77,6 +83,7 @@ class RunData:
 
     def __init__(self, setup: RunSetup, own: Scope | None = None) -> None:
         self.setup = setup
+        self.next_setup: RunSetup | None = None  # what the next run is to be, where it is not the setup
         self._own = self._scope = own
         self.is_held = False  # somebody has the handle of the run, and may write to it
         self.of_adapter = False  # nobody but an adapter asked for the run
@@ -112,14 +119,19 @@ class RunData:
             self._scope = scopes.room()
         scopes.take(self.scope)
 
+    def setup_of_next(self) -> RunSetup:
+        """What is said of the next run: the setup, or a copy of it where somebody holds the open run."""
+        if self.next_setup is None and self.is_held and self.run is not None:
+            self.next_setup = _copied(self.setup)
+        return self.next_setup or self.setup
+
     def successor(self) -> RunData:
         """For a run beside this one or in its place, with a scope of its own.
 
         What was chosen for the next run holds for that one; and while none is open here, the clock and what
         else was said already.
         """
-        following = RunData(copy.copy(self.setup), Scope())
-        following.setup.hyper_param = dict(self.setup.hyper_param)
+        following = RunData(_copied(self.next_setup or self.setup), Scope())
         following.max_to_keep, following._var_prefix = self.max_to_keep, self._var_prefix
         following._keeps = list(self._keeps)
         if self.run is None:

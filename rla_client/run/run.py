@@ -66,7 +66,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places, user_name
 from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
-from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, Row, shown_text
+from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, shown_text
 from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
@@ -642,28 +642,8 @@ _DEFAULT.reminder = (
 current_logger = scope.Part(lambda: _DEFAULT)
 
 
-class _OfThread:
-    """Stands for the current logger where each thread has its own."""
-
-    @property
-    def lock(self) -> threading.RLock:
-        return current_logger().lock
-
-    @property
-    def pending(self) -> Row:
-        return current_logger().pending
-
-    @property
-    def excluded(self) -> dict[str, tuple[str, ...]]:
-        return current_logger().excluded
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(current_logger(), name)
-
-
 _one: Logger | None = _DEFAULT  # of all threads; None: each has its own
-_of_thread: Any = _OfThread()
-copies: list[Callable[[Logger], None]] = []  # who keeps a copy of it is told of each change
+copies: list[Callable[[Logger | None], None]] = []  # who keeps a copy of it is told of each change
 _told_workers = ""
 
 
@@ -704,7 +684,7 @@ def _take_current(one: scope.Scope | None) -> None:
     global _one, _told_workers  # noqa: PLW0603 - copies of what the scopes have
     _one = None if one is None else current_logger.of(one)
     for take in copies:
-        take(_one or _of_thread)
+        take(_one)
     for_workers = current_logger.of(scope.process()).for_workers
     told = os.environ.get(RUN_VARIABLE, "")
     if for_workers and told != for_workers:

@@ -119,10 +119,6 @@ class CurrentClock(TimeStepHolder):
         """See `TimeStepHolder`."""
         (self._one or clock()).follow(step)
 
-    def take_over(self, other: TimeStepHolder) -> None:
-        """See `TimeStepHolder`."""
-        (self._one or clock()).take_over(other)
-
     def get_time(self) -> int | float:
         """The current time-step, 0 before the first `set_time`."""
         return (self._one or clock())._time  # noqa: SLF001 - a call less for each row

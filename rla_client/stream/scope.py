@@ -39,6 +39,7 @@ class Scope:
         self.parts: dict[Part[Any], Any] = {}
         self.used = False
         self.thread = 0
+        self._opener: weakref.ref[threading.Thread] | None = None
         self.before: Scope | None = None
 
     def standing(self) -> Scope:
@@ -53,6 +54,18 @@ class Scope:
         if not self.used or self.thread in {0, threading.get_ident()}:
             return True
         return all(thread.ident != self.thread for thread in threading.enumerate())
+
+    def open(self) -> None:
+        """This thread opens a run here."""
+        self.used, self.thread = True, threading.get_ident()
+        self._opener = weakref.ref(threading.current_thread())
+
+    def is_left(self) -> bool:
+        """Whether a run is open here whose thread has ended; another one may have its identity by now."""
+        if not self.used or self._opener is None:
+            return False
+        opener = self._opener()
+        return opener is None or not opener.is_alive()
 
     def is_anothers(self) -> bool:
         """Whether another thread than the main one opened the run here, and lives."""
@@ -88,8 +101,19 @@ class _Thread:
     """Where a thread is that has opened a run, or is inside of a block."""
 
     def __init__(self) -> None:
+        self.ident = threading.get_ident()
         self.own: Scope | None = None
         self.inside: Scope | None = None
+
+    def current(self) -> Scope:
+        """Its scope."""
+        if self.inside is not None:
+            return self.inside
+        if self.own is None:
+            return _process
+        own = self.own = self.own.standing()
+        falls_back = _process.used and _process.thread in {threading.main_thread().ident, self.ident}
+        return _process if falls_back and not own.used else own
 
 
 changes: list[Callable[[Scope | None], None]] = []  # get the scope of all threads; None: each has its own
@@ -99,6 +123,7 @@ _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
 _lock = threading.RLock()
 _process = Scope()
 _several = False
+_pid = os.getpid()
 
 
 def current() -> Scope:
@@ -119,17 +144,11 @@ def process() -> Scope:
 
 def _of_thread() -> Scope:
     me: _Thread | None = getattr(_local, "me", None)
-    main = threading.main_thread().ident
-    if me is not None and me.inside is not None:
-        return me.inside
-    if me is None or me.own is None:
-        if guesses and _process.used and main not in {_process.thread, threading.get_ident()}:
+    if (me is None or (me.own is None and me.inside is None)) and guesses and _process.used:
+        main = threading.main_thread().ident
+        if main not in {_process.thread, threading.get_ident()}:
             _guess()
-        return _process
-    own = me.own = me.own.standing()
-    if own.used or not (_process.used and main in {_process.thread, threading.get_ident()}):
-        return own
-    return _process
+    return _process if me is None else me.current()
 
 
 def _guess() -> None:
@@ -149,7 +168,13 @@ def _me() -> _Thread:
         me = _local.me = _Thread()
         with _lock:
             _threads.add(me)
+        weakref.finalize(me, _end_of_thread).atexit = False
     return me
+
+
+def _end_of_thread() -> None:
+    if os.getpid() == _pid:  # not in a child being forked, where nobody would let go of the lock
+        tell()
 
 
 def take(scope: Scope) -> None:
@@ -161,7 +186,7 @@ def take(scope: Scope) -> None:
             scope.before = former
             before = None if former.before is None else former.before.standing()
             former.before = before if before is not None and before.used else None  # no chain of ended ones
-        scope.used, scope.thread = True, threading.get_ident()
+        scope.open()
         _me().own = scope
         if _process.is_free() or threading.current_thread() is threading.main_thread():
             _process = scope
@@ -216,9 +241,10 @@ def inside(scope: Scope) -> Iterator[None]:
         yield
         return
     me = _me()
-    former, me.inside = me.inside, scope
-    tell()
-    try:
+    former = me.inside
+    try:  # a signal's handler may raise anywhere
+        me.inside = scope
+        tell()
         yield
     finally:
         me.inside = former
@@ -229,18 +255,15 @@ def tell() -> None:
     """Tell who keeps a copy."""
     global _several  # noqa: PLW0603 - of the process
     with _lock:
-        _several = any(
-            (one.inside or _process) is not _process or (one.own or _process) is not _process
-            for one in list(_threads)
-        )
+        _several = any(one.current() is not _process for one in list(_threads))
         one = None if _several else _process
         for take_over in changes:
             take_over(one)
 
 
 def _after_fork_in_child() -> None:
-    global _process, _lock  # noqa: PLW0603 - of the child
-    _lock = threading.RLock()
+    global _process, _lock, _pid  # noqa: PLW0603 - of the child
+    _lock, _pid = threading.RLock(), os.getpid()
     _process = current()
     if _process.thread:
         _process.thread = threading.get_ident()

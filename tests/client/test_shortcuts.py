@@ -23,6 +23,8 @@ from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.run import run as run_module
+from rla_client.shortcuts import ensure_run
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -288,9 +290,80 @@ def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
     assert second is not None
     assert second.outbox is not None
     run = rla_client.init("t", config={"seed": 3})
-    assert second.outbox._closed
     run.log({"x": 1}, step=1)
+    assert second.outbox._closed
     assert len(spooled(run)) == 1
+
+
+def open_runs() -> list[Any]:
+    return [*run_module._open_runs]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_run_that_is_given_up_does_not_end_in_the_garbage_collector() -> None:
+    run = rla_client.init("t")
+    first = run.run
+    assert first is not None
+    assert first.outbox is not None
+    beside = rla_client.init("t")
+    with logger.get_current().lock:
+        del run
+        assert first in open_runs(), "whoever gives it up may hold a lock"
+    logger.record_tabular("x", 1)
+    logger.dump_tabular()
+    assert first not in open_runs()
+    beside.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_runs_of_threads_that_have_ended_end_when_the_next_begins() -> None:
+    main = rla_client.init("t")
+    found: list[Any] = []
+
+    def trial() -> None:
+        run = rla_client.init("t")
+        run.log({"x": 1}, step=1)
+        found.append(run.run)
+
+    for _ in range(3):
+        thread = threading.Thread(target=trial)
+        thread.start()
+        thread.join(60)
+    assert [one.outbox._closed for one in found] == [True, True, False]
+    main.log({"x": 1}, step=1)
+    last = rla_client.init("t")
+    assert found[-1].outbox._closed
+    assert main.run is not None
+    assert len(spooled(main)) == 1
+    last.close()
+    main.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_what_is_said_of_the_next_run_leaves_one_whose_handle_is_held() -> None:
+    run = rla_client.init("t", config={"lr": 0.1})
+    exp_manager.configure("next", {"LOG_USED": ["csv"]}, str(run.data_root))
+    exp_manager.set_hyper_param(lr=9.9)
+    exp_manager.run_id = "other"
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("next", {"lr": 9.9})
+    assert exp_manager.run is run.run, "until it is opened"
+    run.add_hyper_param({"late": 1})
+    exp_manager.log_files_gen()
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("next", {"lr": 9.9})
+    assert (run.task_table_name, run.hyper_param, run.run_id) == ("t", {"lr": 0.1, "late": 1}, None)
+    exp_manager.close()
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("t", {"lr": 0.1, "late": 1})
+    run.close()
+
+
+@pytest.mark.usefixtures("table")
+def test_what_the_script_configures_is_opened_after_a_run_of_an_adapter(tmp_path: Path) -> None:
+    ensure_run("adapter", {})
+    exp_manager.close()
+    exp_manager.configure("mine", {"LOG_USED": ["csv"]}, str(tmp_path / "data"))
+    ensure_run("another", {"x": 1})
+    assert (exp_manager.task_table_name, exp_manager.hyper_param) == ("mine", {"x": 1})
+    exp_manager.close()
 
 
 @pytest.mark.usefixtures("table")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fnmatch
 import glob
@@ -509,8 +510,10 @@ class Run(Lenient):
             return
         place = self._joined.scope
         self.leave()
+        atexit.unregister(self.leave)
         if opened_here() or self.disabled:
             exp_manager.close(state, reason)
+        vars(self)["_handle"] = None
         if current.of(place) is self:
             current.put(None, place)
         if disables:

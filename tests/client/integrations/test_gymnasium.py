@@ -212,3 +212,23 @@ if sys.argv[1:]:
     steps = [int(row["time-step"]) for row in run.rows()]
     assert steps == sorted(steps)
     assert steps[-1] > 40 * each, "a resumed run counts on"
+
+
+@pytest.mark.slow
+def test_the_first_environment_of_a_run_leads_its_clock(scripts: Scripts) -> None:
+    scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + """
+from rla_client import time_step_holder
+train, evaluation = record_episodes(Counter()), record_episodes(Counter(), name="eval")
+train.reset()
+train.step(0)
+films(evaluation, 14, 0)
+assert time_step_holder.get_time() == 1, time_step_holder.get_time()
+train.close()
+later = record_episodes(Counter())
+films(later, 5, 0)
+assert time_step_holder.get_time() == 5, time_step_holder.get_time()
+"""
+    )

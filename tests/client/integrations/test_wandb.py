@@ -733,3 +733,21 @@ def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
 ours = wandb.init(project="x")""",
         """ours.log({"loss": step}, step=step)""",
     )
+
+
+@pytest.mark.slow
+def test_nothing_holds_a_run_that_was_finished(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+import gc, weakref
+run = wandb.init(project="p")
+handle, kept = weakref.ref(run._handle), weakref.ref(run)
+wandb.finish()
+gc.collect()
+assert handle() is None
+del run
+gc.collect()
+assert kept() is None
+"""
+    )

@@ -144,12 +144,16 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
         assert rla_logger.flush(60)
         return [Path(ctxt.log_dir), *folders]
 
-    before, clock = rla_logger.get_current(), time_step_holder.get_time()
+    before, clock = rla_logger.get_current(), 5
+    time_step_holder.clear()
+    time_step_holder.follow(clock)
     first, second, third = outer()
     for folder in (second, third):  # the flush was of the outer one
         settle(folder)
     assert rla_logger.get_current() is before
     assert time_step_holder.get_time() == clock
+    time_step_holder.follow(clock + 1)
+    assert time_step_holder.get_time() == clock + 1, "the script has not set it"
     assert launchers.rows(first) == [{"TotalEnvSteps": "50", "outer": "1", "time-step": "50"}]
     assert launchers.rows(second) == [{"inner": "3", "time-step": "3"}]
     assert launchers.rows(third) == [{"inner": "4", "time-step": "4"}]

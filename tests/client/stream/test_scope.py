@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -138,6 +139,19 @@ def test_inside_of_a_block(workers: list[Worker]) -> None:
     assert scope.current() is main
 
 
+def test_a_block_that_is_broken_off_on_the_way_in_changes_nothing(workers: list[Worker]) -> None:
+    main, other = opened(), workers[0].do(opened)
+
+    def interrupt(_: Scope | None) -> None:
+        scope.changes.remove(interrupt)
+        raise KeyboardInterrupt
+
+    scope.changes.append(interrupt)
+    with pytest.raises(KeyboardInterrupt), scope.inside(other):
+        pass
+    assert scope.current() is main
+
+
 def test_each_run_has_its_clock(workers: list[Worker]) -> None:
     main = opened()
     time_step_holder.set_time(5)
@@ -164,6 +178,51 @@ def test_nobody_pays_while_there_is_one_scope(workers: list[Worker]) -> None:
         assert None in told
     finally:
         scope.changes.remove(told.append)
+
+
+def test_nobody_pays_once_the_runs_of_other_threads_have_ended(
+    workers: list[Worker], wait_until: Callable[..., Any]
+) -> None:
+    told: list[Scope | None] = []
+    main = opened()
+    scope.changes.append(told.append)
+    try:
+        ended = workers[0].do(opened)
+        workers[0].do(lambda: scope.retire(ended))
+        assert told[-1] is main, "its thread lives, and writes into the main thread's"
+        workers[1].do(opened)
+        assert told[-1:] == [None]
+        workers[1].end()
+        wait_until(lambda: told[-1] is main, what="what nobody closed to end with its thread")
+    finally:
+        scope.changes.remove(told.append)
+
+
+def test_the_end_of_a_thread_is_not_waited_for_in_a_child(
+    workers: list[Worker], wait_until: Callable[..., Any]
+) -> None:
+    opened()
+    workers[0].do(opened)
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scope._lock:
+            held.set()
+            go.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(30)
+    child = os.fork()
+    if not child:
+        os._exit(0 if scope.current() is scope.process() else 1)
+    go.set()
+    holder.join(30)
+    try:
+        wait_until(lambda: os.waitpid(child, os.WNOHANG) == (child, 0), what="the child's end")
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
 
 
 def test_a_forked_child_goes_on_in_the_scope_of_the_thread_that_forked(workers: list[Worker]) -> None:
