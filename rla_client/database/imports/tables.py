@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.parsing import parse_json, split_rows
-from rla_client.database.imports.source import Look, Source, look
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
 from rla_client.database.records import MAX_TIME
 from rla_client.run.hyper_params import parse_yaml
 
@@ -119,7 +121,7 @@ def read_table(path: Path) -> Table:
     """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
 
     Raises:
-        BrokenFileError: it is too large, or has no header.
+        BrokenFileError: it is too large, has too many columns, or no header.
     """
     with open_plain(path, links=True) as file:
         size = written_bytes(file)
@@ -133,6 +135,9 @@ def read_table(path: Path) -> Table:
     rows = [row for row in rows if row and (len(row) > 1 or row[0])]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
+    if len(rows[0]) > MAX_KEYS_PER_ROW or len(rows[0]) * len(rows) > MAX_CELLS:
+        size = f"{len(rows[0])} columns in {len(rows)} rows"
+        raise BrokenFileError(os.fspath(path), f"{size} are more than one progress.csv may have")
     if all(map(_is_number, filter(None, rows[0]))):
         advice = "put a line with the names of the columns on top"
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
@@ -151,14 +156,15 @@ def _monitor(comment: str) -> dict[str, Any]:
 
 def _names(header: Sequence[str]) -> list[str]:
     """The header's names; one without is named by its place, the second of a name by a number behind it."""
-    names: list[str] = []
+    names: dict[str, None] = {}  # in their order
+    again: Counter[str] = Counter()
     for place, name in enumerate(header):
-        free = name or f"c{place}"
-        number = 1
+        free = given = name or f"c{place}"
         while free in names:
-            free, number = f"{name or f'c{place}'}.{number}", number + 1
-        names.append(free)
-    return names
+            again[given] += 1
+            free = f"{given}.{again[given]}"
+        names[free] = None
+    return list(names)
 
 
 def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[str]], int]:

@@ -10,12 +10,14 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
 from rla_client.database.imports import folders, import_logs, tables
@@ -675,3 +677,20 @@ def test_what_a_program_put_into_sacreds_info(root: Path, tmp_path: Path) -> Non
     shutil.copytree(tmp_path / "1", tmp_path / "torn" / "2")
     (tmp_path / "torn" / "2" / "info.json").write_text('{"return_mean": [1.5')
     assert [len(part) for part in run_import(root, "sacred", tmp_path / "torn")] == [1, 0, 0]
+
+
+def test_many_equal_names(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x.2," + "x," * 20_000 + "x\n")
+    began = time.monotonic()
+    names = tables.read_table(tmp_path / "a.csv").columns
+    assert time.monotonic() - began < 20  # each name with a look at all before it took hours
+    assert names[:4] == ["x.2", "x", "x.1", "x.3"]
+    assert len(set(names)) == 20_002
+
+
+def test_more_columns_than_a_row_may_have(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x" + ",x" * MAX_KEYS_PER_ROW + "\n")
+    (tmp_path / "b.csv").write_text("x" + ",x" * 60_000 + "\n" + "1,2\n" * 2000)
+    made, _, problems = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert ["are more than one progress.csv may have" in one for one in problems] == [True, True]
