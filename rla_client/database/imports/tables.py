@@ -173,14 +173,14 @@ def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[st
     numeric = [place for place, cell in enumerate(rows[0] if rows else ()) if _is_number(cell)]
     kept: list[list[str]] = []
     left_out = 0
-    ours = True  # until another header of the same width
+    foreign: set[int] = set()  # widths of the other headers since ours
     for row in rows:
         if row == header:  # a program that was started again
-            ours = True
+            foreign.clear()
         elif _is_header(row, numeric):
-            ours = ours and len(row) != width
+            foreign.add(len(row))
             left_out += 1
-        elif not ours or any(row[width:]):
+        elif len(row) in foreign or any(row[width:]):
             left_out += 1
         else:
             kept.append([*row, *[""] * (width - len(row))][:width])

@@ -694,3 +694,11 @@ def test_more_columns_than_a_row_may_have(root: Path, tmp_path: Path) -> None:
     made, _, problems = run_import(root, "csv", tmp_path)
     assert made == []
     assert ["are more than one progress.csv may have" in one for one in problems] == [True, True]
+
+
+def test_rows_of_a_narrower_header(root: Path, tmp_path: Path) -> None:
+    ours, other = "step,loss,reward,entropy\n", "step,reward,loss\n3,12,0.35\n"
+    (tmp_path / "a.csv").write_text(f"{ours}1,0.5,10,0.1\n{other}4,0.25,11,0.2\n{ours}5,0.125,12\n")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25, 0.125]
+    assert "left out 2 row(s) that do not fit the header" in remarks
