@@ -1,9 +1,9 @@
 """Runs that are one table of text each: CSV, TSV, and what other programs call progress.txt.
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
-program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation); else the
-row's number. A remark says which. Rows that do not belong to the header (longer ones, those of a second
-header) are left out and counted. Parameters are those that the program wrote beside the table
+program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
+that never falls; else the row's number. A remark says which. Rows that do not belong to the header (longer
+ones, those of a second header, a torn last one) are left out and counted. Parameters are those that the program wrote beside the table
 (`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,9 @@ def read_table(path: Path) -> Table:
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
     if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
         rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
-    kept, left_out = _fitting(rows[0], rows[1:])
+    torn = len(rows) > 1 and len(rows[-1]) < len(rows[0]) and not text.endswith(("\n", "\r"))
+    kept, left_out = _fitting(rows[0], rows[1:-1] if torn else rows[1:])
+    left_out += torn
     return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
 
 
@@ -223,19 +225,33 @@ def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
     if TIME_STEP in columns:
         return columns, rows, f"the time-step is the column {TIME_STEP!r}"
     place = _step_place(columns, rows)
-    steps = [str(number) for number in range(len(rows))] if place is None else [row[place] for row in rows]
+    steps = list(map(str, range(len(rows)))) if place is None else _filled([row[place] for row in rows])
     remark = _BY_NUMBER if place is None else f"the time-step is the column {columns[place]!r}"
     stepped = [[*row, step] for row, step in zip(rows, steps, strict=True)]
     return [*columns, TIME_STEP], stepped, remark
 
 
 def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
-    """The column that counts steps; None where none has such a name and numbers alone."""
+    """The column that counts steps; None where none has such a name and, but for blanks, numbers alone.
+
+    One whose values fall may hold the length of each episode; a run that began again has no other.
+    """
     plain = ["".join(filter(str.isalnum, name)).lower() for name in columns]
     last = ["".join(filter(str.isalnum, name.rpartition("/")[2])).lower() for name in columns]
+    falling = None
     for names in (plain, last):
         for wanted in STEP_NAMES:
-            for place, name in enumerate(names):
-                if name == wanted and all(_is_number(row[place]) for row in rows):
-                    return place
-    return None
+            for place in (place for place, name in enumerate(names) if name == wanted):
+                cells = [row[place] for row in rows if row[place]]
+                if all(map(_is_number, cells)) and (cells or not rows):
+                    values = [float(_with_point(cell)) for cell in cells]
+                    if all(one <= other for one, other in pairwise(values)):
+                        return place
+                    falling = place if falling is None else falling
+    return falling
+
+
+def _filled(cells: Sequence[str]) -> list[str]:
+    """The cells of a column, each blank one as the cell before it; the first ones as that behind them."""
+    given = next(filter(None, cells), "")
+    return [given := cell or given for cell in cells]

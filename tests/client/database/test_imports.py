@@ -702,3 +702,34 @@ def test_rows_of_a_narrower_header(root: Path, tmp_path: Path) -> None:
     run, remarks = imported_table(root, tmp_path)
     assert run.scalars()["loss"].tolist() == [0.5, 0.25, 0.125]
     assert "left out 2 row(s) that do not fit the header" in remarks
+
+
+def test_a_torn_last_row_is_left_out(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("loss,step\n0.5,10\n0.25,20\n0.1")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25]
+    assert remarks == ["the time-step is the column 'step'", "left out 1 row(s) that do not fit the header"]
+
+
+def test_a_blank_step_is_that_of_the_row_before(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss,frames\n,0.5,\n10,0.4,\n,0.3,\n20,0.2,\n20\n")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [10, 10, 10, 20, 20]
+    assert remarks == ["the time-step is the column 'step'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("episode,steps,reward\n1,200,5\n2,31,6\n3,180,7\n", "episode"),
+        ("episode,train/steps,reward\n1,200,5\n2,31,6\n", "episode"),
+        ("steps,reward\n200,5\n31,6\n", "steps"),
+        ("steps,epoch,reward\n200,1,5\n31,0,6\n", "steps"),
+        ("epoch;steps;reward\n1;9,5;5\n2;10,5;6\n", "steps"),
+    ],
+)
+def test_a_column_of_steps_that_never_falls_is_preferred(
+    root: Path, tmp_path: Path, text: str, column: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert imported_table(root, tmp_path)[1] == [f"the time-step is the column {column!r}"]
