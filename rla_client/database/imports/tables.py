@@ -25,6 +25,7 @@ from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.parsing import parse_json, split_rows
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.database.csv_table import quoted_lines
 from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
 from rla_client.database.records import MAX_TIME
 from rla_client.run.hyper_params import parse_yaml
@@ -121,7 +122,7 @@ def read_table(path: Path) -> Table:
     """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
 
     Raises:
-        BrokenFileError: it is too large, has too many columns, or no header.
+        BrokenFileError: it is too large, has too many columns, no header, or an open quote.
     """
     with open_plain(path, links=True) as file:
         size = written_bytes(file)
@@ -131,6 +132,10 @@ def read_table(path: Path) -> Table:
     comments = _COMMENTS.match(text)
     text = text[comments.end() :] if comments else text
     mark = _separator(text)
+    ended = text.endswith(("\n", "\r"))
+    if count := quoted_lines((text if ended else f"{text}\n").encode(), mark):
+        problem = f"a quote is never closed: the {count} lines behind it are one cell"
+        raise BrokenFileError(os.fspath(path), problem)
     rows = [[cell.strip() for cell in row] for row in split_rows(text, mark)]
     rows = [row for row in rows if row and (len(row) > 1 or row[0])]
     if not rows:
@@ -143,7 +148,7 @@ def read_table(path: Path) -> Table:
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
     if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
         rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
-    torn = len(rows) > 1 and len(rows[-1]) < len(rows[0]) and not text.endswith(("\n", "\r"))
+    torn = len(rows) > 1 and len(rows[-1]) < len(rows[0]) and not ended
     kept, left_out = _fitting(rows[0], rows[1:-1] if torn else rows[1:])
     left_out += torn
     return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))

@@ -733,3 +733,15 @@ def test_a_column_of_steps_that_never_falls_is_preferred(
 ) -> None:
     (tmp_path / "a.csv").write_text(text)
     assert imported_table(root, tmp_path)[1] == [f"the time-step is the column {column!r}"]
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_quote_that_is_never_closed(root: Path, tmp_path: Path, mark: str, end: str) -> None:
+    rows = ["step,note", '1,"a, b"', '2,"c', "3,d", "4,e"]
+    (tmp_path / "a.csv").write_text("\n".join(rows).replace(",", mark) + end)
+    made, _, problems = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert problems == [
+        f"{tmp_path / 'a.csv'} cannot be read: a quote is never closed: the 2 lines behind it are one cell"
+    ]
