@@ -2,7 +2,7 @@
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
 program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
-that never falls; else the row's number. A remark says which. Rows that do not belong to the header (longer
+that never falls; of SB3's monitor the sum of the lengths of its episodes; else the row's number. A remark says which. Rows that do not belong to the header (longer
 ones, those of a second header, a torn last one) are left out and counted. Parameters are those that the program wrote beside the table
 (`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ PARAMETERS_BESIDE = (  # Lightning; RLlib; Spinning Up; Ultralytics
 )  # fmt: skip
 TEXT_TABLE = "progress.txt"  # of Spinning Up
 _MONITOR_START = "t_start"
+_MONITOR_LENGTH = "l"
+_MONITOR_COLUMNS = ("r", _MONITOR_LENGTH, "t")
+_BY_LENGTHS = "the time-step is the sum of the column 'l' up to the row, as SB3 plots it"
 _BY_NUMBER = "the time-step is the number of the row: no column has the name of one"
 _LINE = re.compile(r"[^\r\n]+")
 _WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
@@ -229,11 +232,25 @@ def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
     columns, rows = table.columns, table.rows
     if TIME_STEP in columns:
         return columns, rows, f"the time-step is the column {TIME_STEP!r}"
+    if (lengths := _episode_lengths(table)) is not None:
+        stepped = [[*row, str(step)] for row, step in zip(rows, accumulate(lengths), strict=True)]
+        return [*columns, TIME_STEP], stepped, _BY_LENGTHS
     place = _step_place(columns, rows)
     steps = list(map(str, range(len(rows)))) if place is None else _filled([row[place] for row in rows])
     remark = _BY_NUMBER if place is None else f"the time-step is the column {columns[place]!r}"
     stepped = [[*row, step] for row, step in zip(rows, steps, strict=True)]
     return [*columns, TIME_STEP], stepped, remark
+
+
+def _episode_lengths(table: Table) -> list[int] | None:
+    """Of SB3's monitor, whose rows are episodes; None of another table."""
+    if _MONITOR_START not in table.about or not {*_MONITOR_COLUMNS} <= set(table.columns):
+        return None
+    place = table.columns.index(_MONITOR_LENGTH)
+    try:
+        return [int(row[place] or 0) for row in table.rows]
+    except ValueError:
+        return None
 
 
 def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:

@@ -145,7 +145,7 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
         next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress")
     )
     assert monitor.scalars()["r"].tolist() == [1.25, 2.0]
-    assert monitor.scalars()["time-step"].tolist() == [0, 1]
+    assert monitor.scalars()["time-step"].tolist() == [10, 30]
     assert progress.scalars()["time-step"].tolist() == [100, 200]
     with (Path(progress.folder("log")) / "progress.csv").open() as file:
         assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
@@ -745,3 +745,15 @@ def test_a_quote_that_is_never_closed(root: Path, tmp_path: Path, mark: str, end
     assert problems == [
         f"{tmp_path / 'a.csv'} cannot be read: a quote is never closed: the 2 lines behind it are one cell"
     ]
+
+
+def test_the_steps_of_sb3s_monitor(root: Path, tmp_path: Path) -> None:
+    table = "r,l,t,level\n1.25,10,0.5,1\n2,20,1.5,1\n3,5,2,2\n"
+    (tmp_path / "0.monitor.csv").write_text(f'#{{"t_start": 1767323045.5}}\n{table}')
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [10, 30, 35]
+    assert remarks == ["the time-step is the sum of the column 'l' up to the row, as SB3 plots it"]
+    (tmp_path / "0.monitor.csv").unlink()
+    (tmp_path / "other.csv").write_text(table)  # of any program
+    run, _ = imported_table(root, tmp_path / "other.csv")
+    assert run.scalars()["time-step"].tolist() == [0, 1, 2]
