@@ -55,6 +55,7 @@ _BY_NUMBER = "the time-step is the number of the row: no column has the name of 
 _LINE = re.compile(r"[^\r\n]+")
 _WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
+_EXCEL = re.compile(r'\A"?sep=([^"\r\n])"?(?:\r\n?|\n)', re.IGNORECASE)  # which mark is between cells
 _NAME = re.compile(r"[A-Za-z_][^=\[\]{}\"]*")
 _NO_NAMES = frozenset({"nan", "inf", "infinity", "none", "null", "na", "n/a", "true", "false"})
 
@@ -132,9 +133,11 @@ def read_table(path: Path) -> Table:
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
+    told = _EXCEL.match(text)
+    text = text[told.end() :] if told else text
     comments = _COMMENTS.match(text)
     text = text[comments.end() :] if comments else text
-    mark = _separator(text)
+    mark = told[1] if told else _separator(text)
     ended = text.endswith(("\n", "\r"))
     if count := quoted_lines((text if ended else f"{text}\n").encode(), mark):
         problem = f"a quote is never closed: the {count} lines behind it are one cell"

@@ -757,3 +757,14 @@ def test_the_steps_of_sb3s_monitor(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text(table)  # of any program
     run, _ = imported_table(root, tmp_path / "other.csv")
     assert run.scalars()["time-step"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"', "sep=|", "sep=\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_mark_that_excel_names_first(root: Path, tmp_path: Path, line: str, end: str) -> None:
+    mark = line.strip('"')[-1]
+    rows = [line, f"step{mark}loss", f"10{mark}0,5", f"20{mark}0,25", ""]
+    (tmp_path / "a.csv").write_bytes(("\ufeff" + end.join(rows)).encode())
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25]
+    assert remarks == ["the time-step is the column 'step'"]
