@@ -31,6 +31,7 @@ from rla_client.database.records import MAX_TIME
 from rla_client.run.hyper_params import parse_yaml
 
 MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
+MAX_SHOWN = 100  # characters of a column's name in a remark
 # As letters and digits alone, the better clock first: steps of environments, then updates, then epochs.
 STEP_NAMES = (
     "timestep", "totalenvsteps", "timetotaltimesteps", "rollouttotaltimesteps", "misctotaltimesteps",
@@ -240,9 +241,14 @@ def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
         return [*columns, TIME_STEP], stepped, _BY_LENGTHS
     place = _step_place(columns, rows)
     steps = list(map(str, range(len(rows)))) if place is None else _filled([row[place] for row in rows])
-    remark = _BY_NUMBER if place is None else f"the time-step is the column {columns[place]!r}"
+    remark = _BY_NUMBER if place is None else f"the time-step is the column {_shown(columns[place])}"
     stepped = [[*row, step] for row, step in zip(rows, steps, strict=True)]
     return [*columns, TIME_STEP], stepped, remark
+
+
+def _shown(name: str) -> str:
+    """A name for a remark: quoted, control characters escaped, not longer than a line may be."""
+    return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")
 
 
 def _episode_lengths(table: Table) -> list[int] | None:

@@ -768,3 +768,9 @@ def test_the_mark_that_excel_names_first(root: Path, tmp_path: Path, line: str, 
     run, remarks = imported_table(root, tmp_path)
     assert run.scalars()["loss"].tolist() == [0.5, 0.25]
     assert remarks == ["the time-step is the column 'step'"]
+
+
+def test_a_long_name_in_a_remark_is_cut(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\x1b" * 100_000 + "/step,loss\n1,0.5\n")
+    (remark,) = imported_table(root, tmp_path)[1]
+    assert remark == "the time-step is the column '" + r"x\x1b" * 50 + "…'"
