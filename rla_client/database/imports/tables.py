@@ -2,8 +2,9 @@
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
 program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
-that never falls; of SB3's monitor the sum of the lengths of its episodes; else the row's number. A remark says which. Rows that do not belong to the header (longer
-ones, those of a second header, a torn last one) are left out and counted. Parameters are those that the program wrote beside the table
+that never falls; of SB3's monitor the sum of the lengths of its episodes; else the row's number. A remark
+says which. Rows that do not belong to the header (longer ones, those of a second header, a torn last one)
+are left out and counted. Parameters are those that the program wrote beside the table
 (`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
 """
 
