@@ -774,3 +774,23 @@ def test_a_long_name_in_a_remark_is_cut(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x\x1b" * 100_000 + "/step,loss\n1,0.5\n")
     (remark,) = imported_table(root, tmp_path)[1]
     assert remark == "the time-step is the column '" + r"x\x1b" * 50 + "…'"
+
+
+def test_the_folder_above_the_current_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "mlruns" / "11" / "aa"
+    (run / "metrics").mkdir(parents=True)
+    (run.parent / "meta.yaml").write_text("experiment_id: '11'\nname: walk\n")
+    (run / "meta.yaml").write_text("run_id: aa\nstatus: 3\nstart_time: 1000000\n")
+    (run / "metrics" / "loss").write_text("1000500 0.5 3\n")
+    monkeypatch.chdir(run / "metrics")
+    with changing(root, 1000.0):
+        done = import_logs(root, "mlflow", Path(".."), None, 1000.0)
+    assert (len(done.made), done.problems) == (1, [])
+    assert done.made[0].startswith("walk/")
+    write_events(tmp_path / "runs" / "one", {"loss": [1.0]})
+    (tmp_path / "runs" / "one" / "below").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "runs" / "one" / "below")
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "link" / "..")
+    assert (len(made), problems, made[0].endswith("&source=one")) == (1, [], True)
