@@ -149,8 +149,8 @@ def read_table(path: Path) -> Table:
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
     if len(rows[0]) > MAX_KEYS_PER_ROW or len(rows[0]) * len(rows) > MAX_CELLS:
-        size = f"{len(rows[0])} columns in {len(rows)} rows"
-        raise BrokenFileError(os.fspath(path), f"{size} are more than one progress.csv may have")
+        table = f"{len(rows[0])} columns in {len(rows)} rows"
+        raise BrokenFileError(os.fspath(path), f"{table} are more than one progress.csv may have")
     if all(map(_is_number, filter(None, rows[0]))):
         advice = "put a line with the names of the columns on top"
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
