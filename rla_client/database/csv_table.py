@@ -112,12 +112,12 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
             length *= 4
 
 
-def quoted_lines(content: bytes) -> int:
+def quoted_lines(content: bytes, delimiter: str = ",") -> int:
     """Line ends between a quote that is not closed and the end; 0 where all are."""
     if content.count(b'"') % 2 == 0:
         return 0
     text = content.decode("utf-8", "replace").replace("\0", "")
-    reader = csv.reader(io.StringIO(text), strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     whole = 0
     try:
         for _ in reader:

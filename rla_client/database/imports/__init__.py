@@ -70,6 +70,8 @@ def import_logs(  # noqa: PLR0913 - the options of the command
         check_table_name(table)
     if kind not in FINDERS:
         raise unknown(kind, FINDERS, f"cannot import {kind!r}")
+    if ".." in folder.parts:  # the names of the folders above tell runs apart
+        folder = folder.resolve()
     work = Imported(data_root, table, media)
     looks = work.of_others(guarded(os.fspath(folder), FINDERS[kind](folder)), folder)
     if kind == "garage" and not reruns:

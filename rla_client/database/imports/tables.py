@@ -1,9 +1,10 @@
 """Runs that are one table of text each: CSV, TSV, and what other programs call progress.txt.
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
-program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation); else the
-row's number. A remark says which. Rows that do not belong to the header (longer ones, those of a second
-header) are left out and counted. Parameters are those that the program wrote beside the table
+program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
+that never falls; of SB3's monitor the sum of the lengths of its episodes; else the row's number. A remark
+says which. Rows that do not belong to the header (longer ones, those of a second header, a torn last one)
+are left out and counted. Parameters are those that the program wrote beside the table
 (`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,14 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.parsing import parse_json, split_rows
-from rla_client.database.imports.source import Look, Source, look
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.database.csv_table import quoted_lines
+from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
 from rla_client.database.records import MAX_TIME
 from rla_client.run.hyper_params import parse_yaml
 
 MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
+MAX_SHOWN = 100  # characters of a column's name in a remark
 # As letters and digits alone, the better clock first: steps of environments, then updates, then epochs.
 STEP_NAMES = (
     "timestep", "totalenvsteps", "timetotaltimesteps", "rollouttotaltimesteps", "misctotaltimesteps",
@@ -45,10 +50,14 @@ PARAMETERS_BESIDE = (  # Lightning; RLlib; Spinning Up; Ultralytics
 )  # fmt: skip
 TEXT_TABLE = "progress.txt"  # of Spinning Up
 _MONITOR_START = "t_start"
+_MONITOR_LENGTH = "l"
+_MONITOR_COLUMNS = ("r", _MONITOR_LENGTH, "t")
+_BY_LENGTHS = "the time-step is the sum of the column 'l' up to the row, as SB3 plots it"
 _BY_NUMBER = "the time-step is the number of the row: no column has the name of one"
 _LINE = re.compile(r"[^\r\n]+")
 _WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
+_EXCEL = re.compile(r'\A"?sep=([^"\r\n])"?(?:\r\n?|\n)', re.IGNORECASE)  # which mark is between cells
 _NAME = re.compile(r"[A-Za-z_][^=\[\]{}\"]*")
 _NO_NAMES = frozenset({"nan", "inf", "infinity", "none", "null", "na", "n/a", "true", "false"})
 
@@ -119,26 +128,37 @@ def read_table(path: Path) -> Table:
     """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
 
     Raises:
-        BrokenFileError: it is too large, or has no header.
+        BrokenFileError: it is too large, has too many columns, no header, or an open quote.
     """
     with open_plain(path, links=True) as file:
         size = written_bytes(file)
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
         text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
+    told = _EXCEL.match(text)
+    text = text[told.end() :] if told else text
     comments = _COMMENTS.match(text)
     text = text[comments.end() :] if comments else text
-    mark = _separator(text)
+    mark = told[1] if told else _separator(text)
+    ended = text.endswith(("\n", "\r"))
+    if count := quoted_lines((text if ended else f"{text}\n").encode(), mark):
+        problem = f"a quote is never closed: the {count} lines behind it are one cell"
+        raise BrokenFileError(os.fspath(path), problem)
     rows = [[cell.strip() for cell in row] for row in split_rows(text, mark)]
     rows = [row for row in rows if row and (len(row) > 1 or row[0])]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
+    if len(rows[0]) > MAX_KEYS_PER_ROW or len(rows[0]) * len(rows) > MAX_CELLS:
+        table = f"{len(rows[0])} columns in {len(rows)} rows"
+        raise BrokenFileError(os.fspath(path), f"{table} are more than one progress.csv may have")
     if all(map(_is_number, filter(None, rows[0]))):
         advice = "put a line with the names of the columns on top"
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
     if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
         rows[1:] = [[_with_point(cell) for cell in row] for row in rows[1:]]
-    kept, left_out = _fitting(rows[0], rows[1:])
+    torn = len(rows) > 1 and len(rows[-1]) < len(rows[0]) and not ended
+    kept, left_out = _fitting(rows[0], rows[1:-1] if torn else rows[1:])
+    left_out += torn
     return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
 
 
@@ -151,14 +171,15 @@ def _monitor(comment: str) -> dict[str, Any]:
 
 def _names(header: Sequence[str]) -> list[str]:
     """The header's names; one without is named by its place, the second of a name by a number behind it."""
-    names: list[str] = []
+    names: dict[str, None] = {}  # in their order
+    again: Counter[str] = Counter()
     for place, name in enumerate(header):
-        free = name or f"c{place}"
-        number = 1
+        free = given = name or f"c{place}"
         while free in names:
-            free, number = f"{name or f'c{place}'}.{number}", number + 1
-        names.append(free)
-    return names
+            again[given] += 1
+            free = f"{given}.{again[given]}"
+        names[free] = None
+    return list(names)
 
 
 def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[str]], int]:
@@ -167,14 +188,14 @@ def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[st
     numeric = [place for place, cell in enumerate(rows[0] if rows else ()) if _is_number(cell)]
     kept: list[list[str]] = []
     left_out = 0
-    ours = True  # until another header of the same width
+    foreign: set[int] = set()  # widths of the other headers since ours
     for row in rows:
         if row == header:  # a program that was started again
-            ours = True
+            foreign.clear()
         elif _is_header(row, numeric):
-            ours = ours and len(row) != width
+            foreign.add(len(row))
             left_out += 1
-        elif not ours or any(row[width:]):
+        elif len(row) in foreign or any(row[width:]):
             left_out += 1
         else:
             kept.append([*row, *[""] * (width - len(row))][:width])
@@ -216,20 +237,53 @@ def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
     columns, rows = table.columns, table.rows
     if TIME_STEP in columns:
         return columns, rows, f"the time-step is the column {TIME_STEP!r}"
+    if (lengths := _episode_lengths(table)) is not None:
+        stepped = [[*row, str(step)] for row, step in zip(rows, accumulate(lengths), strict=True)]
+        return [*columns, TIME_STEP], stepped, _BY_LENGTHS
     place = _step_place(columns, rows)
-    steps = [str(number) for number in range(len(rows))] if place is None else [row[place] for row in rows]
-    remark = _BY_NUMBER if place is None else f"the time-step is the column {columns[place]!r}"
+    steps = list(map(str, range(len(rows)))) if place is None else _filled([row[place] for row in rows])
+    remark = _BY_NUMBER if place is None else f"the time-step is the column {_shown(columns[place])}"
     stepped = [[*row, step] for row, step in zip(rows, steps, strict=True)]
     return [*columns, TIME_STEP], stepped, remark
 
 
+def _shown(name: str) -> str:
+    """A name for a remark: quoted, control characters escaped, not longer than a line may be."""
+    return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")
+
+
+def _episode_lengths(table: Table) -> list[int] | None:
+    """Of SB3's monitor, whose rows are episodes; None of another table."""
+    if _MONITOR_START not in table.about or not {*_MONITOR_COLUMNS} <= set(table.columns):
+        return None
+    place = table.columns.index(_MONITOR_LENGTH)
+    try:
+        return [int(row[place] or 0) for row in table.rows]
+    except ValueError:
+        return None
+
+
 def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
-    """The column that counts steps; None where none has such a name and numbers alone."""
+    """The column that counts steps; None where none has such a name and, but for blanks, numbers alone.
+
+    One whose values fall may hold the length of each episode; a run that began again has no other.
+    """
     plain = ["".join(filter(str.isalnum, name)).lower() for name in columns]
     last = ["".join(filter(str.isalnum, name.rpartition("/")[2])).lower() for name in columns]
+    falling = None
     for names in (plain, last):
         for wanted in STEP_NAMES:
-            for place, name in enumerate(names):
-                if name == wanted and all(_is_number(row[place]) for row in rows):
-                    return place
-    return None
+            for place in (place for place, name in enumerate(names) if name == wanted):
+                cells = [row[place] for row in rows if row[place]]
+                if all(map(_is_number, cells)) and (cells or not rows):
+                    values = [float(_with_point(cell)) for cell in cells]
+                    if all(one <= other for one, other in pairwise(values)):
+                        return place
+                    falling = place if falling is None else falling
+    return falling
+
+
+def _filled(cells: Sequence[str]) -> list[str]:
+    """The cells of a column, each blank one as the cell before it; the first ones as that behind them."""
+    given = next(filter(None, cells), "")
+    return [given := cell or given for cell in cells]

@@ -98,7 +98,9 @@ def _read(path: Path, began: float) -> source.Source:
             code = _signed(message(inner).get(1, [0])[0])
             ran_s = float(_signed(message(inner).get(2, [0])[0]))
     files = path.parent / "files"
-    if log.cut or not points:
+    lost = log.cut
+    unfinished = log.cut or code is None or not points
+    if unfinished:
         aside = _stored(files / "wandb-summary.json")
         summary |= aside
         config = _stored_config(files / "config.yaml") | config
@@ -110,9 +112,10 @@ def _read(path: Path, began: float) -> source.Source:
     logged = {"_step", "_timestamp", *(name for name, *_ in points)}
     last = max((step for _, step, _, _ in points), default=0)
     when = max((when for _, _, when, _ in points), default=began)
-    if log.cut or not points:
+    if unfinished:
         if (newest := int(_number(summary.get("_step")))) > last:
             last, logged = newest, {"_step", "_timestamp"}  # values of a row that the log lost
+            lost = lost or code is None  # at the end of a record
         when = max(when, began + ran_s)
     points += [(name, last, when, value) for name, value in source.flat(summary) if name not in logged]
     state = None if code is None else "failed" if code else "finished"
@@ -121,7 +124,7 @@ def _read(path: Path, began: float) -> source.Source:
         "closed": when if when > began or points else None,
         "exit_code": code,
         "host": _text(run, _HOST),
-        "reason": "wandb's log is cut" if log.cut else None,
+        "reason": "wandb's log is cut" if lost else None,
     }
     about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
     return source.Source(
@@ -133,7 +136,7 @@ def _read(path: Path, began: float) -> source.Source:
         tags=list(map(_utf8, run.get(_TAGS, []))),
         note=_text(run, _NOTES),
         files=source.files_below(files, but=_KEPT_ELSEWHERE),
-        remarks=[_CUT] if log.cut else [],
+        remarks=[_CUT] if lost else [],
     )
 
 

@@ -10,12 +10,14 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.protocol import MAX_KEYS_PER_ROW
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
 from rla_client.database.imports import folders, import_logs, tables
@@ -143,7 +145,7 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
         next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress")
     )
     assert monitor.scalars()["r"].tolist() == [1.25, 2.0]
-    assert monitor.scalars()["time-step"].tolist() == [0, 1]
+    assert monitor.scalars()["time-step"].tolist() == [10, 30]
     assert progress.scalars()["time-step"].tolist() == [100, 200]
     with (Path(progress.folder("log")) / "progress.csv").open() as file:
         assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
@@ -675,3 +677,120 @@ def test_what_a_program_put_into_sacreds_info(root: Path, tmp_path: Path) -> Non
     shutil.copytree(tmp_path / "1", tmp_path / "torn" / "2")
     (tmp_path / "torn" / "2" / "info.json").write_text('{"return_mean": [1.5')
     assert [len(part) for part in run_import(root, "sacred", tmp_path / "torn")] == [1, 0, 0]
+
+
+def test_many_equal_names(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x.2," + "x," * 20_000 + "x\n")
+    began = time.monotonic()
+    names = tables.read_table(tmp_path / "a.csv").columns
+    assert time.monotonic() - began < 20  # each name with a look at all before it took hours
+    assert names[:4] == ["x.2", "x", "x.1", "x.3"]
+    assert len(set(names)) == 20_002
+
+
+def test_more_columns_than_a_row_may_have(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x" + ",x" * MAX_KEYS_PER_ROW + "\n")
+    (tmp_path / "b.csv").write_text("x" + ",x" * 60_000 + "\n" + "1,2\n" * 2000)
+    made, _, problems = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert ["are more than one progress.csv may have" in one for one in problems] == [True, True]
+
+
+def test_rows_of_a_narrower_header(root: Path, tmp_path: Path) -> None:
+    ours, other = "step,loss,reward,entropy\n", "step,reward,loss\n3,12,0.35\n"
+    (tmp_path / "a.csv").write_text(f"{ours}1,0.5,10,0.1\n{other}4,0.25,11,0.2\n{ours}5,0.125,12\n")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25, 0.125]
+    assert "left out 2 row(s) that do not fit the header" in remarks
+
+
+def test_a_torn_last_row_is_left_out(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("loss,step\n0.5,10\n0.25,20\n0.1")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25]
+    assert remarks == ["the time-step is the column 'step'", "left out 1 row(s) that do not fit the header"]
+
+
+def test_a_blank_step_is_that_of_the_row_before(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss,frames\n,0.5,\n10,0.4,\n,0.3,\n20,0.2,\n20\n")
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [10, 10, 10, 20, 20]
+    assert remarks == ["the time-step is the column 'step'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("episode,steps,reward\n1,200,5\n2,31,6\n3,180,7\n", "episode"),
+        ("episode,train/steps,reward\n1,200,5\n2,31,6\n", "episode"),
+        ("steps,reward\n200,5\n31,6\n", "steps"),
+        ("steps,epoch,reward\n200,1,5\n31,0,6\n", "steps"),
+        ("epoch;steps;reward\n1;9,5;5\n2;10,5;6\n", "steps"),
+    ],
+)
+def test_a_column_of_steps_that_never_falls_is_preferred(
+    root: Path, tmp_path: Path, text: str, column: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert imported_table(root, tmp_path)[1] == [f"the time-step is the column {column!r}"]
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_quote_that_is_never_closed(root: Path, tmp_path: Path, mark: str, end: str) -> None:
+    rows = ["step,note", '1,"a, b"', '2,"c', "3,d", "4,e"]
+    (tmp_path / "a.csv").write_text("\n".join(rows).replace(",", mark) + end)
+    made, _, problems = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert problems == [
+        f"{tmp_path / 'a.csv'} cannot be read: a quote is never closed: the 2 lines behind it are one cell"
+    ]
+
+
+def test_the_steps_of_sb3s_monitor(root: Path, tmp_path: Path) -> None:
+    table = "r,l,t,level\n1.25,10,0.5,1\n2,20,1.5,1\n3,5,2,2\n"
+    (tmp_path / "0.monitor.csv").write_text(f'#{{"t_start": 1767323045.5}}\n{table}')
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["time-step"].tolist() == [10, 30, 35]
+    assert remarks == ["the time-step is the sum of the column 'l' up to the row, as SB3 plots it"]
+    (tmp_path / "0.monitor.csv").unlink()
+    (tmp_path / "other.csv").write_text(table)  # of any program
+    run, _ = imported_table(root, tmp_path / "other.csv")
+    assert run.scalars()["time-step"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"', "sep=|", "sep=\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_mark_that_excel_names_first(root: Path, tmp_path: Path, line: str, end: str) -> None:
+    mark = line.strip('"')[-1]
+    rows = [line, f"step{mark}loss", f"10{mark}0,5", f"20{mark}0,25", ""]
+    (tmp_path / "a.csv").write_bytes(("\ufeff" + end.join(rows)).encode())
+    run, remarks = imported_table(root, tmp_path)
+    assert run.scalars()["loss"].tolist() == [0.5, 0.25]
+    assert remarks == ["the time-step is the column 'step'"]
+
+
+def test_a_long_name_in_a_remark_is_cut(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\x1b" * 100_000 + "/step,loss\n1,0.5\n")
+    (remark,) = imported_table(root, tmp_path)[1]
+    assert remark == "the time-step is the column '" + r"x\x1b" * 50 + "…'"
+
+
+def test_the_folder_above_the_current_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "mlruns" / "11" / "aa"
+    (run / "metrics").mkdir(parents=True)
+    (run.parent / "meta.yaml").write_text("experiment_id: '11'\nname: walk\n")
+    (run / "meta.yaml").write_text("run_id: aa\nstatus: 3\nstart_time: 1000000\n")
+    (run / "metrics" / "loss").write_text("1000500 0.5 3\n")
+    monkeypatch.chdir(run / "metrics")
+    with changing(root, 1000.0):
+        done = import_logs(root, "mlflow", Path(".."), None, 1000.0)
+    assert (len(done.made), done.problems) == (1, [])
+    assert done.made[0].startswith("walk/")
+    write_events(tmp_path / "runs" / "one", {"loss": [1.0]})
+    (tmp_path / "runs" / "one" / "below").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "runs" / "one" / "below")
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "link" / "..")
+    assert (len(made), problems, made[0].endswith("&source=one")) == (1, [], True)

@@ -163,6 +163,27 @@ def test_what_wandb_stores_beside_a_log_that_lacks_it(root: Path, tmp_path: Path
     assert found.record.duration_s == pytest.approx(61.5)
 
 
+@pytest.mark.parametrize("newest", [40, 2])
+def test_a_log_of_wandb_that_ends_with_a_whole_record(root: Path, tmp_path: Path, newest: int) -> None:
+    """Of a run that was killed: no exit, and nothing torn."""
+    folder = tmp_path / "offline-run-20260102_030405-ab12"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "wandb-summary.json").write_text(
+        f'{{"loss": 9.5, "best": 7, "_step": {newest}, "_runtime": 61.5}}'
+    )
+    (folder / "files" / "config.yaml").write_text("lr: {desc: null, value: 0.1}\n")
+    (folder / "run-ab12.wandb").write_bytes(framed(WANDB_RUN, *WANDB_ROWS))
+    with changing(root, 1000.0):
+        done = import_logs(root, "wandb", tmp_path, None, 1000.0)
+    assert (done.problems, ["is cut" in one for one in done.remarks]) == ([], [True] if newest > 2 else [])
+    found = open_database(root).find("@last")
+    rows = found.scalars()
+    assert (rows["best"].iloc[-1], rows["time-step"].iloc[-1]) == (7, newest)
+    assert rows["loss"].tolist() == ([0, 1, 2, 9.5] if newest > 2 else [0, 1, 2])
+    assert (found.record.hyper, found.state) == ({"lr": 0.1}, "unknown")
+    assert found.record.duration_s == pytest.approx(61.5)
+
+
 def test_a_log_of_wandb_that_was_cut_before_it_named_its_run(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "offline-run-20260102_030405-ab12"
     (folder / "files").mkdir(parents=True)
