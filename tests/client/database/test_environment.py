@@ -56,6 +56,13 @@ def test_what_is_told_and_what_is_compared() -> None:
         ("branch == 'main'", [0, 1]),
         ("group == 'baseline' and job_type == 'eval'", [2]),
         ("commit == '0123456'", []),
+        (f"commit != '{OLD[:8]}'", [1, 2]),
+        (f"'{NEW[:9]}' != commit", [0, 2]),
+        ("commit != '0123456'", [0, 1, 2]),
+        (f"commit in ['{OLD[:7]}', '{NEW}']", [0, 1]),
+        (f"commit in ('0123456', '{NEW[:12]}', None)", [1, 2]),
+        (f"commit not in ['{OLD[:7]}', '0123456']", [1, 2]),
+        (f"not commit in ['{OLD[:7]}', '{NEW[:7]}']", [2]),
     ],
 )
 def test_filters_know_commit_and_group(root: Path, two: list[str], where: str, places: list[int]) -> None:
