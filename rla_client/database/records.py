@@ -287,9 +287,10 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
             hyper_json = to_json(hyper)
     metrics: dict[str, Any] = {}
     try:
-        tail = read_tail(f"{folder}/{PROGRESS_FILE}")
+        ended = run.get("state") not in LIVE_STATES  # the table of another one is read again and again
+        tail = read_tail(f"{folder}/{PROGRESS_FILE}", all_quotes=ended)
         metrics = _shown_names(tail.last, f"{folder}/{PROGRESS_FILE}", problems)
-        if tail.quoted_lines and (run.get("state") not in LIVE_STATES or tail.quoted_lines > TORN_LINES):
+        if tail.quoted_lines and (ended or tail.quoted_lines > TORN_LINES):
             behind = f"the {tail.quoted_lines} lines behind it are one cell"
             problems.append(f"{folder}/{PROGRESS_FILE}: a quote is never closed: {behind}")
     except (FileNotFoundError, NotADirectoryError):
