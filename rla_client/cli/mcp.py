@@ -511,7 +511,15 @@ def _curve_groups(records: Sequence[Record], by: list[str] | None) -> dict[str, 
         row = RowView(record, now)
         groups.setdefault(tuple(group_text(row.get(name)) for name in names), []).append(record)
     ordered = sorted(groups, key=lambda texts: list(map(group_order, texts)))
-    return {clean(group_label(names, texts)): groups[texts] for texts in ordered}
+    named: dict[str, list[Record]] = {}
+    for texts in ordered:
+        label, number = clean(group_label(names, texts)), 1
+        name = label
+        while name in named:  # other white space alone
+            number += 1
+            name = f"{label} #{number}"
+        named[name] = groups[texts]
+    return named
 
 
 # -- short texts ---------------------------------------------------------------------------------

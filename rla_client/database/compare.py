@@ -90,7 +90,7 @@ def run_differences(first: Placed, second: Placed) -> dict[str, dict[str, tuple[
 
 
 def _environment(data_root: Path, record: Record) -> dict[str, Any]:
-    """What run.json and environment.json say; one that is broken counts as missing, which its row tells."""
+    """What run.json and environment.json say; one that is broken counts as missing."""
     found: dict[str, Any] = {"host": record.host}
     with suppress(DatabaseError, OSError):
         path = data_root / LOG / record.table / record.index / ENVIRONMENT_FILE

@@ -43,6 +43,7 @@ FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -
 Points = list[tuple[float, float]]
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
+MAX_COUNTED_BYTES = 16 << 20  # in a longer table an unclosed quote far from its end is not looked for
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
 BLOCK_BYTES = 1 << 20
 MAX_ROW_BYTES = 64 << 20  # twice the longest header
@@ -78,8 +79,12 @@ class Tail:
     quoted_lines: int = 0
 
 
-def read_tail(path: str | os.PathLike[str]) -> Tail:
+def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail:
     """Header and last values of a table.
+
+    Args:
+        path: of the table.
+        all_quotes: look for an unclosed quote in all of it, where it has no more than `MAX_COUNTED_BYTES`.
 
     Raises:
         BrokenFileError: it is not a table.
@@ -107,9 +112,24 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
             last = _last_values(path, columns, block[skip:whole])
             complete = len(last) == len(columns)
             if complete or start == len(header) or length >= MAX_TAIL_BYTES:
-                quoted = quoted_lines(header + block[skip:whole] if start == len(header) else b"")
+                if start == len(header):
+                    quoted = quoted_lines(header + block[skip:whole])
+                else:
+                    quoted = _all_quoted_lines(file, start + whole) if all_quotes else 0
                 return Tail(columns, last, whole > skip, len(block) - whole, quoted)
             length *= 4
+
+
+def _all_quoted_lines(file: BinaryIO, end: int) -> int:
+    """As `quoted_lines` of a file's first `end` bytes, which are held as a whole only where it is not 0."""
+    if end > MAX_COUNTED_BYTES:
+        return 0
+    file.seek(0)
+    quotes = sum(file.read(min(BLOCK_BYTES, end - at)).count(b'"') for at in range(0, end, BLOCK_BYTES))
+    if quotes % 2 == 0:
+        return 0
+    file.seek(0)
+    return quoted_lines(file.read(end))
 
 
 def quoted_lines(content: bytes, delimiter: str = ",") -> int:

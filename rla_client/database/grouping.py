@@ -1,13 +1,15 @@
 """Which runs are of the same group, and what it is called: one rule for `ls`, `mcp`, plots and the page.
 
-Two values are the same where their texts are (`group_text`). A number is the same as text that spells it,
-since old databases keep values as text: 0.1 and '0.1', 1 and 1.0. A list is the same as its text, also with
-the braces that an index has for brackets. Nothing is rounded: 0.1234567 and 0.1234568 are two groups, with
+Two values are the same where their texts are (`group_text`). A number is the same as the text that Python
+writes of it, since old databases keep values as text: 0.1 and '0.1', 1 and 1.0 and '1.0'. Any other text is
+itself: '1.10' and '1.1' are two versions, '007' is a name. A list is the same as its text, also with the
+braces that an index has for brackets. Nothing is rounded: 0.1234567 and 0.1234568 are two groups, with
 two labels. NaN is what a DataFrame has where a run has no value, so it counts as None.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -25,7 +27,8 @@ def group_text(value: object) -> str:
     if callable(item) and getattr(value, "ndim", None) == 0:
         value = item()
     if isinstance(value, str) and len(value) <= _MOST_DIGITS and _NUMBER.fullmatch(value):
-        value = int(value) if _WHOLE.fullmatch(value) else float(value)
+        number = int(value) if _WHOLE.fullmatch(value) else float(value)
+        value = number if repr(number) == value else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if isinstance(value, float):
@@ -45,5 +48,12 @@ def group_order(text: str) -> tuple[int, float, str]:
 
 
 def group_label(by: Sequence[str], texts: Sequence[str]) -> str:
-    """`lr=0.1, seed=3`."""
-    return ", ".join(f"{name}={text}" for name, text in zip(by, texts, strict=True))
+    """`lr=0.1, seed=3`; another one for each group.
+
+    A text that may be taken for the next name, or for one that is quoted, is quoted as in JSON.
+    """
+    return ", ".join(f"{name}={_quoted(text)}" for name, text in zip(by, texts, strict=True))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if "=" in text or text[:1] == '"' else text

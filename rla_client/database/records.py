@@ -1,6 +1,7 @@
 """One run as one row: what `rla ls` and `Database.runs` show of it, read from its files.
 
-Nothing here raises for a broken file: the row then carries a problem that names the file. The
+Nothing here raises for a broken file: the row then carries a problem that names the file, other than an
+environment.json, of which a row shows a few words. The
 state comes from run.json; runs of the original have none and no state.
 
 How long a run took (`ran_s`) is the time in which a process of it ran: to its end where that is
@@ -50,7 +51,7 @@ from rla_client.contract.parsing import MAX_VALUES, parse_json
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import stream_names, writer_alive
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
-from rla_client.database.environment import ENVIRONMENT_FILE, TOLD_HERE, told_of
+from rla_client.database.environment import ENVIRONMENT_FILE, TOLD_HERE, read_told
 from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
@@ -274,7 +275,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     problems: list[str] = []
     run = _guarded(f"{folder}/{RUN_FILE}", problems)
     note = _guarded(f"{folder}/{NOTE_FILE}", problems)
-    surroundings = told_of(_guarded(f"{folder}/{ENVIRONMENT_FILE}", problems))
+    surroundings = read_told(f"{folder}/{ENVIRONMENT_FILE}")
     hyper, broken = read_hyper_params(data_root, table, index)
     problems += broken
     hyper_json = to_json(hyper)
@@ -286,9 +287,10 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
             hyper_json = to_json(hyper)
     metrics: dict[str, Any] = {}
     try:
-        tail = read_tail(f"{folder}/{PROGRESS_FILE}")
+        ended = run.get("state") not in LIVE_STATES  # the table of another one is read again and again
+        tail = read_tail(f"{folder}/{PROGRESS_FILE}", all_quotes=ended)
         metrics = _shown_names(tail.last, f"{folder}/{PROGRESS_FILE}", problems)
-        if tail.quoted_lines and (run.get("state") not in LIVE_STATES or tail.quoted_lines > TORN_LINES):
+        if tail.quoted_lines and (ended or tail.quoted_lines > TORN_LINES):
             behind = f"the {tail.quoted_lines} lines behind it are one cell"
             problems.append(f"{folder}/{PROGRESS_FILE}: a quote is never closed: {behind}")
     except (FileNotFoundError, NotADirectoryError):

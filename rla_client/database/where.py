@@ -202,10 +202,9 @@ class Where:
 
     def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
         sides = [self._compile(side) for side in nodes]
-        short = _short_commit(node, nodes)
+        short = _short_commits(node, nodes)
         if short:
-            commit = sides[0] if isinstance(nodes[0], ast.Name) else sides[1]
-            return lambda row: str(commit(row)).startswith(short)
+            return _by_beginning(node.ops[0], sides if _is_commit(nodes[0]) else sides[::-1], short)
         if all(isinstance(side, ast.Name) for side in nodes):
             self.texts.update(map(self._name, nodes[1:]))
         with_none = any(isinstance(side, ast.Constant) and side.value is None for side in nodes)
@@ -233,13 +232,37 @@ def _is_run(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "run"
 
 
-def _short_commit(node: ast.Compare, nodes: list[ast.expr]) -> str:
-    """The beginning of a commit's name that is asked for as git shows it; empty for any other comparison."""
-    named = any(isinstance(side, ast.Name) and side.id == "commit" for side in nodes)
-    texts = [side.value for side in nodes if isinstance(side, ast.Constant) and isinstance(side.value, str)]
-    if not named or len(texts) != 1 or len(nodes) != 2 or not isinstance(node.ops[0], ast.Eq):  # noqa: PLR2004
-        return ""
-    return texts[0] if _SHORT_COMMIT.fullmatch(texts[0]) else ""
+def _is_commit(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "commit"
+
+
+def _short_commits(node: ast.Compare, nodes: list[ast.expr]) -> tuple[str, ...]:
+    """The beginnings of commits' names, as git shows them, that a comparison asks for."""
+    if len(node.ops) > 1:
+        return ()
+    op, (left, right) = node.ops[0], nodes
+    if isinstance(op, ast.Eq | ast.NotEq) and (_is_commit(left) or _is_commit(right)):
+        asked = nodes
+    elif isinstance(op, ast.In | ast.NotIn) and _is_commit(left):
+        asked = right.elts if isinstance(right, ast.List | ast.Tuple | ast.Set) else []
+    else:
+        return ()
+    texts = [side.value for side in asked if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+    return tuple(text for text in texts if _SHORT_COMMIT.fullmatch(text))
+
+
+def _by_beginning(op: ast.cmpop, sides: list[Test], beginnings: tuple[str, ...]) -> Test:
+    """Whether a commit begins with one of some texts, or else is what it is compared with; or neither."""
+    commit, asked = sides
+    negated = isinstance(op, ast.NotEq | ast.NotIn)
+    same = _comparer(ast.In() if isinstance(op, ast.In | ast.NotIn) else ast.Eq(), with_none=False)
+
+    def holds(row: Row) -> bool:
+        value = commit(row)
+        begins = isinstance(value, str) and value.startswith(beginnings)
+        return (begins or same(value, asked(row))) is not negated
+
+    return holds
 
 
 def _holds_index(node: ast.expr) -> bool:

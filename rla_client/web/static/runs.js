@@ -86,7 +86,12 @@ class Runs {
   }
 
   /** What a run's group is called: alike for those that the server has in one group (`database/grouping.py`). */
-  groupLabel(row) { return this.groupBy.map((name) => `${name}=${this.store.texts.get(name)?.get(row.number) ?? "None"}`).join(", "); }
+  groupLabel(row) {
+    return this.groupBy.map((name) => {
+      const text = this.store.texts.get(name)?.get(row.number) ?? "None";
+      return `${name}=${text.includes("=") || text.startsWith('"') ? JSON.stringify(text) : text}`;
+    }).join(", ");
+  }
 
   label(row) {
     const tracked = Object.entries(row.tracked).map(([key, value]) => `${key}=${value}`).join(" ");

@@ -11,7 +11,7 @@ import pytest
 from support.written_runs import MakeRun
 
 from rla_client.database import open as open_database
-from rla_client.database.environment import compared, told_of
+from rla_client.database.environment import MAX_TOLD_BYTES, compared, read_told, told_of
 
 OLD, NEW = "1a2b3c4d" * 5, "9f8e7d6c" * 5
 
@@ -56,6 +56,13 @@ def test_what_is_told_and_what_is_compared() -> None:
         ("branch == 'main'", [0, 1]),
         ("group == 'baseline' and job_type == 'eval'", [2]),
         ("commit == '0123456'", []),
+        (f"commit != '{OLD[:8]}'", [1, 2]),
+        (f"'{NEW[:9]}' != commit", [0, 2]),
+        ("commit != '0123456'", [0, 1, 2]),
+        (f"commit in ['{OLD[:7]}', '{NEW}']", [0, 1]),
+        (f"commit in ('0123456', '{NEW[:12]}', None)", [1, 2]),
+        (f"commit not in ['{OLD[:7]}', '0123456']", [1, 2]),
+        (f"not commit in ['{OLD[:7]}', '{NEW[:7]}']", [2]),
     ],
 )
 def test_filters_know_commit_and_group(root: Path, two: list[str], where: str, places: list[int]) -> None:
@@ -88,3 +95,47 @@ def test_show_and_diff_tell_the_commits(root: Path, two: list[str], rla: Callabl
     assert "git.commit" in told
     found = json.loads(rla("diff", two[0], two[1], "-d", str(root), "--json").stdout)
     assert found["environment"] == {"git.commit": [OLD, NEW]}
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+def test_what_is_told_is_cut_out_of_any_spelling(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "environment.json"
+    traps = {
+        "commit": "no",
+        "group": 'a\n  "branch": "no",\n',
+        "deep": {"git": {"commit": "no"}, "branch": "no"},
+    }
+    for further in ({}, {"group": 'é "x"\n', "job_type": "eval"}, {"branch": "top", "group": ""}):
+        content = {"packages": traps, **environment(OLD, environment=traps), **further}
+        for ascii_alone in (True, False):
+            path.write_text(json.dumps(content, indent=indent, ensure_ascii=ascii_alone), encoding="utf-8")
+            assert read_told(path) == told_of(content)
+
+
+def test_a_long_diff_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "environment.json"
+    content = environment(OLD, environment={"A": "b"})
+    content |= {"git": content.pop("git")}
+    content["git"]["diff"] = {"text": '+ "line"\n' * 2 * MAX_TOLD_BYTES}  # type: ignore[index]
+    path.write_text(json.dumps(content, indent=2))
+    assert path.stat().st_size > 4 << 20
+    assert read_told(path) == {"commit": OLD, "branch": "main"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1]",
+        "{",
+        '{\n  "git": {\n    "commit": "ab',
+        "[" * 100_000,
+        '{\n "group": ' + "[" * 4000 + "\n",
+        "x" * (5 << 20),
+    ],
+)
+def test_a_broken_one_is_no_problem_of_its_row(root: Path, make_run: MakeRun, content: str) -> None:
+    index = make_run()
+    (root / "log" / "task" / index / "environment.json").write_text(content)
+    (record,) = open_database(root).records()
+    assert (record.problems, record.told.get("commit")) == ((), None)

@@ -98,6 +98,7 @@ def test_the_time_between_a_kill_and_the_resume_does_not_count(
     [
         (b"\0" * 4096, "it holds NUL bytes"),
         (b"time-step,a\n0,1\n" + b"\0" * 4096 + b"\n", "it holds NUL bytes"),
+        (b'time-step,a,note\n0,1,"x\n' + b"1,2,y\n" * 20_000, "a quote is never closed: the 20000 lines"),
         (b'time-step,a,note\n0,1,"x\n1,2,y\n2,3,z\n', "a quote is never closed: the 2 lines"),
         (b'time-step,a,note\n0,1,"' + b"x" * 9000 + b"\n1,2,y\n", "a quote is never closed: the 1"),
         (b"time-step," + b"n" * 3_000_000 + b"\n0,1\n", "name(s) of more than 1000 characters"),

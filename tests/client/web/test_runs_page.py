@@ -485,6 +485,22 @@ def test_a_group_has_one_name_and_colour_and_loses_no_run(page_server: Serve, ro
 
 
 @slow
+def test_groups_whose_values_look_like_labels_are_listed_each(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    pairs = [("1, b=2", "3"), ("1", "2, b=3"), ('"é', "4")]
+    for number, (a, b) in enumerate(pairs):
+        write_page_run(root, number, params={"a": a, "b": b, "seed": number}, tracked=("seed",))
+    shown = View(page, page_server(root), "group=a,b").shown("return")
+    heads = page.locator("#runs-table .row.group").evaluate_all(
+        "(rows) => rows.map((row) => row.dataset.group)"
+    )
+    texts = [("1", '"2, b=3"'), ('"1, b=2"', "3"), (r'"\"é"', "4")]
+    assert sorted(heads) == sorted(f"a={a}, b={b}" for a, b in texts)
+    assert sorted(shown["labels"]) == sorted(f"{head} (1)" for head in heads)
+
+
+@slow
 def test_a_band_does_not_depend_on_the_order_of_the_list(page_server: Serve, root: Path, page: Page) -> None:
     write_sweep(root, seeds=5)
     view = View(page, page_server(root), "group=lr")
