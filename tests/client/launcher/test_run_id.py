@@ -103,7 +103,8 @@ def test_a_finished_one_continues_where_it_ended(tmp_path: Path) -> None:
     launchers.run(path)
     assert "epoch #0 |" not in launchers.run(path)
     (log,) = items(path.parent)
-    assert launchers.rows(log) == uninterrupted(tmp_path)[:2]
+    wanted = [{**row, "late": ""} for row in launchers.rows(log)]  # a column that comes later
+    assert wanted == uninterrupted(tmp_path)[:2]
     assert record(log)["state"] == "finished"
 
 
