@@ -115,7 +115,7 @@ class Record:
         host: machine or address.
         state: as in run.json; None without that file.
         updated: when run.json was last written, Unix seconds.
-        time_step: last time-step in progress.csv, None without rows.
+        time_step: last time-step in progress.csv; without rows that of the checkpoint that it continues from.
         duration_s: how long it ran, see `ran_s`; of a chain all its items.
         hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
         metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
@@ -307,6 +307,10 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
     link = link_of(run, table)
+    if time_step is None:
+        time_step = seconds(run.get("time_step"))
+    if time_step is None and link is not None:
+        time_step = link.time_step  # of its checkpoint: there was nothing left to do
     return Record(
         table=table,
         index=index,
@@ -315,7 +319,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         host=str(host),
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
         updated=_moment(run.get("updated")),
-        time_step=time_step if time_step is not None else seconds(run.get("time_step")),
+        time_step=time_step,
         duration_s=own_s if link is None else _chain_duration(data_root, table, index, own_s),
         hyper_json=hyper_json,
         metrics_json=to_json(metrics),

@@ -179,7 +179,9 @@ def test_begun_here_killed_and_finished_there(
     wait_until(lambda: sorted(state_on(master)) == ["finished", "finished", "killed"], 40)
     assert second.items() == [parent, child]
     _is_one_run(second.root, child, reference)
-    _is_one_run(third.root, third.items()[-1], reference)
+    link = json.loads((third.items()[-1] / "run.json").read_text())["parent"]
+    assert (link["run"], link["time_step"]) == ("/".join(child.parts[-4:]), 40)
+    assert list(database.open(third.root).runs("t")["time-step"]) == [40]
 
 
 def _is_one_run(root: Path, child: Path, reference: pd.DataFrame) -> None:
