@@ -28,8 +28,7 @@ from rla_client import exp_manager, logger, time_step_holder
 
 root, style = sys.argv[1], sys.argv[2]
 config = {{"LOG_USED": ["csv", "log"], "BACKUP_CONFIG": {{"backup_code_dir": ["nothing"]}}}}
-exp_manager.configure("table", config, root, code_root=root)
-exp_manager.log_files_gen()
+# opens the run, and says how it logs
 exp_manager.new_saver(max_to_keep=2)
 start, content = exp_manager.load_checkpoint() if exp_manager.resumed_from else (0, {{"total": 0}})
 total = content["total"]
@@ -69,10 +68,8 @@ if style != "none":
         signal.signal(number, on_term)
 try:
     for step in range(start + 1, {STEPS + 1}):
-        time_step_holder.set_time(step)
         total += step
-        logger.record_tabular("total", total)
-        logger.dump_tabular()
+        log(step, total)
         if step % 20 == 0:
             exp_manager.save_checkpoint({{"total": total}})
         if step == {STOPPED} and not start:
@@ -96,19 +93,53 @@ except KeyboardInterrupt:
     sys.exit(1)
 """
 
+OPENS = "# opens the run, and says how it logs\n"
+ADAPTERS = {
+    "manager": """
+exp_manager.configure("table", config, root, code_root=root)
+exp_manager.log_files_gen()
+def log(step, total):
+    time_step_holder.set_time(step)
+    logger.record_tabular("total", total)
+    logger.dump_tabular()
+""",
+    "init": """
+run = rla_client.init("table", rla_config=config, data_root=root, code_root=root)
+def log(step, total):
+    run.log({"total": total}, step=step)
+""",
+    "writer": """
+from rla_client.integrations.tensorboard import SummaryWriter
+os.chdir(root)
+writer = SummaryWriter(root + "/runs/table")
+def log(step, total):
+    writer.add_scalar("total", total, step)
+""",
+    "wandb": """
+import rla_client.integrations.wandb as wandb
+os.chdir(root)
+wandb.init(project="table")
+def log(step, total):
+    wandb.log({"total": total}, step=step)
+""",
+}
 
-def job(root: Path, style: str, number: str, under: str = "") -> subprocess.CompletedProcess[str]:
+
+def job(
+    root: Path, style: str, number: str, under: str = "", adapter: str = "manager"
+) -> subprocess.CompletedProcess[str]:
     """The batch script's one line, as a scheduler starts it each time."""
     root.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", TRAINING, str(root), style, number]
+    script = TRAINING.replace(OPENS, ADAPTERS[adapter])
+    command = [sys.executable, "-c", script, str(root), style, number]
     if under:
         command = [sys.executable, "-m", "rla_agent", "run", "--", *command]
-    named = {**os.environ, "RLA_RUN_ID": "4711", "RLA_RESUME": "allow"}
+    named = {**os.environ, "RLA_RUN_ID": "4711", "RLA_RESUME": "allow", "RLA_DATA_ROOT": str(root)}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=named)
 
 
 def run_files(root: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in root.glob("log/table/*/*/*/*/run.json")]
+    return [json.loads(path.read_text()) for path in root.glob("log/*/*/*/*/*/run.json")]
 
 
 def ended(root: Path) -> bool:
@@ -117,9 +148,9 @@ def ended(root: Path) -> bool:
 
 
 def curve(root: Path) -> list[tuple[int, int]]:
-    (path,) = root.glob("log/table/*/*/*/*/progress.csv")
+    (path,) = root.glob("log/*/*/*/*/*/progress.csv")
     with path.open() as file:
-        return [(int(row["time-step"]), int(row["total"])) for row in csv.DictReader(file)]
+        return [(int(row["time-step"]), int(float(row["total"]))) for row in csv.DictReader(file)]
 
 
 class Ending(NamedTuple):
@@ -166,22 +197,35 @@ ENDINGS = [
 ]
 
 
+USUAL = [
+    one
+    for one in ENDINGS
+    if one[:3] in {("exit", "SIGTERM", ""), ("break", "SIGTERM", ""), ("none", "SIGKILL", "")}
+]
+CASES = [("manager", one) for one in ENDINGS]
+CASES += [(adapter, one) for adapter in ADAPTERS if adapter != "manager" for one in USUAL]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: "-".join(ending[:3]).replace(" ", "-"))
+@pytest.mark.parametrize(
+    ("adapter", "ending"),
+    CASES,
+    ids=lambda one: one if isinstance(one, str) else "-".join(one[:3]).replace(" ", "-"),
+)
 def test_the_same_command_continues(
-    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], ending: Ending
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], adapter: str, ending: Ending
 ) -> None:
     assert agent.alive
     root = tmp_path / "data"
     style, number, under, status, state, named, begin = ending
-    first = job(root, style, number, under)
+    first = job(root, style, number, under, adapter)
     assert "begins at 0" in first.stdout, first.stderr
     assert first.returncode == status, first.stderr
     wait_until(lambda: ended(root))
     (told,) = run_files(root)
     assert (told["state"], told["time_step"]) == (state, STOPPED), told
     assert named in told["reason"], told
-    second = job(root, style, number, under)
+    second = job(root, style, number, under, adapter)
     assert f"begins at {begin}" in second.stdout, second.stderr
     assert second.returncode == 0, second.stderr
     wait_until(lambda: ended(root))
