@@ -115,13 +115,6 @@ writer = SummaryWriter(root + "/runs/table")
 def log(step, total):
     writer.add_scalar("total", total, step)
 """,
-    "wandb": """
-import rla_client.integrations.wandb as wandb
-os.chdir(root)
-wandb.init(project="table")
-def log(step, total):
-    wandb.log({"total": total}, step=step)
-""",
 }
 
 
