@@ -299,9 +299,10 @@ for number in range(100):
 def test_a_run_beside_a_run(run: Callable[..., Any], tmp_path: Path) -> None:
     training = run(
         """
-outer = begin(console=True)
+from rla_client.manager import ExpManager
+begin(console=True)
 print("first of the outer")
-inner = type(outer)()
+inner = ExpManager()
 inner.configure("table", {"LOG_USED": ["csv"]}, data_root="data", console=True)
 inner.log_files_gen()
 print("of the inner")
