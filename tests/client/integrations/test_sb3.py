@@ -271,7 +271,7 @@ import rla_client
 from rla_client.integrations.sb3 import configure_sb3
 rla_client.init("mine", config={"lr": 1})
 model = A2C("MlpPolicy", "CartPole-v1", device="cpu")
-assert configure_sb3(model) is rla_client.exp_manager
+assert configure_sb3(model).run is rla_client.exp_manager.run
 log = model.logger
 log.record("a/number", np.float32(0.1))
 log.record("a/one", torch.tensor([2.5]))
