@@ -398,7 +398,6 @@ def test_loggers_that_learn_makes_and_a_format_of_ones_own(scripts: Scripts) -> 
     scripts.run("""
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
-from rla_client import exp_manager
 from rla_client.integrations.sb3 import RLAOutputFormat, configure_sb3
 model = A2C("MlpPolicy", "CartPole-v1", device="cpu", tensorboard_log="tb")
 configure_sb3(model)
@@ -407,7 +406,8 @@ later = A2C("MlpPolicy", "CartPole-v1", device="cpu")
 later.learn(50)
 configure_sb3(later)
 later.learn(50, log_interval=10, reset_num_timesteps=False)
-exp_manager.close()
+for one in (later, model):
+    configure_sb3(one).close()
 alone = A2C("MlpPolicy", "CartPole-v1", device="cpu")
 alone.set_logger(Logger(None, [RLAOutputFormat()]))
 alone.learn(50, log_interval=10)
