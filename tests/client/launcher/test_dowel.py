@@ -184,7 +184,7 @@ def test_texts_bear_their_time_and_the_experiments_name(
     texts = [f"Logging to {folder}", "epoch #3 | one"]
     rest = ["by rla's logger", "[BACKUP] 0 : kept", ""]
     assert said(text) == [*(name + one for one in texts), "two", *(name + one for one in rest)]
-    assert "\n| k         | 1        |\n" in text
+    assert "\n| k         | 1 |\n" in text
     times = [datetime.fromisoformat(line[:19]) for line in text.splitlines() if LINE.match(line)]
     assert before <= times[0] <= times[-1] <= datetime.now()  # noqa: DTZ005
     assert (folder / "backup.txt").read_text() == "[BACKUP] 0 : kept\n"
