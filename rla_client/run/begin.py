@@ -34,7 +34,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.checkpoints import newest_order
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError, RlaError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, make_info
 from rla_client.contract.opening import RUN_FILE, Continuation
@@ -255,6 +254,8 @@ def _take_up(data: RunData, chained: Chained) -> None:
     changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
     _tell_changes(data, changed, chained.time_step)
     _restore(data, chained.state, chained.time_step, chained.parent, CHECKPOINT_NAME)
+    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+
     data.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
     _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
@@ -401,6 +402,8 @@ def fork(data: RunData, loaded: RunData) -> None:
     problem = put_under(source, item, run)
     if problem:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
+    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+
     data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
     parent = {"run": source.index.path, "table": source.table, "time_step": data.clock.get_time()}

@@ -144,7 +144,7 @@ def read_table(path: Path) -> Table:
     if count := quoted_lines((text if ended else f"{text}\n").encode(), mark):
         problem = f"a quote is never closed: the {count} lines behind it are one cell"
         raise BrokenFileError(os.fspath(path), problem)
-    rows = [[cell.strip() for cell in row] for row in split_rows(text, mark)]
+    rows = [[cell.strip(" \t") for cell in row] for row in split_rows(text, mark)]
     rows = [row for row in rows if row and (len(row) > 1 or row[0])]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
