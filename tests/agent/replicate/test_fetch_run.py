@@ -71,6 +71,14 @@ def test_none_without_a_checkpoint(master: Path, tmp_path: Path) -> None:
     write(master, OLDER, "killed")
     assert ask(master, tmp_path / "data") == {"index": None, "over": None}
     assert not (tmp_path / "data").exists()
+    write(master, NEWER, "finished")
+    assert ask(master, tmp_path / "data") == {"index": None, "over": NEWER}
+
+
+def test_one_that_has_finished_continues_at_its_checkpoint(master: Path, tmp_path: Path) -> None:
+    write(master, NEWER, "finished", (10,))
+    found = ask(master, tmp_path / "data")
+    assert (found["index"], found["time_step"]) == (NEWER, 10)
 
 
 def test_one_that_lives_is_refused_and_one_that_is_silent_is_not(master: Path, tmp_path: Path) -> None:
