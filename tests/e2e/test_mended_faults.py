@@ -106,7 +106,7 @@ def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: P
 
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -> None:
-    """The same command with RLA_RUN_ID and RLA_RESUME; the newest unfinished run of that id goes on."""
+    """The same command with RLA_RUN_ID and RLA_RESUME: the newest run of that id, at its checkpoint."""
     code = """
         exp_manager.log_files_gen()
         start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else 0
@@ -133,6 +133,7 @@ def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -
     assert list(pd.read_csv(folder / "progress.csv")["time-step"]) == list(range(1, 31))
     assert steps(folder, "x") == list(range(1, 31))
     third = run(code, tmp_path, **job)
-    assert third[0] != first[0], "a finished run is not resumed"
+    assert third == [first[0], "30"], "a finished run goes on at its last checkpoint"
+    assert list(pd.read_csv(folder / "progress.csv")["time-step"]) == list(range(1, 31))
     assert json.loads((folder / "run.json").read_text())["state"] == "finished"
     assert agent.alive

@@ -27,7 +27,7 @@ import time
 import zlib
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, TargetError, same
 from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
@@ -35,9 +35,6 @@ from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
 from rla_agent.replicate.worker.source import EDGE_BYTES
 from rla_client.contract.textformat import printable
-
-if TYPE_CHECKING:
-    from rla_agent.replicate.worker.link import Link
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …
 SYNC_S: Final = 10.0  # … and while it grows so often: a thousand machines are a hundred rounds a second
@@ -49,6 +46,14 @@ CONFIRM_EVERY_S: Final = 1.0
 MAX_NAMED: Final = 10  # lost files in one line of the log
 log = logging.getLogger("rla_agent.replicate.worker.confirm")
 What: TypeAlias = Literal["there", "missing", "differs", "unknown"]
+
+
+class Sessions(Protocol):
+    """When a target's sessions began and ended: the last one of each, 0 before the first (Unix seconds)."""
+
+    begun_at: float
+    ended_at: float
+    broken_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +157,15 @@ class Confirmations:
             return ()
         return tuple(self._unsynced.pop(key) for key in list(self._unsynced)[:SYNCS_A_BATCH])
 
-    def take_checks(self, flying: Container[Key], link: Link, now: float) -> tuple[Unconfirmed, ...]:
+    def take_checks(self, flying: Container[Key], sessions: Sessions, now: float) -> tuple[Unconfirmed, ...]:
         """Files to look at now, none that is being sent."""
         if not self._needed:
             return ()
-        if self._doubted < link.ended_at and max(link.broken_at, link.begun_at) > self._doubted:
+        if self._doubted < sessions.ended_at and max(sessions.broken_at, sessions.begun_at) > self._doubted:
             self.doubt()
         if now >= self._due:
             self._due = now + CONFIRM_EVERY_S
-            self._ledger.confirm_synced(self._number, time.time(), link.ended_at)
+            self._ledger.confirm_synced(self._number, time.time(), sessions.ended_at)
         taken: list[Unconfirmed] = []
         size = 0
         rows = self._ledger.unconfirmed(self._number, time.time(), CHECKS_A_BATCH + len(self._checking))
