@@ -1,11 +1,11 @@
 """Whether what the master has is what was sent: the sums of ended runs, and `verify`.
 
 *`SHA256SUMS`* is written into a run's logs once the master has all of it (`settle`). Files that grew were
-sent piece by piece, so each is read once as a whole: if its beginning is no longer what was sent (somebody
-rewrote it in place), it is sent anew. The sums are replicated like any file; on the master (or here)
-`sha256sum -c SHA256SUMS` in that folder checks every file of the run, of all kinds. On the way back
-(`damaged`), a file that was changed after the sums were made says nothing. Any other whose content differs
-was damaged, on the master or on the way.
+sent piece by piece, so each is read once as a whole, and so is one that was written since it was sent: if
+it is no longer what was sent (somebody rewrote it in place, a moment before the run ended perhaps), it is
+sent anew. The sums are replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that
+folder checks every file of the run, of all kinds. On the way back (`damaged`), a file that was changed after
+the sums were made says nothing. Any other whose content differs was damaged, on the master or on the way.
 
 *`verify`* compares the master with what the ledger says is on it, by size or by content (`verify_ledger`),
 and has what is wrong sent again (`repair`). Where content is compared, a file that lies here as it was when
@@ -77,7 +77,7 @@ def settle(
         if row.path == folder + b"/" + SUMS_NAME or row.record is None:
             continue
         sha = row.record.sha256
-        if sha is None:
+        if sha is None or _written_since(descriptor, row.path, row.record.local):
             try:
                 found = fingerprint(descriptor, row.path, row.record.acked)
             except OSError:
@@ -85,7 +85,7 @@ def settle(
             if (found.crc, found.size) != (row.record.crc, row.record.acked):
                 ledger.send_anew(row.key)
                 return None
-            if compact:
+            if sha is None and compact:
                 ledger.send_anew(row.key)
                 compacted = True
                 continue
@@ -101,6 +101,15 @@ def settle(
     except OSError as error:
         raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
     return path
+
+
+def _written_since(root: int, path: bytes, sent: Local) -> bool:
+    """Whether a file here is another version than was sent, which the next look may not have seen yet."""
+    try:
+        found = os.stat(path, dir_fd=root, follow_symlinks=False)
+    except OSError:
+        return False  # pruned, or deleted here
+    return (found.st_size, found.st_mtime_ns) != (sent.size, sent.mtime_ns)
 
 
 def sum_line(sha: bytes, name: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import zlib
@@ -15,8 +16,10 @@ from rla_agent.replicate import verify
 from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import RemoteStat
 from rla_agent.replicate.ledger import Key, Ledger
-from rla_agent.replicate.verify import verify_ledger
+from rla_agent.replicate.verify import settle, verify_ledger
 from rla_agent.replicate.worker.plan import Local, Record
+from rla_agent.replicate.worker.source import Source
+from rla_client.contract.files import closing_fd, open_root
 
 FILES = 10
 
@@ -65,3 +68,33 @@ def test_the_ledgers_log_does_not_grow_while_it_is_compared(
         [(f"log/{ITEM}/7.txt", "content")],
     )
     assert session.held == 0
+
+
+def test_sums_are_not_made_of_what_was_written_a_moment_ago(tmp_path: Path) -> None:
+    """A look at the logs has seen the run's end, and not yet what came before it in another folder."""
+    path = tmp_path / "results" / ITEM / "picture"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "log" / ITEM).mkdir(parents=True)
+    path.write_bytes(b"first")
+    ledger = Ledger(tmp_path / "ledger.db")
+    number = ledger.database(os.fsencode(tmp_path), "folder")
+    below = os.fsencode(path.parent.relative_to(tmp_path))
+    key = Key(ledger.folder(number, below, "results", below), b"picture")
+
+    def send() -> None:
+        ledger.mark(key, number, 1, 1, 0.0)
+        with closing(Source(root, below + b"/picture")) as source:
+            source.skip_to(5)
+            ledger.sent(key, source.record(0, 5, 1), 0.0)
+
+    with closing_fd(open_root(os.fsencode(tmp_path))) as root:
+        send()
+        path.write_bytes(b"newer")
+        assert settle(ledger, number, os.fsencode(tmp_path), root, ITEM) is None
+        assert [row.waiting for row in ledger.item_files(number, ITEM)] == [True]
+        send()
+        os.utime(path)  # another time alone is no other version
+        sums = settle(ledger, number, os.fsencode(tmp_path), root, ITEM)
+        assert sums == os.fsencode(f"log/{ITEM}/SHA256SUMS")
+        assert hashlib.sha256(b"newer").hexdigest() in (tmp_path / os.fsdecode(sums)).read_text()
+    ledger.close()
