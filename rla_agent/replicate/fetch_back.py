@@ -137,8 +137,8 @@ def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> s
 
     The master may have got another address since; the file's SHA-256 tells whether it is the right one.
     """
-    entries = settings.entries(state)
-    faults, others = [], []
+    entries = settings.listed(state)
+    faults, others = [*filter(None, [settings.registry_problem(state)])], []
     for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
         try:
             found = settings.target(load_config(source), settings.folder(state))
