@@ -264,11 +264,10 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
     shown = [*_shown(session, item)]
     needed = [(folder + name, state)]
-    for ending in (".arrays", ".state", ".marks.json"):
-        path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
-        beside = session.stat(path)
-        if beside is not None and beside.kind == "file":
-            needed.insert(0, (path, beside))
+    stem = os.fsencode(f"{question.series}_{step}.")
+    for below, beside in listing_or_empty(session, folder + RESUME_FOLDER):
+        if below.startswith(stem) and beside.kind == "file":
+            needed.insert(0, (folder + RESUME_FOLDER + b"/" + below, beside))
     _check_room(Path(question.root), item, [*shown, *needed])
     _mark(session, question.root, item)
     for path, remote in shown:

@@ -344,7 +344,7 @@ class Worker:
                 served.database.retry()
 
     def _entries(self) -> list[Entry]:
-        """What is replicated; while the list cannot be read, what was. That is in status from the list itself."""
+        """What is replicated; while the list cannot be read, what was. Status looks at it itself."""
         try:
             self._listed, said = settings.entries(self._state), ""
         except settings.UnreadableListError as error:
