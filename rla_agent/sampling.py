@@ -27,7 +27,8 @@ from typing import Any
 
 from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
-from rla_agent.outputs.tensorboard import EventEncoder, whole_records
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_client.contract.event_records import whole_records
 from rla_client.contract.files import open_folder, open_within
 from rla_client.contract.opening import Opening
 

@@ -1,22 +1,22 @@
 """TensorBoard event files: one Event a row, framed as TensorFlow records.
 
-A record is `length u64 | masked CRC32C of length | data | masked CRC32C of data`. The protobuf of
-a row is put together from prefixes that are cached per set of keys; a test holds it against the
-bytes of tensorboardX's own messages. Steps are whole numbers and values float32, as TensorBoard
-defines them; text and arrays are left out.
+How a record is framed: `contract.event_records`. The protobuf of a row is put together from prefixes that are
+cached per set of keys; a test holds it against the bytes of tensorboardX's own messages. Steps are whole
+numbers and values float32, as TensorBoard defines them; text and arrays are left out.
 """
 
 from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
 from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
+from rla_client.contract.event_records import FRAME_HEAD_BYTES, MASK_DELTA, masked_crc, whole_records_of
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.opening import Opening
 from rla_client.contract.parsing import INT64
@@ -28,10 +28,8 @@ _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
-_FRAME_HEAD_BYTES = 12  # length and its CRC
 _FRAME_BYTES = 16  # all bytes around the data of one record
 MAX_EVENT_BYTES = 1 << 30  # a longer one is damage, not a record
-_MASK_DELTA = 0xA282EAD8
 _CACHED_KEY_SETS = 64  # rows of one run alternate between few sets of keys
 _VARINT_1, _VARINT_2, _VARINT_3 = 1 << 7, 1 << 14, 1 << 21  # beyond what so many bytes hold
 _Template: TypeAlias = tuple[list[Any], Callable[..., bytes]]
@@ -98,8 +96,8 @@ class EventEncoder(Encoder):
                 ),
             )
             return self._framed(b"\x09" + _DOUBLE.pack(timestamp) + b"\x10" + number + summary)
-        crc: int = crc32c.crc32c(record[_FRAME_HEAD_BYTES:])
-        return record, _U32.pack(((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
+        crc: int = crc32c.crc32c(record[FRAME_HEAD_BYTES:])
+        return record, _U32.pack(((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF)
 
     def _new_template(self, step_bytes: int, keys: tuple[str, ...]) -> _Template:
         """What stays the same in the records of rows with these keys and a step of that length.
@@ -114,7 +112,7 @@ class EventEncoder(Encoder):
         prefixes[0] = summary + prefixes[0]  # a row has a key at least: its timestamp
         event = 1 + _DOUBLE.size + 1 + step_bytes + sum(map(len, prefixes)) + 4 * len(prefixes)
         parts: list[Any] = [self._frame_head(event) + b"\x09", 0.0, b""]
-        form = [f"<{_FRAME_HEAD_BYTES + 1}sd{1 + step_bytes}s"]
+        form = [f"<{FRAME_HEAD_BYTES + 1}sd{1 + step_bytes}s"]
         for prefix in prefixes:
             parts += [prefix, 0.0]
             form.append(f"{len(prefix)}sf")
@@ -157,12 +155,6 @@ class EventEncoder(Encoder):
     def whole_part(self, content: Content) -> Whole:
         """See Encoder. All is `kept`: each stream has its own file; `pipeline.recovery` cuts earlier ones."""
         return Whole(whole_records_of(content.chunks()), b"", {})
-
-
-def masked_crc(data: bytes) -> int:
-    """CRC32C as TensorFlow records store it."""
-    crc: int = crc32c.crc32c(data)
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def whole_step(step: float) -> int:
@@ -215,69 +207,6 @@ def _varint(value: int) -> bytes:
         value >>= 7
     parts.append(value)
     return bytes(parts)
-
-
-def whole_records_of(chunks: Iterable[bytes]) -> int:
-    """`whole_records` of a content in pieces that end anywhere."""
-    return sum(map(len, _whole_parts(chunks)))
-
-
-def _whole_parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The whole, valid records at the beginning of such a content, some at a time."""
-    rest = b""
-    for chunk in chunks:
-        rest += chunk
-        whole = whole_records(rest)
-        yield rest[:whole]
-        rest = rest[whole:]
-        if len(rest) >= _FRAME_HEAD_BYTES and (
-            _U32.unpack_from(rest, 8)[0] != masked_crc(rest[:8])
-            or _FRAME_HEAD_BYTES + _U64.unpack_from(rest)[0] + 4 <= len(rest)
-        ):
-            return
-
-
-def whole_records(data: bytes) -> int:
-    """Bytes of `data` that are whole, valid records."""
-    at = 0
-    while at + 12 <= len(data):
-        length = _U64.unpack_from(data, at)[0]
-        end = at + 12 + length + 4
-        if _U32.unpack_from(data, at + 8)[0] != masked_crc(data[at : at + 8]) or end > len(data):
-            break
-        if _U32.unpack_from(data, end - 4)[0] != masked_crc(data[at + 12 : end - 4]):
-            break
-        at = end
-    return at
-
-
-def records_until(chunks: Iterable[bytes], time_step: float) -> int | None:
-    """Bytes before the first event of a later time-step; None without one before the first damaged record."""
-    total = 0
-    for records in _whole_parts(chunks):
-        at = 0
-        while at < len(records):
-            end = at + _FRAME_HEAD_BYTES + _U64.unpack_from(records, at)[0] + 4
-            if _step_of(records, at + _FRAME_HEAD_BYTES, end - 4) > time_step:
-                return total + at
-            at = end
-        total += len(records)
-    return None
-
-
-def _step_of(data: bytes, at: int, end: int) -> int:
-    """The step of an Event, field 2; it stands behind the wall time, or is 0 where it does not."""
-    if data[at : at + 1] == b"\x09":
-        at += 1 + _DOUBLE.size
-    if data[at : at + 1] != b"\x10":
-        return 0
-    value = shift = 0
-    for byte in data[at + 1 : end]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004
-            break
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def event_file_name(opening: Opening, stream: str) -> str:

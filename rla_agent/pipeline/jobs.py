@@ -376,7 +376,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
             _retry_or_give_up(job, context, error)
         release(job, context.blobs)
         if result.durable:
-            _drop_superseded(job, folder)
+            retain(job, folder)
             return
     _end(context, job.final_name, result)
 
@@ -387,13 +387,6 @@ def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, err
         raise RetryLaterError(str(error)) from error
     release(job, context.blobs)
     raise RlaError(f"something else has its place: {error.strerror}") from error
-
-
-def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
-    for name in retain(job, folder):
-        with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
-            for ending in (".marks.json", ".state", ".arrays"):
-                (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
 
 
 def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:

@@ -48,10 +48,11 @@ from rla_agent.model.states import StreamEvent
 from rla_agent.outputs.data_roots import item_is_there
 from rla_agent.outputs.encoders import Content, Kept, read_chunks
 from rla_agent.outputs.output import OpenFiles, Output, make_outputs
-from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records_of
+from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.runs import step_aside
 from rla_agent.pipeline.stream import CONTROL, LOST, MOST_SEGMENT_BYTES, Stream
 from rla_agent.store.database import AgentDatabase, OutputRow, making_sense
+from rla_client.contract.event_records import records_until, whole_records_of
 from rla_client.contract.files import (
     OLD_TEMP_S,
     READ_FLAGS,

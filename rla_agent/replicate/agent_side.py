@@ -168,7 +168,8 @@ class Replication:
                 config = opening.config or ""
                 if not self._decide(opening, config, self._reader.known(config)):
                     break  # each would try to write the list
-            self._wanted = bool(settings.entries(self._places.state))
+            with suppress(settings.UnreadableListError):  # status tells; as it was till then
+                self._wanted = bool(settings.entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
 
@@ -270,11 +271,16 @@ def rotate(path: Path) -> None:
 def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
     """Whether every file of an item that is in scope is on its master, as it is now.
 
-    None where the item is not replicated at all; a configuration that cannot be read now is a no.
+    None where the item is not replicated at all; a configuration, or the list of databases, that cannot be
+    read now is a no.
     `host`: this machine's name in run.json.
     """
     found: bool | None = None
-    for entry in settings.entries(state):
+    try:
+        entries = settings.entries(state)
+    except settings.UnreadableListError:
+        return False
+    for entry in entries:
         if entry.data_root != os.path.abspath(data_root) or item in entry.off:
             continue
         reading = reader.reading(entry.config)

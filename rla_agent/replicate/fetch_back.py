@@ -137,8 +137,8 @@ def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> s
 
     The master may have got another address since; the file's SHA-256 tells whether it is the right one.
     """
-    entries = settings.entries(state)
-    faults, others = [], []
+    entries = settings.listed(state)
+    faults, others = [*filter(None, [settings.registry_problem(state)])], []
     for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
         try:
             found = settings.target(load_config(source), settings.folder(state))
@@ -264,11 +264,10 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
     shown = [*_shown(session, item)]
     needed = [(folder + name, state)]
-    for ending in (".arrays", ".state", ".marks.json"):
-        path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
-        beside = session.stat(path)
-        if beside is not None and beside.kind == "file":
-            needed.insert(0, (path, beside))
+    stem = os.fsencode(f"{question.series}_{step}.")
+    for below, beside in listing_or_empty(session, folder + RESUME_FOLDER):
+        if below.startswith(stem) and beside.kind == "file":
+            needed.insert(0, (folder + RESUME_FOLDER + b"/" + below, beside))
     _check_room(Path(question.root), item, [*shown, *needed])
     _mark(session, question.root, item)
     for path, remote in shown:

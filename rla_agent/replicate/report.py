@@ -68,7 +68,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         "kept": [],
         "lost": [],
         "problems": {},
-        "databases": [entry.data_root for entry in settings.entries(state)],
+        "databases": [entry.data_root for entry in settings.listed(state)],
     }
     path = ledger_path(state)
     problem = settings.registry_problem(state)

@@ -48,12 +48,15 @@ MAX_MESSAGE_BYTES: Final = 60 << 10
 ADD_WAIT_S: Final = 10.0  # others hold the lock for one small file's sync
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
 _NO_LIST: Final = (ValueError, KeyError, TypeError, AttributeError)
-_UNREADABLE: Final = (OSError, *_NO_LIST)
 log = logging.getLogger("rla_agent.replicate.settings")
 
 
 class ListBusyError(RlaError):
     """Another process changes the list of databases; nothing was done."""
+
+
+class UnreadableListError(RlaError):
+    """It cannot be told now which databases are replicated; none may be taken for not replicated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +77,36 @@ def folder(state: Path) -> Path:
 
 
 def entries(state: Path) -> list[Entry]:
-    """All databases; an unreadable file counts as empty, for those that only read it."""
+    """All databases; none where there is no list.
+
+    Raises:
+        UnreadableListError: the list cannot be read.
+    """
     try:
         return _read_entries(state)
-    except _UNREADABLE:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except (OSError, *_NO_LIST) as error:
+        why = error.strerror if isinstance(error, OSError) else repr(error)
+        path = state / "replicate" / "databases.json"
+        raise UnreadableListError(f"{path}, the list of databases, cannot be read: {why}") from error
 
 
 def registry_problem(state: Path) -> str:
     """Why it cannot be told which databases are replicated; empty where it can."""
     try:
-        _read_entries(state)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except _UNREADABLE as error:
-        why = error.strerror if isinstance(error, OSError) else repr(error)
-        return f"{state / 'replicate' / 'databases.json'}, the list of databases, cannot be read: {why}"
+        entries(state)
+    except UnreadableListError as error:
+        return str(error)
     return ""
+
+
+def listed(state: Path) -> list[Entry]:
+    """All databases; an unreadable list counts as empty, for who only wants to know more about them."""
+    try:
+        return entries(state)
+    except UnreadableListError:
+        return []
 
 
 def _read_entries(state: Path) -> list[Entry]:
@@ -121,7 +137,7 @@ def register(
     """
     root, source = os.path.abspath(data_root), os.path.abspath(config)
     off = item if is_master_node else None
-    known = [entry for entry in entries(state) if (entry.data_root, entry.config) == (root, source)]
+    known = [entry for entry in listed(state) if (entry.data_root, entry.config) == (root, source)]
     if known and (off is None or any(off in entry.off for entry in known)):
         return
     with _changing(state, 0.0) as found:

@@ -344,7 +344,7 @@ def start_detached(places: Places, config: Path | None) -> bool:
     if unit is not None and _start_unit(unit, places):
         return True
     before = places.log.stat().st_size if places.log.exists() else 0
-    configs = [Path(entry.config) for entry in settings.entries(places.state)]
+    configs = [Path(entry.config) for entry in settings.listed(places.state)]
     done = subprocess.run(
         detached_command(config, autostarted=False),
         stdin=subprocess.DEVNULL,

@@ -144,6 +144,7 @@ class CheckpointSaver(SlotSender):
         name: str = "checkpoint",
         time_step: int = 0,
         metrics: Mapping[str, float] | None = None,
+        order: int | None = None,
     ) -> None:
         """Save `content` as `<name>_<time_step>.pt`; on return it survives SIGKILL of this process.
 
@@ -152,12 +153,13 @@ class CheckpointSaver(SlotSender):
             name: several series of checkpoints may live side by side; each has its own retention.
             time_step: the run's clock.
             metrics: values that `keep_best` compares; NaN is worst.
+            order: of `next_order`, where something beside the checkpoint names it.
 
         Raises:
             ArgumentError: the name cannot be a file name, or the content cannot be pickled.
             ShardedContentError: of a tensor in it this rank holds a part.
         """
-        stamp = self._stamp(name, time_step, metrics or {})
+        stamp = self._stamp(name, time_step, metrics or {}, self.next_order() if order is None else order)
         captured = capture(content)
         if len(captured.storages) > MAX_STORAGES or len(captured.skeleton) > MAX_SKELETON_BYTES:
             taken = False  # no agent takes such a job
@@ -276,7 +278,12 @@ class CheckpointSaver(SlotSender):
 
     # -- small things -------------------------------------------------------------------------
 
-    def _stamp(self, name: str, time_step: int, metrics: Mapping[str, float]) -> Stamp:
+    def next_order(self) -> int:
+        """The order of the save that comes now: later than that of any before."""
+        self._last_order = max(self._last_order + 1, time.time_ns())
+        return self._last_order
+
+    def _stamp(self, name: str, time_step: int, metrics: Mapping[str, float], order: int) -> Stamp:
         if not isinstance(name, str):
             raise ArgumentError(f"a checkpoint's name must be text, got {type(name).__name__}")
         try:
@@ -289,8 +296,7 @@ class CheckpointSaver(SlotSender):
         named = [best[0]] if best is not None and best[0] in values else []
         first = [*named, *values][:MAX_METRICS]  # a row may have thousands of keys; the one that counts is in
         values = {key: values[key] for key in first if len(key) <= MAX_TEXT}
-        self._last_order = max(self._last_order + 1, time.time_ns())
-        return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
+        return Stamp(secrets.token_hex(8), order, self._run, name, step, values)
 
     def _send(self, job: CheckpointJob) -> bool:
         return self._outbox.job(CHECKPOINT_KIND, job.encode())

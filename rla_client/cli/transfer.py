@@ -473,6 +473,9 @@ def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    for name, kind, *_ in result.description or ():
+        if "UHUGEINT" in str(kind):  # Arrow would take it for a signed one
+            raise ArgumentError(f"no Parquet file holds {name}, a UHUGEINT\nhint: CAST the column to VARCHAR")
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), clock.limits():
         warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python

@@ -2,10 +2,9 @@
 
 Anyone may put an object under a key with an empty component (`a//b`), with `.` or `..`, or with a control
 character. The library takes no such key, and gives none of the page (1,000 keys) that one is in. Then the
-list is asked for once more, from here: the library signs the request, with whatever credentials it has found,
-and what comes is read without its rules. Odd keys are left out and named; nothing of ours is under one.
-
-A signed list goes on S3 and what speaks it. Elsewhere there is an `UnlistableError` that names the key.
+list is asked for once more. Of S3 and what speaks it from here: the library signs the request, with whatever
+credentials it has found, and what comes is read without its rules. Of GCS and Azure by the library, with odd
+keys taken out on the way (`bucket_filter`). They are left out and named; nothing of ours is under one.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
+from rla_client.contract.bucket_filter import UnfilteredError, filtered, is_odd
 from rla_client.contract.errors import RlaError
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ ANSWER_S: Final = 25.0
 TRIES: Final = 4
 FIRST_PAUSE_S: Final = 0.2  # twice as long each time
 _SIGNED_FOR: Final = timedelta(minutes=5)
-_ODD: Final = re.compile(r"(^|/)(\.{0,2})(/|$)|[\x00-\x1f\x7f]")
 _NAMED: Final = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"')
 _LATER: Final = {408, 429}
 
@@ -44,11 +44,6 @@ class UnlistableError(RlaError):
     def __init__(self, key: str, why: str) -> None:
         self.key = key
         super().__init__(f"an object's key {key!r} cannot be listed ({why}); delete or rename that object")
-
-
-def is_odd(key: str) -> bool:
-    """Whether a key, without the `/` that a folder's object ends with, is none that the library can name."""
-    return _ODD.search(key) is not None
 
 
 def list_all(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> Iterator[ObjectMeta]:
@@ -65,6 +60,7 @@ def list_all(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> Ite
     """
     import obstore  # noqa: PLC0415 - an extra, and only this needs it
     from obstore.exceptions import InvalidPathError  # noqa: PLC0415
+    from obstore.store import S3Store  # noqa: PLC0415
 
     last = ""
     try:
@@ -72,19 +68,30 @@ def list_all(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> Ite
             yield from page
             last = page[-1]["path"] if page else last
     except InvalidPathError as error:
-        for objects, _ in _pages(store, prefix, odd, str(error), last, deep=True):
-            yield from objects
+        key = _key_in(error)
+        if isinstance(store, S3Store):
+            for objects, _ in _pages(store, prefix, odd, key, last, deep=True):
+                yield from objects
+            return
+        with _without_odd(store, odd, key) as twin:
+            for page in obstore.list(twin, prefix or None, offset=last or None, chunk_size=LIST_KEYS):
+                yield from page
 
 
 def list_folder(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> ListResult[list[ObjectMeta]]:
     """Objects directly below `prefix/`, and the first components of what is further below; as `list_all`."""
     import obstore  # noqa: PLC0415
     from obstore.exceptions import InvalidPathError  # noqa: PLC0415
+    from obstore.store import S3Store  # noqa: PLC0415
 
     try:
         found = obstore.list_with_delimiter(store, prefix or None)
     except InvalidPathError as error:
-        pages = [*_pages(store, prefix, odd, str(error), "", deep=False)]
+        if not isinstance(store, S3Store):
+            with _without_odd(store, odd, _key_in(error)) as twin:
+                found = obstore.list_with_delimiter(twin, prefix or None)
+                return {"objects": [*found["objects"]], "common_prefixes": found["common_prefixes"]}
+        pages = [*_pages(store, prefix, odd, _key_in(error), "", deep=False)]
         return {
             "objects": [meta for objects, _ in pages for meta in objects],
             "common_prefixes": [folder for _, folders in pages for folder in folders],
@@ -92,16 +99,29 @@ def list_folder(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> 
     return {"objects": [*found["objects"]], "common_prefixes": found["common_prefixes"]}
 
 
-def _pages(
-    store: ObjectStore, prefix: str, odd: Callable[[str], None], said: str, after: str, *, deep: bool
-) -> Iterator[tuple[list[ObjectMeta], list[str]]]:
-    """Objects and folders of each page, by requests of our own. `said`: why the library gives none."""
-    from obstore.store import S3Store  # noqa: PLC0415
+def _key_in(error: Exception) -> str:
+    """The key that the library refuses."""
+    named = _NAMED.search(str(error))
+    return named[1] if named else str(error).partition("\n")[0]
 
-    named = _NAMED.search(said)
-    key = named[1] if named else said.partition("\n")[0]
-    if not isinstance(store, S3Store):
-        raise UnlistableError(key, "by the library obstore, which reads lists of this provider")
+
+@contextmanager
+def _without_odd(store: ObjectStore, odd: Callable[[str], None], key: str) -> Iterator[ObjectStore]:
+    from obstore.exceptions import InvalidPathError  # noqa: PLC0415
+
+    try:
+        with filtered(store, odd) as twin:
+            yield twin
+    except UnfilteredError as error:
+        raise UnlistableError(key, str(error)) from error
+    except InvalidPathError as error:
+        raise UnlistableError(_key_in(error), "the library obstore refuses it") from error
+
+
+def _pages(
+    store: ObjectStore, prefix: str, odd: Callable[[str], None], key: str, after: str, *, deep: bool
+) -> Iterator[tuple[list[ObjectMeta], list[str]]]:
+    """Objects and folders of each page, by requests of our own, of S3. `key`: what the library refuses."""
     base, above = _base_of(store, key)
     below = f"{above}{prefix}/" if prefix else above
     asked = {"prefix": below, "start-after": f"{above}{after}" if after else ""}

@@ -21,7 +21,10 @@ their last change.
 
 *Which may go*. The stamps in the files of one name say. Before a file goes, a line of `.rla-dropped` beside
 it names it with its modification time: so the replicator can tell it from one that the user removed
-(`replicate_retention: mirror`). The file never goes to the master.
+(`replicate_retention: mirror`). The file never goes to the master. With the checkpoint goes what `.resume`
+holds of it, and nothing else: a program that is ahead of the agent may already have saved this time-step once
+more (time-steps begin again), and its state has the same name. So a state says of which save it is, and the
+name of its arrays does.
 
 *Which are elsewhere*. Of each file that `rla-agent prune` took off this machine a small note stays beside
 where the file was, `<folder>/.rla-pruned/<name>.json`: where on the master it lies, its size, SHA-256
@@ -47,6 +50,8 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
+import msgpack
+
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.files import (
     READ_FLAGS,
@@ -57,7 +62,7 @@ from rla_client.contract.files import (
     write_atomic,
 )
 from rla_client.contract.jobs import ALIGNMENT, STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, TMP_DATA
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, TMP_DATA
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,6 +92,8 @@ NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
+# Of a resume state, plain data and arrays each; arrays beyond lie beside it, plain data in the archive only.
+MAX_STATE_BYTES: Final = 4 << 20
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
 
@@ -185,7 +192,42 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
         with suppress(FileNotFoundError):
             (folder / entry.file).unlink()
             removed.append(entry.file)
+        with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
+            _remove_beside(below, Path(entry.file).stem, entry.stamp)
     return removed
+
+
+def arrays_name(stem: str, order: int) -> str:
+    """Name in `.resume` of the arrays of the save `order`; `stem`: of the checkpoint's name."""
+    return f"{stem}.{order}.arrays"
+
+
+def _remove_beside(below: Path, stem: str, stamp: Stamp) -> None:
+    """Remove what `.resume` holds of one save. A later one of that time-step may put its state there now."""
+    (below / f"{stem}.marks.json").unlink(missing_ok=True)  # written by the job that wrote the checkpoint
+    (below / arrays_name(stem, stamp.order)).unlink(missing_ok=True)
+    state, taken = below / f"{stem}.state", below / f"{TEMP_PREFIX}{stamp.token}.state"
+    if _saved_as(state) not in {stamp.order, None}:
+        return
+    with suppress(FileNotFoundError):
+        state.replace(taken)  # looked at again where nobody can exchange it
+        order = _saved_as(taken)
+        if order not in {stamp.order, None} and not state.exists():
+            taken.replace(state)
+            return
+        taken.unlink()
+        if order is None:
+            (below / f"{stem}.arrays").unlink(missing_ok=True)  # as earlier releases name it
+
+
+def _saved_as(state: Path) -> int | None:
+    """The order of the save that a state belongs to; None: an earlier release wrote it, or it is none."""
+    try:
+        content = msgpack.unpackb(read_small(state, 2 * MAX_STATE_BYTES), strict_map_key=False)
+    except (OSError, ValueError, msgpack.UnpackException, BrokenFileError):
+        return None
+    order = content.get("order") if isinstance(content, dict) else None
+    return order if isinstance(order, int) else None
 
 
 def note_dropped(folder: Path, names: Iterable[str]) -> None:

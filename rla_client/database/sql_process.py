@@ -220,6 +220,7 @@ def make_views(
             sources.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
         text = VIEWS[name].format(source=" UNION ALL ".join(sources), heard=float(request["heard"]))
         run(f"CREATE TEMP VIEW {name} AS {text}")
+    run("SET arrow_lossless_conversion = true")  # else Arrow takes bits for bytes, and a time's zone away
     run("SET enable_progress_bar = false")
     run(f"SET memory_limit = '{memory >> 20}MiB'")
     run("SET temp_directory = ''")

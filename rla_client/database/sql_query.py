@@ -24,8 +24,9 @@ from rla_client.database.sql_process import receive, send, told
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    from duckdb.typing import DuckDBPyType
 
-_HUGEINT = 38  # digits of the decimal number as which Arrow holds one
+_AS_TEXT = frozenset({"bit", "time with time zone", "uuid"})
 
 
 class Clock:
@@ -160,7 +161,7 @@ class Query:
         batches = self._batches(clock.most_bytes)
         connection.register("result", pa.RecordBatchReader.from_batches(schema, batches))
         with clock.limits():
-            return connection.execute(_selecting(schema))
+            return connection.execute(_selecting(schema.names, connection.view("result").types))
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -245,13 +246,31 @@ runpy.run_module(name, run_name="__main__")
 """
 
 
-def _selecting(schema: pa.Schema) -> str:
-    """All columns as they were in the query; whole numbers of 128 bit come through Arrow as decimal ones."""
-    import pyarrow as pa
-
+def _selecting(names: Sequence[str], kinds: Sequence[DuckDBPyType]) -> str:
+    """All columns as they were in the query, but as text those that nothing else prints as DuckDB does."""
     columns = []
-    for place, one in enumerate(schema, 1):
-        name = '"' + one.name.replace('"', '""') + '"'
-        huge = pa.types.is_decimal(one.type) and (one.type.precision, one.type.scale) == (_HUGEINT, 0)
-        columns.append(f"CAST(#{place} AS HUGEINT) AS {name}" if huge else f"#{place} AS {name}")
+    for place, (name, kind) in enumerate(zip(names, kinds, strict=True), 1):
+        shown = _shown(kind)
+        value = f"#{place}" if shown == str(kind) else f"CAST(#{place} AS {shown})"
+        columns.append(f"{value} AS {_quoted(name)}")
     return f"SELECT {', '.join(columns)} FROM result"  # noqa: S608 - quoted names
+
+
+def _shown(kind: DuckDBPyType) -> str:
+    """The type that a column of this one gets; text may be deep in it."""
+    if kind.id in _AS_TEXT:
+        return "VARCHAR"
+    if kind.id not in {"list", "array", "struct", "map", "union"}:
+        return str(kind)
+    inner = [(name, _shown(child)) for name, child in kind.children if not isinstance(child, int)]
+    if kind.id in {"list", "array"}:
+        size = dict(kind.children).get("size", "")
+        return f"{inner[0][1]}[{size}]"
+    if kind.id == "map":
+        return f"MAP({', '.join(shown for _, shown in inner)})"
+    fields = ", ".join(f"{_quoted(name)} {shown}" for name, shown in inner if name)  # a union's tag has none
+    return f"{kind.id.upper()}({fields})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -34,8 +34,9 @@ among them neither writing nor reading needs torch.
 The resume state is what exact resume needs beside the model: clock, random generators, moving averages,
 custom data. It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
 `.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.
-Arrays and pickles of more than MAX_STATE_BYTES lie beside it in `<name>_<time-step>.arrays`, a `.pt` that the
-archive's is a link to: of the same moment as the model, whatever the archive keeps later.
+Arrays and pickles of more than MAX_STATE_BYTES lie beside it in `<name>_<time-step>.<order>.arrays`, a `.pt`
+that the archive's is a link to: of the same moment as the model, whatever the archive keeps later. `order` is
+the checkpoint's stamp's, and in the state, too: a save of the same time-step is told from it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from rla_client.contract.checkpoints import MAX_STATE_BYTES, arrays_name
 from rla_client.contract.errors import ArgumentError, BrokenFileError, ShardedContentError
 from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
@@ -78,9 +80,6 @@ MAX_VALUE_CHARS = 80
 _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 _LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 ARCHIVE_FORMAT = STATE_FORMAT = 1
-MAX_STATE_BYTES = (
-    4 << 20
-)  # plain data and arrays each; arrays beyond lie beside it, plain data in the archive only
 ARRAY_KEY = "__rla_array__"
 DEQUE_KEY = "__rla_deque__"
 TUPLE_KEY = "__rla_tuple__"
@@ -799,7 +798,9 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
                 torch.cuda.set_rng_state_all(entries)
 
 
-def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: int) -> Path | None:
+def keep_resume_state(
+    run: Run, plain: object, arrays: bytes, name: str, step: int, order: int
+) -> Path | None:
     """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training.
 
     Args:
@@ -808,6 +809,7 @@ def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: i
         arrays: `pack_arrays` of what belongs to it.
         name: the checkpoint's series.
         step: its time-step.
+        order: of its stamp.
 
     Returns:
         The file with the arrays, where they have one of their own.
@@ -816,13 +818,16 @@ def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: i
         return None
     state: dict[str, Any] = {
         "format": STATE_FORMAT,
+        "order": order,
         "time_step": run.logger.clock.get_time(),
         "random": capture_random_state(),
         "logger": run.logger.memory(),
         "custom_data": plain,
         "saved_by": run.opening.run,
     }
-    state |= {"arrays_beside": True} if len(arrays) > MAX_STATE_BYTES else {"arrays": arrays}
+    stem = f"{name}_{step}"
+    beside = arrays_name(stem, order) if len(arrays) > MAX_STATE_BYTES else None
+    state |= {"arrays": arrays} if beside is None else {"arrays_beside": beside}
     try:
         content = pack(state)
         if len(content) > 2 * MAX_STATE_BYTES:
@@ -830,24 +835,31 @@ def keep_resume_state(run: Run, plain: object, arrays: bytes, name: str, step: i
     except UnicodeEncodeError as error:  # half of a surrogate pair
         warn(f"resume state not written: a key or text of the run is not text ({error.reason})")
         return None
-    path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])
-    beside = _arrays_beside(folder, name, step)
+    below = folder / RESUME_FOLDER
     try:
-        (folder / RESUME_FOLDER).mkdir(exist_ok=True)
-        beside.unlink(missing_ok=True)  # of an earlier save of that time-step
-        if "arrays_beside" in state:
-            write_atomic(beside, arrays, durable=False)
-        write_atomic(folder / path, content, durable=False)
+        below.mkdir(exist_ok=True)
+        if beside is not None:
+            write_atomic(below / beside, arrays, durable=False)
+        write_atomic(below / f"{stem}.state", content, durable=False)
+        for old in arrays_of(folder, stem):  # of an earlier save of that time-step, whose state is gone
+            if old.name != beside:
+                old.unlink(missing_ok=True)
     except OSError as error:
         warn(f"resume state not written: {error.strerror or error}")
         return None
-    run.file(CHECKPOINT, path, content)
-    return beside if "arrays_beside" in state else None
+    run.file(CHECKPOINT, f"{RESUME_FOLDER}/{stem}.state", content)
+    return None if beside is None else below / beside
 
 
-def _arrays_beside(folder: Path, name: str, step: int | None) -> Path:
-    return folder / RESUME_FOLDER / f"{name}_{step}.arrays"
+def arrays_of(folder: Path, stem: str) -> list[Path]:
+    """Files with arrays beside the states of a checkpoint's time-step; `stem`: of the checkpoint's name."""
+    names = re.compile(rf"{re.escape(stem)}(\.[0-9]{{1,20}})?\.arrays", re.DOTALL)
+    below = folder / RESUME_FOLDER
+    try:
+        return [below / name for name in sorted(os.listdir(below)) if names.fullmatch(name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_resume_arrays(
@@ -858,7 +870,9 @@ def read_resume_arrays(
         return unpack_arrays(state["arrays"])
     if not state.get("arrays_beside"):  # none, or of an earlier release
         return load_arrays(item.archive_file)
-    path = _arrays_beside(Path(item.folder(CHECKPOINT)), name, step)
+    stem, order = f"{name}_{step}", state.get("order")
+    beside = arrays_name(stem, order) if isinstance(order, int) else f"{stem}.arrays"
+    path = Path(item.folder(CHECKPOINT), RESUME_FOLDER, beside)
     try:
         return _read_arrays(path)
     except (OSError, BrokenFileError) as error:

@@ -40,6 +40,7 @@ from rla_client.contract.opening import RUN_FILE, Continuation
 from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
 from rla_client.run.archive import (
+    arrays_of,
     changed_parameters,
     join_arrays,
     open_own,
@@ -240,7 +241,7 @@ def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -
     archive = Path(item.archive_file)
     files = [
         file,
-        file.with_suffix(".arrays"),
+        *arrays_of(Path(item.folder(CHECKPOINT)), file.stem),
         Path(item.folder(LOG), RUN_FILE),
         archive,
         archive.with_suffix(".pt"),

@@ -436,11 +436,12 @@ class RunData:
             self.run.logger.write_scalars()
             plain, parts = split_custom(self.custom_data, self._run_name)
             arrays = pack_arrays(parts)
-            written = keep_resume_state(self.run, plain, arrays, checkpoint_name, int(step))
+            order = saver.next_order()
+            written = keep_resume_state(self.run, plain, arrays, checkpoint_name, int(step), order)
             kept = plain, arrays, written
             row = self.run.logger.last_row
             metrics = dict(_metrics(row))
-            saver.save(model_dict, checkpoint_name, int(step), metrics=metrics)
+            saver.save(model_dict, checkpoint_name, int(step), metrics=metrics, order=order)
         self._save_archive(kept)
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401

@@ -79,7 +79,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.opening import Continuation, Earlier, ran_s
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.paths import find_places
-from rla_client.run.archive import read_resume_state
+from rla_client.run.archive import arrays_of, read_resume_state
 from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.find import (
     ENDS_S,
@@ -514,8 +514,7 @@ def take_checkpoint(chained: Chained, item: Item) -> None:
             shutil.copy2(found, temp)  # a file system without links
     below = target / RESUME_FOLDER
     below.mkdir(exist_ok=True)
-    for ending in (".arrays", ".state"):
-        kept = source / RESUME_FOLDER / f"{name}{ending}"
+    for kept in (*arrays_of(source, name), source / RESUME_FOLDER / f"{name}.state"):
         if kept.exists():
             write_atomic(below / kept.name, kept.read_bytes(), mode=kept.stat().st_mode & 0o666)
     write_atomic(below / f"{name}.marks.json", NO_ROWS)

@@ -1,12 +1,14 @@
 """What worker processes and ranks above 0 recorded after the checkpoint that their run goes on from.
 
-They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`.
+They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`, and
+event files in `tb/<label>/`.
 The agent cuts those of the main process when its stream begins (rla_agent/pipeline/recovery.py). These are
 cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
 ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
 
 A row counts as later when its time-step is above the checkpoint's and it was recorded after the checkpoint
-was saved: where time-steps begin at 0 again (stages of a curriculum), the earlier stages stay.
+was saved: where time-steps begin at 0 again (stages of a curriculum), the earlier stages stay. So it is with
+events: a file is cut before the first later one, as the main process's is, and one without others goes aside.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.checkpoints import read_stamp
-from rla_client.contract.files import atomic_file, file_mode, fsync_file
+from rla_client.contract.files import atomic_file, file_mode, fsync_file, fsync_folder
 from rla_client.contract.jobs import final_name
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.parsing import cells_of, parse_json
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from rla_client.run.resume import ResumePoint
 
 _TABLE = re.compile(r"progress\.[^.]+\.(csv|json)")
+_WORKER = re.compile(r"(rank|p)[0-9]+(-[0-9]+)?")  # labels; see `run.worker_opening`
+VERSION_BYTES = 64  # of a file's first record, which tells the format's version, at most
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\..+", re.DOTALL)
 Placed = tuple[float, float]  # time-step, Unix seconds
 
 
@@ -49,6 +55,40 @@ def cut_worker_tables(point: ResumePoint) -> None:
                 cut_table(folder / name, folder / point.continues.abandoned, limit, moment)
             except OSError as error:
                 warn(f"{name} keeps its rows after the checkpoint: {error}")
+    for path in sorted(folder.glob("tb/*/*")):
+        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name) and path.is_file():
+            aside = folder / point.continues.abandoned / "tb" / path.parent.name
+            try:
+                cut_events(path, aside, limit, moment)
+            except OSError as error:
+                warn(f"{path} keeps its events after the checkpoint: {error}")
+
+
+def cut_events(path: Path, abandoned: Path, limit: float, moment: float) -> None:
+    """Cut an event file before its first later event; one with nothing else goes to `abandoned`.
+
+    Args:
+        path: of the file.
+        abandoned: a folder.
+        limit: the last time-step that stays.
+        moment: Unix seconds; what was recorded before stays, too.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    from rla_client.contract.event_records import records_until  # noqa: PLC0415 - rarely needed
+
+    with open(path, "rb") as file:
+        keep = records_until(iter(partial(file.read, 1 << 20), b""), limit, moment)
+        if keep is None:
+            return
+    if keep <= VERSION_BYTES:
+        abandoned.mkdir(parents=True, exist_ok=True)
+        path.rename(abandoned / path.name)
+        fsync_folder(abandoned)
+    else:
+        os.truncate(path, keep)
+        fsync_file(path)
 
 
 def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rla_agent.outputs.tensorboard import whole_records
 from rla_agent.sampling import COLUMNS, GpuReading, Sampler, open_nvml, read_gpus
+from rla_client.contract.event_records import whole_records
 from rla_client.contract.opening import Opening
 
 

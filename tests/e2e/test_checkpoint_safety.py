@@ -35,12 +35,30 @@ for line in sys.stdin:
         time_step_holder.set_time(int(step))
         exp_manager.save_checkpoint({'w': torch.full((mib << 18,), float(step)), 'step': int(step)})
         print('returned', step, flush=True)
+    elif word == 'again':
+        stage, _, at = step.partition(' ')
+        time_step_holder.set_time(int(at))
+        beside = torch.full((800_000,), float(stage), dtype=torch.float64)  # too much for the state itself
+        exp_manager.save_checkpoint({'w': torch.full((1,), float(at)), 'step': int(at)},
+                                    related_variable={'stage': int(stage), 'beside': beside})
+        print('returned', stage, at, flush=True)
     elif word == 'load':
         at, content = exp_manager.load_checkpoint()
         assert bool((content['w'] == at).all())
         print('loaded', at, flush=True)
     elif word == 'flush':
         print('flushed', exp_manager.flush(60), flush=True)
+"""
+
+
+RESUMED = """
+import sys
+from rla_client import exp_manager
+root, index = sys.argv[1:]
+config = {'LOG_USED': ['csv'], 'BACKUP_CONFIG': {'backup_code_dir': []}}
+exp_manager.configure('t', config, root, code_root='.')
+at, content = exp_manager.resume(index)
+print(at, exp_manager.get_custom_data('stage'), float(exp_manager.get_custom_data('beside').max()))
 """
 
 
@@ -161,6 +179,36 @@ def test_ten_saves_while_the_agent_is_stopped_and_a_kill(
     agent.send_signal(signal.SIGCONT)
     wait_until(lambda: run.steps() == [10, 11])
     wait_until(lambda: not arenas(agent.places), what="end of the shared memory")
+
+
+@pytest.mark.slow
+def test_a_stage_that_repeats_time_steps_while_the_agent_is_stopped_keeps_its_states(
+    agent: Any, trainer: Callable[..., Trainer], wait_until: Callable[..., Any]
+) -> None:
+    run = trainer(keep=1)
+    run.say("again 1 5")
+    assert run.say("flush") == "flushed True"
+    agent.send_signal(signal.SIGSTOP)
+    for stage, step in ((1, 10), (1, 20), (2, 10)):
+        assert run.say(f"again {stage} {step}") == f"returned {stage} {step}"
+    agent.send_signal(signal.SIGCONT)
+    assert run.say("flush") == "flushed True"
+    wait_until(lambda: run.steps() == [10])
+    (folder,) = run.data.glob("checkpoint/t/*/*/*/*")
+    wait_until(
+        lambda: {path.name.partition(".")[0] for path in (folder / ".resume").iterdir()} == {"checkpoint_10"}
+    )
+    assert len(os.listdir(folder / ".resume")) == 3
+    run.end()
+    index = str(folder.relative_to(run.data / "checkpoint" / "t"))
+    done = subprocess.run(
+        [sys.executable, "-c", RESUMED, str(run.data), index],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split()[-3:] == ["10", "2", "2.0"], done.stderr
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 from support.ports import free_port
 from support.spooled import bare_opening
 
+from rla_client.database.imports.folders import read_points
 from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES
 from rla_client.run.start import await_resumed
 
@@ -114,7 +115,8 @@ def test_the_rows_of_every_rank_go_on_at_the_checkpoint(
 ) -> None:
     data, script = tmp_path / "data", tmp_path / "train.py"
     data.mkdir()
-    script.write_text(HEAD + SEEING.replace("log_files_gen()", "log_files_gen(all_ranks=True)") + TRAINING)
+    head = HEAD.replace('["csv"]', '["csv", "tensorboard"]')
+    script.write_text(head + SEEING.replace("log_files_gen()", "log_files_gen(all_ranks=True)") + TRAINING)
     assert launch(script, data, tmp_path / "first").returncode != 0
     (log,) = data.glob("log/ddp/*/*/*/*")
     mine = log / "progress.rank1.csv"
@@ -122,13 +124,19 @@ def test_the_rows_of_every_rank_go_on_at_the_checkpoint(
     def steps(table: Path) -> list[int]:
         return [int(row["time-step"]) for row in csv.DictReader(table.read_text().splitlines())]
 
-    wait_until(lambda: steps(mine) == list(range(1, 121)))
+    def event_steps(folder: str) -> list[float]:
+        files = sorted((log / "tb" / folder).iterdir())
+        return [step for file in files for tag, step, *_ in read_points(file) if tag == "x"]
+
+    wait_until(lambda: steps(mine) == event_steps("rank1") == list(range(1, 121)))
     again = launch(script, data, tmp_path / "second")
     assert again.returncode == 0, again.stderr
     for table in (mine, log / "progress.csv"):
         wait_until(lambda table=table: steps(table) == list(range(1, 121)))
         assert steps(log / "abandoned-1" / table.name) == list(range(100, 121))
     assert sorted(path.name for path in log.glob("progress.*")) == ["progress.csv", "progress.rank1.csv"]
+    for folder in ("rank1", "events"):
+        wait_until(lambda folder=folder: event_steps(folder) == list(range(1, 121)))
 
 
 @pytest.mark.slow

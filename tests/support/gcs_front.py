@@ -22,9 +22,10 @@ _TO_S3 = {"x-goog-copy-source": "x-amz-copy-source", "x-goog-metadata-directive"
 
 
 class GcsFront(Proxy):
-    """The front. `conditions`: those that were sent, with whether they held."""
+    """The front. `conditions`: those that were sent, and whether they held; `page`: length of lists."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, page: int = 1000) -> None:
+        self.page = page
         self.conditions: list[tuple[str, bool]] = []
         self.generations: dict[str, tuple[str, str]] = {}  # path: generation, etag
         self.numbers = itertools.count(1_700_000_000_000_000)
@@ -54,6 +55,8 @@ class _Handler(ProxyHandler):
         body = self._body()
         path = self.path.partition("?")[0]
         if self.command in {"GET", "HEAD"}:
+            if "list-type=2" in self.path:
+                self.path += f"&max-keys={self.owner.page}"
             status, headers, data = self._pass(body)
         else:
             with self.owner.lock:

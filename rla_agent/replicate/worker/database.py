@@ -9,6 +9,7 @@ long a file has rested, for its mtime is wall time.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import secrets
@@ -80,7 +81,8 @@ _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
-MOVED_S: Final = 60.0  # between two looks whether an item folder that was gone is back
+MOVED_S: Final = 60.0  # between two looks whether item folders that were gone are back
+MOVED_ALONE_S: Final = 600.0  # the same where a session would have to be opened for that alone
 MOVED_A_BATCH: Final = 64
 DROPS_A_BATCH: Final = 256  # files that max_to_keep dropped
 MODES_A_BATCH: Final = 256  # folders
@@ -130,7 +132,7 @@ class Database:
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._checked = False  # the last batch of the last sender was one of checks
-        self._moved_due = 0.0
+        self._moved_looked = -math.inf
         self._moved_after = b""  # the item folder that was looked for last
         self._last_ended: list[tuple[int, str]] = []  # (end, item), the last one last
         self._ended: set[str] = set()
@@ -383,8 +385,9 @@ class Database:
             if drop.key not in self._going
         ]
         remove = self._leftovers.take_orphans(now)
-        moved = self._take_moved(now)
-        if not any((jobs, remove, status, self._modes, drops, checks, syncs, moved)):
+        works = any((jobs, remove, status, self._modes, drops, checks, syncs))
+        moved = self._take_moved(now, connects=not works and not self.link.is_open(number))
+        if not works and not moved:
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         temps = [
@@ -417,13 +420,18 @@ class Database:
         self._checked = bool(checks)
         return checks
 
-    def _take_moved(self, now: float) -> tuple[bytes, ...]:
-        """Item folders that were gone, when it is time to see whether they are back."""
-        if now < self._moved_due:
+    def _take_moved(self, now: float, *, connects: bool) -> tuple[bytes, ...]:
+        """Item folders that were gone, when it is time to see whether they are back.
+
+        `connects`: a session would be opened for that alone.
+        """
+        if now < self._moved_looked + (MOVED_ALONE_S if connects else MOVED_S):
             return ()
-        self._moved_due = now + MOVED_S
         items = self.ledger.moved_items(self.number, self._moved_after, MOVED_A_BATCH)
-        self._moved_after = items[-1] if len(items) == MOVED_A_BATCH else b""
+        if len(items) == MOVED_A_BATCH:
+            self._moved_after = items[-1]  # the others come at once
+        else:
+            self._moved_after, self._moved_looked = b"", now
         return tuple(items)
 
     def _jobs(self, due: list[Due], now: float) -> list[Job]:
@@ -652,7 +660,7 @@ class Database:
         """Somebody acted: try again at once, over a new session, for the old one may know an older master."""
         self.health = Health()
         self.link.renew()
-        self._moved_due = 0.0
+        self._moved_looked = -math.inf
         self.look_now()
 
     def close(self) -> None:

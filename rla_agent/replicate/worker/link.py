@@ -72,6 +72,13 @@ class Batch:
     checks: tuple[Unconfirmed, ...] = ()
     moved: tuple[bytes, ...] = ()
 
+    @property
+    def works(self) -> bool:
+        """Whether there is more to do than to look for `moved`, which keeps no session open."""
+        return not self.moved or any(
+            (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
@@ -180,6 +187,10 @@ class Link:
         """Senders that wait for a batch."""
         return [number for number in range(self.connections) if number not in self.busy]
 
+    def is_open(self, number: int) -> bool:
+        """Whether a sender has a session."""
+        return number in self._sessions
+
     def give(self, number: int, batch: Batch) -> None:
         """Let a sender send a batch."""
         self.busy.add(number)
@@ -227,7 +238,8 @@ class Link:
                 return
             self.outcomes.put(self._send(number, batch))
             self.wake()
-            used = time.monotonic()
+            if batch.works:
+                used = time.monotonic()
 
     def _send(self, number: int, batch: Batch) -> BatchOutcome:
         results: list[Result] = []

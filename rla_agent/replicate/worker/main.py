@@ -206,6 +206,8 @@ class Worker:
         self._wake_out.setblocking(False)
         self._served: dict[tuple[str, str], Served] = {}
         self._problems: dict[str, str] = {}
+        self._listed: list[Entry] = []
+        self._list_fault = ""
         self._configs = ConfigReader()
         self._watch = Watch(self.wake)
         self._retention = Retention(state)
@@ -321,7 +323,7 @@ class Worker:
         return found
 
     def _read_registry(self) -> None:
-        wanted = {(entry.data_root, entry.config): entry for entry in settings.entries(self._state)}
+        wanted = {(entry.data_root, entry.config): entry for entry in self._entries()}
         for key in [key for key in self._served if key not in wanted]:
             self._served.pop(key).database.close()
         configs = {entry.config for entry in wanted.values()}
@@ -340,6 +342,19 @@ class Worker:
             self._ledger.unpark()
             for served in self._served.values():
                 served.database.retry()
+
+    def _entries(self) -> list[Entry]:
+        """What is replicated; while the list cannot be read, what was. Status looks at it itself."""
+        try:
+            self._listed, said = settings.entries(self._state), ""
+        except settings.UnreadableListError as error:
+            said = str(error)
+        if said and said != self._list_fault:
+            log.warning("%s; what was replicated before still is", said)
+        elif self._list_fault and not said:
+            log.info("the list of databases can be read again")
+        self._list_fault = said
+        return self._listed
 
     def _serve(self, entry: Entry, found: Reading) -> None:
         key = (entry.data_root, entry.config)

@@ -30,7 +30,7 @@ def write(master: Path, index: str, state: str, steps: tuple[int, ...] = (), **m
     for step in steps:
         (folder / f"checkpoint_{step}.pt").write_bytes(b"%d" % step)
         (folder / ".resume" / f"checkpoint_{step}.state").write_bytes(b"state")
-        (folder / ".resume" / f"checkpoint_{step}.arrays").write_bytes(b"arrays")
+        (folder / ".resume" / f"checkpoint_{step}.{step * 7}.arrays").write_bytes(b"arrays")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_newest_and_of_it_what_is_needed(master: Path, tmp_path: Path) -> No
         f"checkpoint/{TABLE}/{NEWER}/checkpoint_20.pt",
         f"checkpoint/{TABLE}/{NEWER}/{FOREIGN_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.state",
-        f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.arrays",
+        f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.140.arrays",
     }
     assert ask(master, root, known=NEWER) == {"index": None}
     assert ask(master, root, run_key="other") == {"index": None}

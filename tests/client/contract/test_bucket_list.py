@@ -13,7 +13,7 @@ from support.bucket_lab import KEYS, S3Server
 from support.faulty_store import FaultyStore
 
 from rla_client.contract import bucket_list
-from rla_client.contract.bucket_list import UnlistableError, is_odd, list_all, list_folder
+from rla_client.contract.bucket_list import list_all, list_folder
 
 pytest.importorskip("obstore")
 SECRET = "s3c/ret+="
@@ -99,15 +99,6 @@ def test_a_store_that_fails_is_asked_again_and_its_answer_shows_no_signature(
         front.close()
 
 
-def test_what_cannot_be_asked_for_names_the_key() -> None:
-    from obstore.store import MemoryStore
-
-    said = 'Error parsing Path "log/../x": Encountered illegal character sequence ".."\n\nDebug source:'
-    with pytest.raises(UnlistableError, match=r"log/\.\./x.*delete or rename") as caught:
-        list(bucket_list._pages(MemoryStore(), "log", pytest.fail, said, "", deep=True))
-    assert caught.value.key == "log/../x"
-
-
 def signature(url: str) -> str:
     """Of a presigned address, by the rules of AWS (Signature Version 4), from its other parts."""
     parts = urlsplit(url)
@@ -151,8 +142,3 @@ def test_a_request_is_signed_as_the_store_expects_it(settings: dict[str, Any], b
     assert given["X-Amz-Signature"] == signature(url)
     assert {name: given[name] for name in asked} == asked
     assert given.get("delimiter") == (None if deep else "/")
-
-
-def test_which_keys_are_odd() -> None:
-    assert all(map(is_odd, [*ODD, "", ".", "a/..", "a\n"]))
-    assert not any(map(is_odd, [*PLAIN, "...", "a/...b", ".a", "a..", "..a/b."]))

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import psutil
@@ -252,6 +253,39 @@ def test_values_come_as_duckdb_gives_them(filled: Path) -> None:
     assert repr(found.fetchall()) == repr(expected.fetchall())
 
 
+TEXTS = {
+    "'10101'::BIT": "10101",
+    "'10:00:00.5+02:30'::TIMETZ": "10:00:00.5+02:30",
+    "'00:00:00-15:59:59'::TIMETZ": "00:00:00-15:59:59",
+    "'12345678-1234-1234-1234-123456789012'::UUID": "12345678-1234-1234-1234-123456789012",
+    "NULL::BIT": None,
+    "['101'::BIT, NULL]": ["101", None],
+    "['101'::BIT]::BIT[1]": ("101",),
+    "{'a b\"': '10:00:00+02'::TIMETZ, 'n': 1}": {'a b"': "10:00:00+02", "n": 1},
+    "union_value(k := '11'::BIT)": "11",
+    "[{'a': ['1'::BIT]}]": [{"a": ["1"]}],
+}
+NUMBERS = {
+    "340282366920938463463374607431768211455::UHUGEINT": 340282366920938463463374607431768211455,
+    "(-170141183460469231731687303715884105728)::HUGEINT": -170141183460469231731687303715884105728,
+    "[170141183460469231731687303715884105727::HUGEINT]": [170141183460469231731687303715884105727],
+    "5::DECIMAL(38,0)": Decimal(5),
+}
+
+
+def test_what_arrow_has_no_type_for_is_what_duckdb_prints(filled: Path) -> None:
+    wanted = TEXTS | NUMBERS
+    found = database.open(filled).sql(f"SELECT {', '.join(wanted)}")
+    assert [(value, type(value)) for value in found.fetchall()[0]] == [
+        (value, type(value)) for value in wanted.values()
+    ]
+    again = database.open(filled).sql(f"SELECT {', '.join(TEXTS)}")
+    table = (getattr(again, "to_arrow_table", None) or again.fetch_arrow_table)()  # by DuckDB's age
+    assert [column.to_pylist()[0] for column in table.columns] == [
+        list(value) if isinstance(value, tuple) else value for value in TEXTS.values()
+    ]
+
+
 def test_what_others_take_does_not_count(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("rla_client.database.sql_query.time.monotonic", lambda: now)
@@ -304,6 +338,7 @@ def test_columns_with_one_name_are_told_apart(
     ("query", "told"),
     [
         ("SELECT max(opened) - min(opened) AS age FROM runs", "hint: CAST the column to VARCHAR"),
+        ("SELECT 340282366920938463463374607431768211455::UHUGEINT AS n", "hint: CAST the column to VARCHAR"),
         (
             "SELECT CAST(CASE WHEN i = 299999 THEN 'x' ELSE '1' END AS INT) FROM range(300000) t(i)",
             "Could not convert string 'x'",

@@ -22,6 +22,7 @@ from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.paths import Places
 from rla_client.run import archive
 from rla_client.run.archive import (
+    arrays_of,
     encode_archive,
     join_arrays,
     load_custom_data,
@@ -254,15 +255,44 @@ def test_arrays_of_another_checkpoint_do_not_stand_in_for_those_that_are_gone(
     item = saved_states(tmp_path, (10, 20))
     state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 10)
     assert state is not None
-    assert (
-        Path(item.archive_file)
-        .with_suffix(".pt")
-        .samefile(Path(item.folder(CHECKPOINT), ".resume", "checkpoint_20.arrays"))
+    (first,), (second,) = (
+        arrays_of(Path(item.folder(CHECKPOINT)), f"checkpoint_{step}") for step in (10, 20)
     )
-    Path(item.folder(CHECKPOINT), ".resume", "checkpoint_10.arrays").unlink()
+    assert Path(item.archive_file).with_suffix(".pt").samefile(second)
+    first.unlink()
     assert join_arrays(state["custom_data"], read_resume_arrays(state, item, "checkpoint", 10))["a"] is None
     assert len(told) == 1
-    assert "checkpoint_10.arrays" in told[0]
+    assert str(first) in told[0]
+
+
+def test_a_time_step_that_is_saved_again_has_the_later_arrays_alone(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", 20000)
+    item = saved_states(tmp_path, (1, 10, 1))
+    assert len(arrays_of(Path(item.folder(CHECKPOINT)), "checkpoint_1")) == 1
+    state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 1)
+    assert state is not None
+    assert set(join_arrays(state["custom_data"], read_resume_arrays(state, item, "checkpoint", 1))["a"]) == {
+        1
+    }
+
+
+def test_arrays_beside_the_state_of_an_earlier_release_are_read(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setattr(archive, "MAX_STATE_BYTES", 20000)
+    item = saved_states(tmp_path, (10,))
+    (path,) = arrays_of(Path(item.folder(CHECKPOINT)), "checkpoint_10")
+    path.rename(path.with_name("checkpoint_10.arrays"))
+    state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 10)
+    assert state is not None
+    del state["order"]
+    state["arrays_beside"] = True
+    arrays = read_resume_arrays(state, item, "checkpoint", 10)
+    assert set(join_arrays(state["custom_data"], arrays)["a"]) == {10}
 
 
 def test_missing_arrays_become_none() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from rla_client.run.worker_tables import cut_table
+from rla_agent.model.ingest import Record, Row
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_client.run.worker_tables import cut_events, cut_table
 
 HEAD = "loss,text,time-step,timestamp\n"
 
@@ -63,3 +66,32 @@ def test_without_a_moment_the_time_step_counts(tmp_path: Path) -> None:
     table.write_text("x,time-step\n1,1\n2,2\n3,\n4,4\n")
     cut_table(table, tmp_path / "abandoned-1", 2, 99.0)
     assert table.read_text() == "x,time-step\n1,1\n2,2\n3,\n"
+
+
+def events(*placed: tuple[float, float]) -> bytes:
+    """Events of (time-step, moment)."""
+    encoder = EventEncoder(1.0)
+    rows = (Row(step, moment, {"loss": 0.5}, None) for step, moment in placed)
+    return encoder.encode([Record(number, row) for number, row in enumerate(rows)])[0]
+
+
+def test_events_from_the_first_later_one_on_are_cut(tmp_path: Path) -> None:
+    """Also behind a first stage of higher time-steps."""
+    file, aside = tmp_path / "events.out.tfevents.1.h.2.abc", tmp_path / "abandoned-1" / "tb" / "rank1"
+    kept = EventEncoder(1.0).head() + events((1, 1.0), (1000, 2.0), (1, 3.0), (10, 4.0))
+    for tail in (events((11, 5.0), (2, 6.0)), events((11, 5.0)) + b"torn"):
+        file.write_bytes(kept + tail)
+        for _ in range(2):
+            cut_events(file, aside, 10, 4.5)
+            assert file.read_bytes() == kept
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize("limit", [10.0, -math.inf])
+def test_an_event_file_with_nothing_but_later_events_is_set_aside(tmp_path: Path, limit: float) -> None:
+    file, aside = tmp_path / "events.out.tfevents.1.h.2.abc", tmp_path / "abandoned-1" / "tb" / "rank1"
+    content = EventEncoder(1.0).head() + events((11, 5.0), (12, 6.0))
+    file.write_bytes(content)
+    cut_events(file, aside, limit, -math.inf)
+    assert not file.exists()
+    assert (aside / file.name).read_bytes() == content

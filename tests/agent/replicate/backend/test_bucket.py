@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.azure_front import ENVIRONMENT, AzureFront
 from support.bucket_lab import KEYS, OTHER, BucketPath, S3Server, opened, remote
 from support.faulty_store import FAULTS, FaultyStore
 from support.gcs_front import GcsFront, gcs_remote
@@ -616,6 +617,55 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
     session.remove(b"results/moved/run.json")
     session.close()
     assert set(odd) <= set(root.objects())  # they are somebody's
+
+
+@pytest.fixture(params=["gcs", "azure"])
+def elsewhere(
+    request: pytest.FixtureRequest,
+    server: S3Server,
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[dict[str, object]]:
+    """REMOTE_SETTING for the bucket as one of Google's or Azure's."""
+    front: GcsFront | AzureFront
+    if request.param == "gcs":
+        front = GcsFront(server.port)
+        yield gcs_remote(front, bucket, tmp_path)
+    else:
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+        front = AzureFront(server)
+        yield remote(server, bucket, endpoint=front.endpoint, file_transfer_protocol="azure", region="")
+        assert front.refused == []
+    front.close()
+
+
+def test_on_gcs_and_azure_they_stop_nothing_either(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path, elsewhere: dict[str, object]
+) -> None:
+    run, here = Path("log", ITEM), tmp_path / "here"
+    for name in ("run.json", "progress.csv", "sub/one.txt"):
+        (here / run / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / run / name).write_bytes(name.encode() * 50)
+    odd = odd_objects(server, bucket)
+    session = open_bucket(RemoteSetting(**elsewhere))  # type: ignore[arg-type]
+    sent = push(session, str(here), Selection())
+    assert (sent.files, sent.failed) == (3, [])
+    log = RUN + b"/progress.csv"
+    left = session.stat(log)
+    assert left is not None
+    session.append(log, left.size, [b"more\n"], left)
+    session.close()
+    session = open_bucket(RemoteSetting(**elsewhere))  # type: ignore[arg-type]
+    got = pull(session, str(tmp_path / "there"), Selection())
+    assert (got.files, got.failed) == (3, [])
+    assert (tmp_path / "there" / run / "progress.csv").read_bytes() == b"progress.csv" * 50 + b"more\n"
+    named = {key.removesuffix("/x") for key in got.left_out}
+    assert {f"some/prefix/log/{ITEM}/c\x1bd", f"some/prefix/log/{ITEM}/a//"} <= named
+    assert report.machines(session) == []
+    session.close()
+    assert set(odd) <= set(root.objects())
 
 
 def test_a_pull_by_hand_names_them_and_does_its_work(

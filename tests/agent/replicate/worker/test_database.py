@@ -20,7 +20,7 @@ from rla_agent.replicate.ledger import Key, Ledger
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import Announcer, register
 from rla_agent.replicate.worker.confirm import Unsynced
-from rla_agent.replicate.worker.database import MOVED_A_BATCH, Database
+from rla_agent.replicate.worker.database import MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
 from rla_agent.replicate.worker.link import Batch, BatchOutcome, Link
 from rla_agent.replicate.worker.main import Worker
 from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT, Local, Record
@@ -183,8 +183,22 @@ def test_all_items_that_were_moved_are_looked_for_in_turn(given: Given) -> None:
     for item in items:
         given.ledger.made_item(given.database.number, item)
         given.ledger.park_item(given.database.number, item, "moved on master", "")
-    looks = [given.database._take_moved(1000.0 * number) for number in range(1, 4)]
-    assert looks == [tuple(items[:MOVED_A_BATCH]), tuple(items[MOVED_A_BATCH:]), tuple(items[:MOVED_A_BATCH])]
+    looks = [given.database._take_moved(now, connects=False) for now in (1000, 1001, 1002, 1001 + MOVED_S)]
+    first, rest = tuple(items[:MOVED_A_BATCH]), tuple(items[MOVED_A_BATCH:])
+    assert looks == [first, rest, (), first]
+
+
+def test_no_session_is_opened_each_minute_to_look_for_an_item_that_was_moved(given: Given) -> None:
+    item, last = b"log/t/x", given.link.connections - 1
+    given.ledger.made_item(given.database.number, item)
+    given.ledger.park_item(given.database.number, item, "moved on master", "")
+    assert given.give(last, 1000.0).moved == (item,)  # at first, as what was before is not known
+    for now in (1000 + MOVED_S, 1000 + 2 * MOVED_S, 999 + MOVED_ALONE_S):
+        assert given.database._take_moved(now, connects=True) == ()
+    given.mark("new.json")
+    batch = given.give(last, 1000 + 3 * MOVED_S)
+    assert (len(batch.jobs), batch.moved) == (1, (item,))  # with what is to be done anyway
+    assert given.database._take_moved(1000 + 3 * MOVED_S + MOVED_ALONE_S, connects=True) == (item,)
 
 
 @pytest.mark.parametrize("flies", [False, True])

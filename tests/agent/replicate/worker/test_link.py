@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,30 @@ def test_a_sender_that_cannot_connect_for_an_odd_reason(
             assert isinstance(outcome, BatchOutcome)
             assert isinstance(outcome.error, kind)
             assert why in outcome.error.why
+
+
+def test_looking_for_what_was_moved_keeps_no_session_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "ALIVE_S", 0.01)
+    monkeypatch.setattr(link, "IDLE_CLOSE_S", 0.3)
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
+    (tmp_path / "there").mkdir()
+    looks = 0
+    with closing(Link(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as sender:
+        sender.give(0, Batch(1, -1, (), remove=(b".rla-tmp-x",)))
+        outcomes.get(timeout=10)
+        assert sender.is_open(0)
+        end = time.monotonic() + 60
+        while sender.is_open(0):
+            assert time.monotonic() < end, "the session is kept open"
+            sender.give(0, Batch(1, -1, (), moved=(b"there",)))
+            outcome = outcomes.get(timeout=10)
+            assert isinstance(outcome, BatchOutcome)
+            assert outcome.back == (b"there",)
+            looks += 1
+            threading.Event().wait(0.02)  # the thread looks at its clock while nothing is to be done
+        assert looks > 1
 
 
 def test_what_a_killed_worker_left_is_cleared_away_again_once_its_server_has_settled(tmp_path: Path) -> None:

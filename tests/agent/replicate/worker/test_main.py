@@ -28,6 +28,10 @@ def problems(node: Node) -> str:
     return str(replication_status(node.state)["problems"])
 
 
+def says(node: Node, words: str, times: int) -> bool:
+    return (node.folder / "worker.log").read_text().count(words) == times
+
+
 @pytest.fixture
 def near(tmp_path: Path, make_node: Callable[..., Node]) -> Node:
     return make_node(folder_master(tmp_path / "near_master"), "near")
@@ -64,6 +68,26 @@ def test_a_configuration_on_a_server_that_hangs_holds_up_only_its_own_database(
             announcer.now(())  # look now
         for node, master in ((far, "far_master"), (near, "near_master")):
             wait_until(partial(same_trees, node, tmp_path / master), 30)
+    assert near.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_list_of_databases_that_cannot_be_read_ends_no_replication(tmp_path: Path, near: Node) -> None:
+    near.run()
+    near.start()
+    wait_until(lambda: same_trees(near, tmp_path / "near_master"), 30)
+    path = near.state / "replicate" / "databases.json"
+    known = path.read_bytes()
+    for told, broken in enumerate((b"", b"{", b"[]")):
+        path.write_bytes(broken)
+        wait_until(partial(says, near, "what was replicated before still is", told + 1), 30)
+        assert f"{path}, the list of databases, cannot be read" in replication_status(near.state)["error"]
+        assert len(replication_status(near.state)["targets"]) == 1
+        near.run(item=f"table/2026/11/21/09-30-01-00000{told + 2}_10.0.0.5_late")
+        wait_until(lambda: same_trees(near, tmp_path / "near_master"), 30)
+        path.write_bytes(known)
+        wait_until(lambda: "error" not in replication_status(near.state), 30)
+        wait_until(partial(says, near, "can be read again", told + 1), 30)
     assert near.stop() == 0
 
 
