@@ -448,7 +448,9 @@ def end_given_up() -> None:
             data = given_up.popleft()
         except IndexError:  # another thread ends it
             return
-        end_run(data, "finished", "")
+        if data.run is not None:
+            end_run(data, "finished", "")
+            data.scope.ended = data.gave_way  # another one has been in its place since then
 
 
 def end_left() -> None:
@@ -478,7 +480,7 @@ def give_way(data: RunData) -> None:
 
     Then it ends when that is given up.
     """
-    data.gave_way = True
+    data.gave_way = scopes.moment()
     if not data.is_held:
         end_run(data, "finished", "")
 
