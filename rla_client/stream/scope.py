@@ -56,7 +56,7 @@ class Scope:
         """Whether this thread may open a run here: no other living thread has one open."""
         if not self.used or self.thread in {0, threading.get_ident()}:
             return True
-        return all(thread.ident != self.thread for thread in threading.enumerate())
+        return self.is_left()
 
     def open(self) -> None:
         """This thread opens a run here."""
