@@ -478,7 +478,7 @@ def _take_custom_data(data: RunData, loaded: RunData) -> None:
         try:
             data.custom_data[key] = copy.deepcopy(value)
         except Exception as error:  # noqa: BLE001 - of the user's class
-            warn(f"custom data {key!r} is not taken over: {type(error).__name__}: {error}")
+            warn(f"custom data {key!r} is not taken over: {runs.reason_text(error)}")
 
 
 _opened: weakref.WeakSet[RunData] = weakref.WeakSet()

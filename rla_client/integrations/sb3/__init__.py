@@ -29,7 +29,7 @@ from rla_client.contract.errors import ArgumentError, NoCheckpointError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import capture_random_state, restore_random_state
-from rla_client.run.run import warn
+from rla_client.run.run import reason_text, warn
 from rla_client.run.setup import RUN_ID_VARIABLE
 from rla_client.shortcuts import (
     Joined,
@@ -425,7 +425,7 @@ class RLACallback(BaseCallback):
             except Exception as error:
                 if self._filmed is None:  # a fault of the script, which has just begun
                     raise
-                warn(f"no film at {done}: {error}")
+                warn(f"no film at {done}: {reason_text(error)}")
             self._filmed = done
 
     def _on_step(self) -> bool:
