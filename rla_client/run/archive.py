@@ -405,6 +405,7 @@ def _split_one(value: object, parts: Parts, path: str) -> object:
         parts.pickled = sizes[2]
         if not isinstance(error, ArgumentError):
             break
+    assert error is not None  # or there would be a result
     parts.left_out[path] = f"cannot be taken apart ({reason_text(error)})"
     return None
 

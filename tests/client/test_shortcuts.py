@@ -296,7 +296,7 @@ def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
     assert len(spooled(run)) == 1
 
 
-def written_by(joined: Joined) -> rla_client.shortcuts.Run | None:
+def written_by(joined: Joined) -> run_module.Run | None:
     """The run into which an adapter writes."""
     with joined.active():
         return exp_manager.run
