@@ -288,11 +288,13 @@ def open_for_adapter(
 class Joined:
     """The run that an adapter writes to: that which was current when it joined, whatever is current later.
 
-    Where that has ended, it is the one that is current at the next call.
+    Where that has ended, it is the one that was opened in its place since. One that was open beside it all
+    the while is somebody else's: then nothing is kept of what the adapter logs, which is said once.
     """
 
     def __init__(self) -> None:
         self._scope: Scope | None = None
+        self._told = False
 
     def join(self) -> None:
         """Write to the current run from here on."""
@@ -304,12 +306,38 @@ class Joined:
         return self._scope is not None and self._scope.used
 
     @property
+    def is_left(self) -> bool:
+        """Whether the run has ended, and the one that is current is somebody else's."""
+        now = scopes.current()
+        return not self.is_open and self._scope is not None and now.used and now.opened < self._scope.ended
+
+    @property
     def scope(self) -> Scope:
         """The run's."""
-        if not self.is_open:
+        if self._scope is None:
             self.join()
+        elif not self._scope.used:
+            if self.is_left:
+                self._tell()
+            elif scopes.current().used:
+                self.join()
+            else:
+                return scopes.current()
         assert self._scope is not None
         return self._scope
+
+    def _tell(self) -> None:
+        if self._told or self._scope is None:
+            return
+        self._told = True
+        data = current_data.of(self._scope)
+        name = (
+            data.setup.task_table_name if data.item is None else f"{data.item.table}/{data.item.index.path}"
+        )
+        logging.getLogger("rla_client").warning(
+            "the run %s has ended, and the one that is open is another: what is logged for it is not kept",
+            name,
+        )
 
     @property
     def manager(self) -> ExpManager:

@@ -52,8 +52,9 @@ def group_label(by: Sequence[str], texts: Sequence[str]) -> str:
 
     A text that may be taken for the next name, or for one that is quoted, is quoted as in JSON.
     """
-    return ", ".join(f"{name}={_quoted(text)}" for name, text in zip(by, texts, strict=True))
+    return ", ".join(f"{name}={quoted(text)}" for name, text in zip(by, texts, strict=True))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as it stands behind a name and `=`: none is like another one with the next name behind it."""
     return json.dumps(text, ensure_ascii=False) if "=" in text or text[:1] == '"' else text

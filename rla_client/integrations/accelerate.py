@@ -51,7 +51,8 @@ class RLATracker(GeneralTracker):
     @in_its_run
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Write a row; without a step, rows are counted."""
-        self._owns = ensure_run(self._table, {}) or self._owns
+        if not self._joined.is_left:
+            self._owns = ensure_run(self._table, {}) or self._owns
         self._rows.write(values, step)
 
     @on_main_process

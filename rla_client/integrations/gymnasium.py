@@ -274,7 +274,7 @@ class _Recorder:
         return self.clock.get_time() if self.clock.was_set else self.steps
 
     def _ensure_run(self) -> None:
-        if self._joined.is_open:
+        if self._joined.is_open or self._joined.is_left:
             return
         spec = self._env.spec
         if logger.get_current().folder is None and multiprocessing.parent_process() is not None:

@@ -17,19 +17,22 @@ import re
 import weakref
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
-from rla_client.run.begin import end_run
+from rla_client.run.begin import end_run, go_on
 from rla_client.run.hyper_params import parameters_of_table
 from rla_client.run.recording import Logger
-from rla_client.run.run import WRITER_VARIABLE
+from rla_client.run.run import WRITER_VARIABLE, Run
 from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments
-from rla_client.shortcuts import OpenRun, join_or_open, opened_here, script_name, to_parameters
+from rla_client.shortcuts import join_or_open, opened_here, script_name, to_parameters
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    from rla_client.run.data import RunData
 
 __all__ = ["SummaryWriter"]
 
@@ -45,7 +48,8 @@ class SummaryWriter(AgentSummaryWriter):
     Without an open run one begins: its table is named after `log_dir` (without numbers at its end), else
     `comment`, else the script. It ends with the process, or when the next writer begins after `close`.
     A writer with another `log_dir` beside it writes into the same run, its tags behind the name of that
-    folder (`eval/loss`). One with the same `log_dir` continues the run, also when the first is closed.
+    folder (`eval/loss`). One with the same `log_dir` continues the run, also when the first is closed, the
+    run has ended, or another one is open by now.
 
     Args:
         log_dir: names the run; it is made, for the script's own files, and gets none of ours.
@@ -152,38 +156,76 @@ class SummaryWriter(AgentSummaryWriter):
 class _OwnRun:
     """A run that a writer opened, and the writers that are not closed yet."""
 
-    def __init__(self, run: OpenRun, folder: str) -> None:
-        self.data = run._data  # noqa: SLF001 - the run ends with the next writer, not with its handle
+    def __init__(self, data: RunData, run: Run | None, folder: str) -> None:
+        self.data = data  # the run ends with the next writer, not with its handle
+        self.run = run
         self.folder = folder
         self.writers: weakref.WeakSet[SummaryWriter] = weakref.WeakSet()
 
+    def logger(self) -> Logger | None:
+        """That of the run, which is open, or opened again; None where that cannot be done here."""
+        run = self.data.run
+        if run is not None:
+            usable = run is self.run and run.pid == os.getpid() and not self.data.scope.is_anothers()
+            return run.logger if usable else None
+        if self.run is None or not go_on(self.data, self.run):
+            return None
+        self.run = self.data.run
+        return logger.get_current()
 
+
+KEPT_FOLDERS = 1000  # which a process may return to
 _own: weakref.WeakKeyDictionary[Logger, _OwnRun] = weakref.WeakKeyDictionary()
+_of_folders: dict[str, _OwnRun] = {}  # by real path, the newest last
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
 
 
 def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
     """The logger of the run that a writer belongs to, and what stands before its tags."""
     real = folder and os.path.realpath(folder)
-    current = logger.get_current()
-    before = _own.get(current)
-    if before is not None and not before.writers and not (real and before.folder == real):
+    before, known = _own.get(logger.get_current()), _of_folders.get(real)
+    if before is not None and not before.writers and before is not known:
         end_run(before.data, "finished", "")  # its writers are closed, and this one has another folder
-    name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
-    table = table_name(folder, comment)
-    opens = logger.get_current().folder is None or (before is not None and scopes.current().is_anothers())
-    opened = join_or_open(table, {**parameters, **name} if opens else parameters, name)
-    current = logger.get_current()
-    if opened is not None:
-        _own[current] = _OwnRun(opened, real)
+    found = None if known is None else known.logger()
+    if known is not None and found is not None:
+        current = found
+        _own[current] = known
+        if parameters and current.take_parameters is not None:
+            current.take_parameters(parameters)
+    else:
+        current = _join_or_open(folder, real, comment, parameters, before)
     if exp_manager.run is None or exp_manager.run.logger is not current or not opened_here():
         first = _FOLDERS.setdefault(current, os.environ.get(WRITER_VARIABLE, ""))
     else:
         first = _FOLDERS.setdefault(current, real)
         if scopes.current() is scopes.process():
             os.environ[WRITER_VARIABLE] = first
-    known = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
-    return current, "" if not folder or real in known else _difference(folder, first)
+    ours = {os.path.realpath(one) for one in (first, writer_arguments(current)["logdir"]) if one}
+    return current, "" if not folder or real in ours else _difference(folder, first)
+
+
+def _join_or_open(
+    folder: str, real: str, comment: str, parameters: dict[str, Any], before: _OwnRun | None
+) -> Logger:
+    name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
+    opens = logger.get_current().folder is None or (before is not None and scopes.current().is_anothers())
+    given = {**parameters, **name} if opens else parameters
+    opened = join_or_open(table_name(folder, comment), given, name)
+    current = logger.get_current()
+    if opened is not None:
+        _own[current] = _OwnRun(opened._data, opened.run, real)  # noqa: SLF001 - see there
+        _keep(_own[current])
+    return current
+
+
+def _keep(own: _OwnRun) -> None:
+    """Have a later writer with the folder of this run find it, unless that is of a run which is open."""
+    held = _of_folders.get(own.folder)
+    if own.folder and (held is None or held.data.run is None):
+        _of_folders.pop(own.folder, None)
+        _of_folders[own.folder] = own
+    while len(_of_folders) > KEPT_FOLDERS:
+        del _of_folders[next(iter(_of_folders))]
 
 
 def _difference(folder: str, first: str) -> str:

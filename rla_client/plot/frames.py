@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.textformat import full_name
 from rla_client.database.csv_table import FULL_NAMES
-from rla_client.database.grouping import group_label, group_order, group_text
+from rla_client.database.grouping import group_label, group_order, group_text, quoted
 from rla_client.database.tree import find_items
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
@@ -406,8 +406,11 @@ def split_values(hyper: HyperParams, keys: Sequence[str]) -> dict[str, str]:
 def default_key_to_legend(
     parse_dict: Mapping[str, str], split_keys: Sequence[str], y_name: str, use_y_name: bool = True
 ) -> str:
-    """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel."""
-    name = ".".join(f"{key}={parse_dict[key]}" for key in split_keys)
+    """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel; another one for each group.
+
+    Values are quoted as by `group_label`.
+    """
+    name = ".".join(f"{key}={quoted(parse_dict[key])}" for key in split_keys)
     return f"{name} eval:{y_name}" if use_y_name else name
 
 

@@ -163,7 +163,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         scale_dict: {metric: function of its values, a pandas Series}.
         regs2legends: one legend for each of `regs`, shown as it is; the globs are the groups then.
         hp_filter_dict: {key: allowed values}.
-        key_to_legend_fn: (values by key, split keys, metric, with metric) → legend.
+        key_to_legend_fn: (values by key, split keys, metric, with metric) → legend. Groups to which it gives
+            one legend are one.
         split_by_metrics: one panel for each metric; False draws all into one.
         save_name: file below `results/easy_plot/` of the database.
         **style: see `Style`.

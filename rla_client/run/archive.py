@@ -66,7 +66,7 @@ from rla_client.contract.files import open_plain, read_small, replacing, write_a
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
-from rla_client.run.run import Run, warn
+from rla_client.run.run import Run, reason_text, warn
 from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
 
 if TYPE_CHECKING:
@@ -404,7 +404,8 @@ def _split_one(value: object, parts: Parts, path: str) -> object:
         parts.pickled = sizes[2]
         if not isinstance(error, ArgumentError):
             break
-    parts.left_out[path] = f"cannot be taken apart ({type(error).__name__}: {error})"
+    assert error is not None  # or there would be a result
+    parts.left_out[path] = f"cannot be taken apart ({reason_text(error)})"
     return None
 
 
@@ -529,7 +530,7 @@ def _pickled(value: object) -> bytes:
             content: bytes = cloudpickle.dumps(value, PICKLE_PROTOCOL)
         except Exception as error:
             raise ArgumentError(
-                f"is a {type(value).__name__}, which cannot be pickled ({type(error).__name__}: {error})"
+                f"is a {type(value).__name__}, which cannot be pickled ({reason_text(error)})"
             ) from error
         return content
 
@@ -590,7 +591,7 @@ def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  #
             try:
                 return pickle.loads(value.content)  # noqa: S301 - by the rule for checkpoints
             except Exception as error:  # noqa: BLE001 - the user's class may be gone, or refuse
-                problem = f"{type(error).__name__}: {error}"
+                problem = reason_text(error)
         value.problem = problem
         return value
     if depth and isinstance(value, dict):
@@ -622,7 +623,7 @@ def _remade(value: Any, make: Callable[[], Any]) -> Any:  # noqa: ANN401
         return make()
     except Exception as error:  # noqa: BLE001 - the user's class
         for entry in value:
-            open_own(entry, f"{type(error).__name__}: {error}")
+            open_own(entry, reason_text(error))
         return value
 
 
@@ -650,8 +651,8 @@ def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
         import logging  # noqa: PLC0415 - not at import of the package
 
         logging.getLogger("rla_client").warning(
-            "custom data of type %s stays plain data, its from_plain failed: %s: %s",
-            known[-1].name, type(error).__name__, error,
+            "custom data of type %s stays plain data, its from_plain failed: %s",
+            known[-1].name, reason_text(error),
         )  # fmt: skip
         return plain
 

@@ -11,7 +11,8 @@ What is opened, by `resume`:
 What held at a checkpoint comes back with it: clock, moving averages, custom data. `fork` puts the data of an
 earlier run under the open one instead; CSV and TensorBoard continue in it.
 
-`begin_beside` opens a run that is not the process's own: one of several that it writes at a time.
+`go_on` opens a run again that this process ended. `begin_beside` opens a run that is not the process's own:
+one of several that it writes at a time.
 
 In a process that stores nothing (RLA_MODE=disabled, ranks above 0) every call works, and none writes into
 the database. Where a run is resumed, ranks above 0 learn from rank 0 where it continues
@@ -25,6 +26,7 @@ import copy
 import math
 import os
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -35,8 +37,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError, RlaError
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, make_info
-from rla_client.contract.opening import RUN_FILE, Continuation
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    LOG,
+    OTHER_RESULTS,
+    RESUME_FOLDER,
+    TIMESTAMP,
+    make_info,
+)
+from rla_client.contract.opening import RUN_FILE, Continuation, Earlier
 from rla_client.contract.paths import find_places
 from rla_client.run import run as runs
 from rla_client.run.archive import (
@@ -282,6 +291,51 @@ def reopen(data: RunData, item: Item) -> Run:
     return run
 
 
+def go_on(data: RunData, ended: Run) -> bool:
+    """Open the run that `data` had once more, which this process has ended: behind all that it has.
+
+    Nothing waits for the agent, which takes the new stream in after the former one.
+
+    Args:
+        data: its item, setup and clock are still those of the run.
+        ended: the run.
+
+    Returns:
+        False where nothing was stored, another process opened it, or its folder is gone.
+    """
+    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+    from rla_client.run.find import read_run  # noqa: PLC0415
+    from rla_client.run.resume import next_abandoned  # noqa: PLC0415
+
+    item, former = data.item, ended.opening
+    stream = None if ended.outbox is None else ended.outbox.stream_folder
+    if item is None or former is None or stream is None:
+        return False
+    if ended.pid != os.getpid() or not os.path.isdir(item.folder(LOG)):
+        return False
+    end_left()
+    times = Earlier() if former.continues is None else former.continues.earlier
+    ran_s = times.ran_s + max(0.0, ended.logger.last_row.get(TIMESTAMP, 0.0) - former.opened)
+    whole = Continuation(
+        abandoned=next_abandoned(item),
+        after=(stream.name,),
+        earlier=Earlier(former.opened if times.began is None else times.began, ran_s),
+    )
+    epoch = max(time.time_ns(), former.epoch + 1)  # also where the clock was set back
+    with _entered(data):
+        clear_time()
+        run = _open_item(data, item, run=former.run, epoch=epoch, continues=whole)
+        data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
+        set_current(run.logger, data.scope)
+    data.gave_way = 0
+    publish(item.root, item.table, run.opening, data.setup.configured()[1].log_used)
+    data.take_custom_data(read_run(item).custom_data)
+    data.mark_parameters(run)
+    bind_recorders(run, item)
+    run.logger.log(f"[RESUME] {data.clock.get_time()} : behind its last row", echo=False)
+    return True
+
+
 def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | None:
     """Open the run that the setup describes beside that of the process.
 
@@ -425,7 +479,7 @@ def _take_custom_data(data: RunData, loaded: RunData) -> None:
         try:
             data.custom_data[key] = copy.deepcopy(value)
         except Exception as error:  # noqa: BLE001 - of the user's class
-            warn(f"custom data {key!r} is not taken over: {type(error).__name__}: {error}")
+            warn(f"custom data {key!r} is not taken over: {runs.reason_text(error)}")
 
 
 _opened: weakref.WeakSet[RunData] = weakref.WeakSet()
@@ -449,7 +503,9 @@ def end_given_up() -> None:
             data = given_up.popleft()
         except IndexError:  # another thread ends it
             return
-        end_run(data, "finished", "")
+        if data.run is not None:
+            end_run(data, "finished", "")
+            data.scope.ended = data.gave_way  # another one has been in its place since then
 
 
 def end_left() -> None:
@@ -479,7 +535,7 @@ def give_way(data: RunData) -> None:
 
     Then it ends when that is given up.
     """
-    data.gave_way = True
+    data.gave_way = scopes.moment()
     if not data.is_held:
         end_run(data, "finished", "")
 

@@ -87,7 +87,7 @@ class RunData:
         self._own = self._scope = own
         self.is_held = False  # somebody has the handle of the run, and may write to it
         self.of_adapter = False  # nobody but an adapter asked for the run
-        self.gave_way = False  # another run has taken its place; it ends when nobody has the handle
+        self.gave_way = 0  # when another run took its place; it ends when nobody has the handle
         self.item: Item | None = None
         self.run: Run | None = None
         self.disabled: DisabledRun | None = None  # where files go while a run stores nothing

@@ -16,6 +16,7 @@ tell who keeps a copy. A thread's end needs no call; a forked child keeps the sc
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
@@ -33,11 +34,13 @@ class Scope:
         used: a run is open here, or about to be.
         thread: identity of the thread that opened it; 0 where none of this process did.
         before: the scope whose run is open all the while, and current again after this one's.
+        opened, ended: moments at which its run was opened and ended last; 0 before the first.
     """
 
     def __init__(self) -> None:
         self.parts: dict[Part[Any], Any] = {}
         self.used = False
+        self.opened = self.ended = 0
         self.thread = 0
         self._opener: weakref.ref[threading.Thread] | None = None
         self.before: Scope | None = None
@@ -53,11 +56,11 @@ class Scope:
         """Whether this thread may open a run here: no other living thread has one open."""
         if not self.used or self.thread in {0, threading.get_ident()}:
             return True
-        return all(thread.ident != self.thread for thread in threading.enumerate())
+        return self.is_left()
 
     def open(self) -> None:
         """This thread opens a run here."""
-        self.used, self.thread = True, threading.get_ident()
+        self.used, self.thread, self.opened = True, threading.get_ident(), moment()
         self._opener = weakref.ref(threading.current_thread())
 
     def is_left(self) -> bool:
@@ -118,12 +121,18 @@ class _Thread:
 
 changes: list[Callable[[Scope | None], None]] = []  # get the scope of all threads; None: each has its own
 guesses: list[Callable[[], None]] = []  # called, once, where a thread without a run has that of another one
+_moments = itertools.count(1)
 _local = threading.local()
 _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
 _lock = threading.RLock()
 _process = Scope()
 _several = False
 _pid = os.getpid()
+
+
+def moment() -> int:
+    """A number that is above all those before."""
+    return next(_moments)
 
 
 def current() -> Scope:
@@ -183,14 +192,24 @@ def take(scope: Scope) -> None:
     with _lock:
         former = current().standing()
         if former is not scope and former.used and former.thread == threading.get_ident():
-            scope.before = former
             before = None if former.before is None else former.before.standing()
             former.before = before if before is not None and before.used else None  # no chain of ended ones
+            _take_out(scope, former)
+            scope.before = former
         scope.open()
         _me().own = scope
         if _process.is_free() or threading.current_thread() is threading.main_thread():
             _process = scope
         tell()
+
+
+def _take_out(scope: Scope, chain: Scope) -> None:
+    """Where `scope`, whose run had ended, is one of those before `chain`, it is so no longer."""
+    one: Scope | None = chain
+    while one is not None:
+        if one.before is scope:
+            one.before = scope.before
+        one = one.before
 
 
 def return_to(scope: Scope) -> None:
@@ -207,7 +226,7 @@ def retire(scope: Scope) -> None:
     """The run of `scope` has ended: what was current before it is so again."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
-        scope.used = False
+        scope.used, scope.ended = False, moment()
         if _process is scope:
             _process = scope.standing()
             others = {one.own.standing() for one in list(_threads) if one.own is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import enum
 import json
 import logging
@@ -22,12 +23,19 @@ import pytest
 import yaml
 from support.spooled import files, marks, openings, rows, stop_autostart, text_of, values
 
+import rla_client
 from rla_client import exp_manager, logger, time_step_holder
-from rla_client.contract.errors import ArgumentError, ConfigError, NotConfiguredError, UnknownParameterError
+from rla_client.contract.errors import (
+    ArgumentError,
+    ConfigError,
+    NotConfiguredError,
+    UnknownParameterError,
+)
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import TextTarget
 from rla_client.manager import ExpManager
+from rla_client.run.find import RunNotFoundError
 
 pytestmark = pytest.mark.usefixtures("fresh_manager")
 CONFIG = {"LOG_USED": ["csv", "log"], "AGENT": {"autostart": False}}
@@ -499,3 +507,37 @@ def test_what_is_sent_to_another_process_is_its_own_there() -> None:
     for one in (exp_manager, time_step_holder):
         assert pickle.loads(pickle.dumps(one)) is one
     assert type(pickle.loads(pickle.dumps(type(time_step_holder)()))) is type(time_step_holder)
+
+
+def test_an_earlier_run_is_resumed_beside_one_whose_handle_is_held(tmp_path: Path, agent: Any) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    assert agent.alive
+    root = tmp_path / "data"
+    with rla_client.init("t", rla_config={"LOG_USED": ["csv"]}, data_root=root, config={"seed": 1}) as first:
+        first.log({"x": 1}, step=1)
+        first.save_checkpoint({"w": 1})
+        first.log({"x": 2}, step=2)
+        index = first.index
+    held = rla_client.init("t", rla_config={"LOG_USED": ["csv"]}, data_root=root, config={"seed": 2})
+    held.log({"x": 10}, step=10)
+    exp_manager.configure("t", {"LOG_USED": ["csv"]}, root)
+    with pytest.raises(RunNotFoundError):
+        exp_manager.resume("2001/01/01/00-00-00-000000")
+    assert exp_manager.run is held.run is not None, "what failed changes nothing"
+    assert exp_manager.resume(index) == (1, {"w": 1})
+    assert exp_manager.run is not held.run
+    assert (exp_manager.resumed_from, exp_manager.get_timestep(), held.get_timestep()) == (1, 1, 10)
+    rla_client.log({"x": 3}, step=3)
+    held.log({"x": 11}, step=11)
+    exp_manager.configure("other", {"LOG_USED": ["csv"]}, root)
+    assert held.task_table_name == "t"
+    assert exp_manager.flush(60)
+    assert held.flush(60)
+    found = {}
+    for path in (root / "log" / "t").rglob("progress.csv"):
+        with path.open(newline="") as file:
+            table = [(row["time-step"], row["x"]) for row in csv.DictReader(file)]
+        found[str(path.parent.relative_to(root / "log" / "t"))] = table
+    assert found[index] == [("1", "1"), ("3", "3")]
+    assert found[held.index] == [("10", "10"), ("11", "11")]
+    held.close()

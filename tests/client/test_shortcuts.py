@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import subprocess
@@ -24,7 +25,7 @@ from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.run import run as run_module
-from rla_client.shortcuts import ensure_run
+from rla_client.shortcuts import Joined, ensure_run
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -293,6 +294,51 @@ def test_a_run_whose_handle_is_given_up_ends_when_the_next_begins() -> None:
     run.log({"x": 1}, step=1)
     assert second.outbox._closed
     assert len(spooled(run)) == 1
+
+
+def written_by(joined: Joined) -> run_module.Run | None:
+    """The run into which an adapter writes."""
+    with joined.active():
+        return exp_manager.run
+
+
+@pytest.mark.usefixtures("table")
+def test_an_adapter_never_writes_into_a_run_that_was_open_beside_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("rla_client").disabled = False
+    first = rla_client.init("t", config={"seed": 1}, track=["seed"])
+    joined = Joined()
+    joined.join()
+    second = rla_client.init("t", config={"seed": 2})
+    assert written_by(joined) is first.run
+    index = first.index
+    first.close()
+    for _ in range(3):
+        assert written_by(joined) is None
+        assert joined.is_left
+    told = [record.message for record in caplog.records if "has ended" in record.message]
+    assert told == [
+        f"the run t/{index} has ended, and the one that is open is another: what is logged for it is not kept"
+    ]
+    second.close()
+    assert written_by(joined) is None
+    third = rla_client.init("t", config={"seed": 3})
+    assert written_by(joined) is third.run, "which was opened in its place"
+
+
+@pytest.mark.usefixtures("table")
+def test_an_adapter_goes_on_in_the_run_that_took_the_place_of_its_own() -> None:
+    joined = Joined()
+    run = rla_client.init("t", config={"seed": 0})
+    joined.join()
+    for seed in range(1, 3):
+        run = rla_client.init("t", config={"seed": seed})  # the handle of the one before is given up after
+        run.log({"x": 1}, step=1)
+        assert written_by(joined) is run.run
+    run.close()
+    exp_manager.log_files_gen()
+    assert written_by(joined) is exp_manager.run is not None
 
 
 def open_runs() -> list[Any]:

@@ -29,12 +29,11 @@ from rla_client.contract.errors import ArgumentError, NoCheckpointError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.archive import capture_random_state, restore_random_state
-from rla_client.run.run import warn
+from rla_client.run.run import reason_text, warn
 from rla_client.run.setup import RUN_ID_VARIABLE
 from rla_client.shortcuts import (
     Joined,
     OpenRun,
-    ensure_run,
     in_its_run,
     join_or_open,
     open_for_adapter,
@@ -78,12 +77,14 @@ class RLAOutputFormat(KVWriter):
     """Writes what SB3 dumps as one row at SB3's step; media go to TensorBoard.
 
     The clock follows SB3's number of time-steps. SB3 prints for itself, so rows are not printed twice.
-    Without an open run, the first row opens one in a table of the script's name.
+    Without an open run, the first row opens one in a table of the script's name; so it does beside a run
+    that was opened for another model.
     """
 
     def __init__(self) -> None:
         self._joined = Joined()
         self._wrote = False
+        self._own: OpenRun | None = None  # which stays open as long as this is there
 
     def join(self) -> ExpManager:
         """Write into the run that is current now; its `exp_manager`."""
@@ -96,10 +97,22 @@ class RLAOutputFormat(KVWriter):
     ) -> None:
         """See SB3's `KVWriter`."""
         if not self._wrote:
-            ensure_run(script_name(), {})
-            self.join()
+            self._begin()
         with self._joined.active():
             self._write(key_values, key_excluded, step)
+
+    def _begin(self) -> None:
+        """Join the run of the model that we write for, else that of the script, else one of our own."""
+        for model, held in list(_own.items()):
+            if held.run is not None and self in model.logger.output_formats:
+                with held.active():
+                    self.join()
+                return
+        opens = open_for_adapter if exp_manager.run in _trained else join_or_open
+        self._own = opens(script_name(), {})
+        if self._own is not None and self._own.run is not None:
+            _trained[self._own.run] = weakref.ref(self)
+        self.join()
 
     def _write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int) -> None:
         current = logger.get_current()
@@ -216,7 +229,8 @@ def _own_run_id() -> str | None:
 
 
 _opened = 0  # runs, each for a model
-_trained: weakref.WeakKeyDictionary[Any, weakref.ref[BaseAlgorithm]] = weakref.WeakKeyDictionary()  # by run
+# by run: the model that it was opened for, or what writes for one
+_trained: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 _own: weakref.WeakKeyDictionary[BaseAlgorithm, OpenRun] = (
     weakref.WeakKeyDictionary()
 )  # it ends with its model
@@ -306,6 +320,7 @@ class RLACallback(BaseCallback):
         self._noise: dict[str, Any] | None = None  # of the checkpoint that was just restored
         self._theirs: dict[str, Any] | None = None  # likewise, the state of the other callbacks
         self._told = False  # that environments cannot be kept
+        self._told_end = False  # that the run has ended before the training
         self._learns = Learns()  # of the run
         self._call: Learn | None = None  # of them, the present one
         self._by_learn = False  # whether that was begun by `learn`, not by a loop of the user's own
@@ -410,7 +425,7 @@ class RLACallback(BaseCallback):
             except Exception as error:
                 if self._filmed is None:  # a fault of the script, which has just begun
                     raise
-                warn(f"no film at {done}: {error}")
+                warn(f"no film at {done}: {reason_text(error)}")
             self._filmed = done
 
     def _on_step(self) -> bool:
@@ -431,6 +446,11 @@ class RLACallback(BaseCallback):
     def _save(self) -> None:
         model = self.model
         self._saved = model.num_timesteps
+        if self._manager.run is None:
+            if not self._told_end:
+                self._told_end = True
+                warn(f"the run of this training has ended: there is no checkpoint of {self._saved}")
+            return
         time_step_holder.set_time(self._saved)
         state = model_state(model, replay_buffer=self._with_buffer)
         if None in state["environments"] and not self._told:

@@ -419,6 +419,63 @@ alone.learn(50, log_interval=10)
     assert alone.table == "script"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["exp_manager.close()", "configure_sb3(later).close()"])
+def test_formats_of_ones_own_do_not_join_the_run_of_another_model(scripts: Scripts, ends: str) -> None:
+    done = scripts.run(f"""
+from stable_baselines3 import A2C
+from stable_baselines3.common.logger import Logger
+from rla_client import exp_manager
+from rla_client.integrations.sb3 import RLACallback, RLAOutputFormat, configure_sb3
+def made(seed):
+    return A2C("MlpPolicy", "CartPole-v1", device="cpu", seed=seed)
+model, later = made(0), made(1)
+for one in (model, later):
+    configure_sb3(one)
+    one.learn(50, log_interval=10)
+{ends}
+alone, another = made(2), made(3)
+for one in (alone, another):
+    one.set_logger(Logger(None, [RLAOutputFormat()]))
+for _ in range(2):
+    alone.learn(50, log_interval=10, reset_num_timesteps=False)
+    another.learn(100, log_interval=10)
+model.set_logger(Logger(None, [RLAOutputFormat()]))  # of the model, and so of its run
+model.learn(50, log_interval=10, reset_num_timesteps=False)
+later.learn(50, callback=RLACallback(10), log_interval=10)
+rows = configure_sb3(later).run.logger.last_row
+configure_sb3(later).close()
+later.learn(50, log_interval=10)  # its run has ended, and those of others are none of its business
+""")
+    runs = scripts.runs(5)
+    assert [run.table for run in runs] == ["CartPole-v1-A2C"] * 2 + ["script"] * 2 + ["CartPole-v1-A2C"]
+    steps = [[row["time-step"] for row in run.rows()] for run in runs]
+    assert steps == [["50", "100"], ["50"], ["50", "100"], ["50", "100"] * 2, ["50"]]
+    assert (done.stdout + done.stderr).count("has ended, and the one that is open is another") == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_is_closed_within_a_training_does_not_end_it(scripts: Scripts) -> None:
+    done = scripts.run("""
+from stable_baselines3 import A2C
+from stable_baselines3.common.callbacks import BaseCallback
+from rla_client import exp_manager
+from rla_client.integrations.sb3 import RLACallback
+class Closes(BaseCallback):
+    def _on_step(self):
+        if self.n_calls == 30:
+            exp_manager.close()
+        return True
+model = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+model.learn(100, callback=[RLACallback(10), Closes()], log_interval=5)
+print("steps", model.num_timesteps)
+""")
+    assert "steps 100" in done.stdout
+    assert (done.stdout + done.stderr).count("there is no checkpoint of 30") == 1
+    (run,) = scripts.runs(1)
+    assert [row["time-step"] for row in run.rows()] == ["25"]
+
+
 ZOO = """
 import sys
 if "--track" in sys.argv:

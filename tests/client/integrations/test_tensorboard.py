@@ -403,6 +403,81 @@ with SummaryWriter("runs/y") as writer:
     assert [row["time-step"] for row in second.rows()] == ["9"]
 
 
+BETWEEN = {
+    "closed": """with SummaryWriter("runs/b") as other:
+        other.add_scalar("loss", 100 + part, part)""",
+    "open": """other = SummaryWriter("runs/b")
+    other.add_scalar("loss", 100 + part, part)
+    others.append(other)""",
+    "ended": """exp_manager.close()
+    SummaryWriter("runs/b").add_scalar("loss", 100 + part, part)
+    exp_manager.close()""",
+    "in another thread": """def write():
+        with SummaryWriter("runs/b") as other:
+            other.add_scalar("loss", 100 + part, part)
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("between", BETWEEN)
+def test_a_writer_of_the_same_folder_continues_the_run_after_another_one(
+    scripts: Scripts, between: str
+) -> None:
+    scripts.run(f"""
+import threading
+import rla_client
+from rla_client import exp_manager
+from rla_client.integrations.tensorboard import SummaryWriter
+others = []
+for part in range(3):
+    with SummaryWriter("runs/a") as writer:
+        for step in range(part * 3, part * 3 + 3):
+            writer.add_scalar("loss", step, step)
+        exp_manager.add_custom_data("parts", part)
+        exp_manager.save_checkpoint({{"part": part}})
+    {BETWEEN[between]}
+""")
+    first, second = scripts.runs(2)
+    assert (first.table, second.table) == ("a", "b")
+    assert [(row["time-step"], row["loss"]) for row in first.rows()] == [(str(n), str(n)) for n in range(9)]
+    assert first.scalars()["loss"] == [(n, float(n)) for n in range(9)]
+    assert [(row["time-step"], row["loss"]) for row in second.rows()] == [
+        (str(n), str(100 + n)) for n in range(3)
+    ]
+    assert {first.state["state"], second.state["state"]} == {"finished"}
+    assert (first.state["rows"], first.state["lost"]) == (9, 0)
+    names = {path.name for path in first.folder("checkpoint").glob("*.pt")}
+    assert names == {"checkpoint_2.pt", "checkpoint_5.pt", "checkpoint_8.pt"}
+    assert not list(first.log.glob("abandoned*"))
+    from rla_client.manager import ExpManager
+
+    loaded = ExpManager.load_tester("/".join(first.log.parts[-4:]), "a", scripts.folder / "data")
+    assert loaded.get_custom_data("parts") == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_writer_tells_its_run_also_within_one_of_the_script(scripts: Scripts) -> None:
+    scripts.run("""
+import rla_client
+from rla_client.integrations.tensorboard import SummaryWriter
+with SummaryWriter("runs/a") as writer:
+    writer.add_scalar("loss", 1, 1)
+with rla_client.init("b") as run:
+    with SummaryWriter("runs/a") as writer:
+        writer.add_scalar("loss", 2, 2)
+    with SummaryWriter("runs/c") as writer:
+        writer.add_scalar("loss", 3, 3)
+    rla_client.log({"own": 4}, step=4)
+    run.log({"own": 5}, step=5)
+""")
+    first, second = sorted(scripts.runs(2), key=lambda run: run.table)
+    assert [row["loss"] for row in first.rows()] == ["1", "2"]
+    assert [row.get("own", row.get("loss")) for row in second.rows()] == ["3", "4", "5"]
+
+
 @pytest.mark.slow
 def test_writers_of_two_threads_have_runs_of_their_own(scripts: Scripts) -> None:
     scripts.run("""

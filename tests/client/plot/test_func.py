@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_scale_bound_and_legend_function(seeds: Path) -> None:
     )  # fmt: skip
     assert set(bands) == {"rate 0.1 return 1-se", "rate 0.1 return 1-sr"}
     assert scores["rate 0.1 return 1-err"][0] == 600
+
+
+def test_groups_whose_texts_agree_up_to_a_dot_have_legends_of_their_own(seeds: Path) -> None:
+    found = sorted((seeds / "hyperparameter" / "task").rglob("parameter.json"))
+    pairs = [("x.b=y", "z"), ("x", "y.b=z"), ('x"', "y"), ("v1.2", "0"), ("v1", "2.0"), ('"x', "y")]
+    for path, (one, other) in zip(found, pairs, strict=True):
+        path.write_text(json.dumps({"a": one, "b": other}))
+    bands, scores = plot_func(str(seeds), "task", BOTH, ["a", "b"], ["return"])
+    assert {name.removesuffix("-se") for name in bands if name.endswith("-se")} == {
+        'a="x.b=y".b=z', 'a=x.b="y.b=z"', 'a=x".b=y', "a=v1.2.b=0", "a=v1.b=2.0", 'a="\\"x".b=y',
+    }  # fmt: skip
+    (legend,) = legends_of(plt.gcf())
+    assert {text.get_text() for text in legend.get_texts()} == {
+        f"{name.removesuffix('-err')} (1)" for name in scores if name.endswith("-err")
+    }
 
 
 @pytest.mark.slow

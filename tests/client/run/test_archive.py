@@ -133,6 +133,20 @@ def test_what_does_not_pickle_is_left_out_with_one_warning(
         split_arrays([threading.Lock()], {}, "x")
 
 
+class UnspokenError(Exception):
+    """Refuses to say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not that either")
+
+
+class Silent:
+    """Does not pickle."""
+
+    def __reduce__(self) -> str:
+        raise UnspokenError
+
+
 class Faulty(Mapping[str, int]):
     """As a configuration with an interpolation that cannot be resolved."""
 
@@ -144,6 +158,25 @@ class Faulty(Mapping[str, int]):
 
     def __len__(self) -> int:
         return 1
+
+
+class SilentMapping(Faulty):
+    """Cannot be taken apart."""
+
+    def __getitem__(self, key: str) -> int:
+        raise UnspokenError
+
+
+def test_an_object_whose_error_has_no_words_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    custom = {"silent": Silent(), "mapping": SilentMapping(), "good": 1}
+    assert round_trip(custom, tmp_path) == {"silent": None, "mapping": None, "good": 1}
+    assert len(warned) == 2
+    assert all("UnspokenError: cannot be shown" in text for text in warned)
 
 
 def test_what_the_users_code_refuses_is_left_out_with_one_warning(

@@ -128,6 +128,24 @@ def test_no_chain_of_ended_runs_is_kept() -> None:
     assert [one.before for one in found[-1:]] == [None]
 
 
+def test_a_place_whose_run_is_opened_again_is_no_ring() -> None:
+    outer, left, right = opened(), opened(), opened()
+    for _ in range(3):
+        scope.retire(left)
+        scope.take(left)
+        assert scope.current() is left
+        scope.retire(right)
+        scope.take(right)
+        assert scope.current() is right
+    scope.retire(right)
+    assert scope.current() is left
+    scope.retire(left)
+    assert scope.current() is outer
+    scope.retire(outer)
+    assert not scope.current().used
+    assert outer.opened < left.opened < right.opened < right.ended < left.ended < outer.ended
+
+
 def test_inside_of_a_block(workers: list[Worker]) -> None:
     main, other = opened(), workers[0].do(opened)
     with scope.inside(other):
