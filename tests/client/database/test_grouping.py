@@ -136,8 +136,16 @@ def test_all_readers_keep_groups_whose_values_look_like_labels(
     assert [len(curve["numbers"]) for curve in drawn] == [1] * len(pairs)
 
 
-def test_a_parameter_that_is_one_value_or_a_dict(root: Path, make_run: MakeRun, rla: Callable[..., Any]) -> None:
-    values = [{"name": "adam", "lr": 0.1}, {"name": "adam", "lr": 0.1}, {"name": "sgd", "lr": 0.1}, "adam", None]
+def test_a_parameter_that_is_one_value_or_a_dict(
+    root: Path, make_run: MakeRun, rla: Callable[..., Any]
+) -> None:
+    values = [
+        {"name": "adam", "lr": 0.1},
+        {"name": "adam", "lr": 0.1},
+        {"name": "sgd", "lr": 0.1},
+        "adam",
+        None,
+    ]
     for number, value in enumerate(values):
         given = {} if value is None else {"opt": value, "deep": {"opt": value}}
         make_run(number=number, info=f"&seed={number}", params={"seed": number, **given})
