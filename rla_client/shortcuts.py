@@ -37,7 +37,7 @@ from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.scope import Scope
-from rla_client.stream.values import resolved, to_plain
+from rla_client.stream.values import MAX_DEPTH, resolved, to_plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -511,8 +511,8 @@ def add_scalar(name: str, value: object, step: float) -> None:
         time_step_holder.follow(step)
 
 
-def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:
-    """Names and values of a dict, those of nested dicts as `group/name`.
+def flat(values: object, prefix: str = "", depth: int = 0) -> list[tuple[str, Any]]:
+    """Names and values of a dict, those of nested dicts as `group/name`; below `MAX_DEPTH` dicts stay values.
 
     Raises:
         ArgumentError: it is no dict.
@@ -522,8 +522,8 @@ def flat(values: object, prefix: str = "") -> list[tuple[str, Any]]:
         raise ArgumentError(f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}")
     found: list[tuple[str, Any]] = []
     for name, value in values.items():
-        if type(value) not in _NO_GROUPS and isinstance(value, Mapping):
-            found += flat(value, f"{prefix}{name}/")
+        if type(value) not in _NO_GROUPS and isinstance(value, Mapping) and depth < MAX_DEPTH:
+            found += flat(value, f"{prefix}{name}/", depth + 1)
         else:
             found.append((f"{prefix}{name}", value))
     return found

@@ -60,6 +60,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+MOST_LINES = 1_000_000_000  # that can be asked for; far more do not fit the types below
 REPLICATION_COMMANDS = ("replicate", "transfer", "trust", "prune", "alerts", "forget")
 
 ConfigOption = Annotated[
@@ -247,7 +248,9 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")
     ] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines, the last ones.")] = 50,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, max=MOST_LINES, help="How many lines, the last ones.")
+    ] = 50,
 ) -> None:
     """Print the agent's log."""
     path = find_places().log

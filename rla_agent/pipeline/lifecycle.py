@@ -278,8 +278,8 @@ def why_late(opening: Opening, error: OSError) -> str:
     reason = error.strerror or str(error)
     file = f" ({error.filename})" if error.filename else ""
     return (
-        f"not stored yet, retrying: the run in {opening.log_folder} cannot be written: "
-        f"{reason}{file}; its rows wait in the spool"
+        f"not stored yet, retrying: the run in {opening.log_folder}: {reason}{file}; "
+        "its rows wait in the spool"
     )
 
 

@@ -41,6 +41,7 @@ MAX_ASKED = 1000  # newest runs whose parameters are offered
 TIME_PLACE = len("2026/11/21/")
 MOMENT = "%Y-%m-%d %H:%M:%S"
 MANY = 300  # runs to read from which on a terminal is told how far it is
+MOST_SHOWN = 1_000_000_000  # rows or lines that can be asked for; far more do not fit the types below
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 names_wanted: list[str] = []  # what a Tab looked for names with: the shell shall not offer files then
 

@@ -16,6 +16,7 @@ import typer
 from rla_client.cli.options import (
     LOOK,
     MOMENT,
+    MOST_SHOWN,
     Archived,
     AsCsv,
     AsJson,
@@ -434,7 +435,7 @@ def compare(
 def tail(
     run: RunArgument = "@last",
     what: Annotated[str, typer.Option("--file", help="log, progress, warn, backup or console.")] = "log",
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines.")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=MOST_SHOWN, help="How many lines.")] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")
     ] = False,

@@ -28,6 +28,7 @@ import typer
 from rla_client.cli.options import (
     MASTER,
     MOMENT,
+    MOST_SHOWN,
     TAKE,
     AsCsv,
     AsJson,
@@ -335,7 +336,8 @@ def sql(
     ] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows to this file.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="Print at most this many rows; 0 for all.")
+        int | None,
+        typer.Option("--limit", "-n", min=0, max=MOST_SHOWN, help="Print at most this many rows; 0 for all."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.0, help="Stop the query after this many seconds.")] = 300.0,
     data_root: DataRoot = None,

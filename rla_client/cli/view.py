@@ -19,6 +19,7 @@ import typer
 from rla_client.cli.options import (
     LOOK,
     MOMENT,
+    MOST_SHOWN,
     Archived,
     AsCsv,
     AsJson,
@@ -57,6 +58,7 @@ TERMINAL_LIMIT = 20  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
 WAITING = frozenset({"waiting", "silent"})  # states of a run that no agent serves
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
+MAX_INCHES = 40.0  # of a plot; 300 dots an inch make it the 100 million pixels that are drawn at most
 PLOT_NAME = "plot.png"  # where nobody names a file
 PLOT_MARK = {"Software": "rla plot"}  # text in a PNG file
 MARK_WITHIN = 1024  # bytes of its beginning
@@ -113,7 +115,8 @@ def ls(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="How many, the newest ones; 0 for all.")
+        int | None,
+        typer.Option("--limit", "-n", min=0, max=MOST_SHOWN, help="How many, the newest ones; 0 for all."),
     ] = None,
     archived: Archived = False,
     data_root: DataRoot = None,
@@ -358,7 +361,7 @@ def plot(
     ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.")] = None,
     width: Annotated[
-        float, typer.Option(min=1.0, help="Width in inches; 3.3 is one column of a paper.")
+        float, typer.Option(min=1.0, max=MAX_INCHES, help="Width in inches; 3.3 is one column of a paper.")
     ] = 3.3,
     ylabel: Annotated[
         str | None, typer.Option(help="Label of the y axis; default: the metric's name.")
@@ -507,7 +510,7 @@ def report(
         str | None, typer.Option("--group", "-g", help="One curve with a band for each value of these.")
     ] = None,
     smooth: Annotated[float | None, typer.Option(min=0, help="Smooth over so many points.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many runs, the newest ones.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_SHOWN, help="How many runs, the newest ones.")] = 50,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Write it again whenever something is new, until Ctrl-C.")
     ] = False,

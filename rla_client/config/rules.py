@@ -109,8 +109,12 @@ class Number:
         if self.low == -math.inf:
             return f"{kind}{unit}"
         if self.high == math.inf:
-            return f"{kind}{unit}, at least {self.low:g}"
-        return f"{kind}{unit} from {self.low:g} to {self.high:g}"
+            return f"{kind}{unit}, at least {_digits(self.low)}"
+        return f"{kind}{unit} from {_digits(self.low)} to {_digits(self.high)}"
+
+
+def _digits(bound: float) -> str:
+    return str(int(bound)) if float(bound).is_integer() else f"{bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,9 @@ class SectionReader:
         found: dict[str, yaml.Node] = {}
         given: set[str] = set()
         for key_node, value in pairs:
+            if not _is_scalar(key_node):
+                self.faults.append((key_node, below, f"a key must be a name, not {quote(key_node)}"))
+                continue
             key = str(key_node.value)
             sets = key if known is None else known.get(key)
             if sets is None:

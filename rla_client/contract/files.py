@@ -66,10 +66,15 @@ def write_atomic(
         durable: False leaves the fsyncs to somebody who does them before promising anything.
 
     Raises:
-        OSError: the file could not be written; the old content, if any, is untouched.
+        OSError: the file could not be written, and which; the old content, if any, is untouched.
     """
-    with atomic_file(path, mode=mode, durable=durable) as file:
-        file.write(data)
+    try:
+        with atomic_file(path, mode=mode, durable=durable) as file:
+            file.write(data)
+    except OSError as error:
+        if error.filename is None:  # of a write to a descriptor: the caller may write several disks
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager

@@ -8,7 +8,7 @@ need is imported by the call that needs it: `rla show` has 0.3 s.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -204,8 +204,7 @@ class Database:
         if not whole:
             return fixed
         taken = set(fixed.columns)
-        hypers = [record.hyper.flat() for record in records]
-        hyper = pd.DataFrame(hypers, index=fixed.index)
+        hyper = pd.DataFrame(_parameters(records), index=fixed.index)
         hyper.columns = pd.Index([f"hp:{name}" if name in taken else name for name in hyper.columns])
         taken |= set(hyper.columns)
         metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
@@ -554,4 +553,15 @@ def read_tables(
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(read, pairs))
     reader.cache.trim()
+    return found
+
+
+def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Parameters of runs by name. What is one value in some runs, a dict in others, has both in its column."""
+    found = [record.hyper.flat() for record in records]
+    names = {name for values in found for name in values}
+    for record, values in zip(records, found, strict=True):
+        dotted = [name for name in values if "." in name]
+        above = {name[:place] for name in dotted for place, letter in enumerate(name) if letter == "."}
+        values.update({name: record.hyper.dotted(name) for name in above & (names - values.keys())})
     return found

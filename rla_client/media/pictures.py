@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import OTHER_RESULTS, component_problem
+from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,13 +32,19 @@ _SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
 _never: set[type] = set()  # kinds of values that were met and are no pictures
 
 
-def is_picture(value: object) -> bool:
-    """Whether a value is a picture, or a list of pictures; raises nothing."""
+def is_picture(value: object, depth: int = 0) -> bool:
+    """Whether a value is a picture, or a list of pictures; raises nothing.
+
+    Args:
+        value: what was logged.
+        depth: how many lists it lies in; what lies too deep, as in a list that contains itself, is none.
+    """
     kind = type(value)
     if kind in _never:
         return False
     if kind is list or kind is tuple:
-        return bool(value) and all(map(is_picture, value))  # type: ignore[call-overload]
+        items: Any = value
+        return bool(items) and depth < MAX_DEPTH and all(is_picture(item, depth + 1) for item in items)
     try:
         dimensions = getattr(value, "ndim", None)
         if type(dimensions) is int:

@@ -482,6 +482,12 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
         from rla_client.checkpoint.shards import refuse_shard  # noqa: PLC0415 - not at import of the package
 
         refuse_shard(value)
+        try:
+            value = value.detach().cpu()
+        except Exception as error:  # noqa: BLE001 - torch's, of a tensor without data: on meta, or not initialized
+            why = f"is a tensor without data ({type(error).__name__}: {error})"
+            _leave_out(arrays, path, why, error)
+            return None
     path = _free(path, arrays)
     arrays[path] = value
     plain = {ARRAY_KEY: path, "kind": kind}
@@ -494,13 +500,17 @@ def _free(path: str, arrays: Mapping[str, Any]) -> str:
     return path
 
 
+def _leave_out(arrays: dict[str, Any], path: str, why: str, error: Exception) -> None:
+    if not isinstance(arrays, Parts):
+        raise ArgumentError(f"custom data {path!r} {why}") from error
+    arrays.left_out[path] = why
+
+
 def _split_object(value: object, arrays: dict[str, Any], path: str) -> object:
     try:
         content = _pickled(value.value if isinstance(value, _Whole) else value)
     except ArgumentError as error:
-        if not isinstance(arrays, Parts):
-            raise ArgumentError(f"custom data {path!r} {error}") from error
-        arrays.left_out[path] = str(error)
+        _leave_out(arrays, path, str(error), error)
         return None
     if isinstance(arrays, Parts):
         arrays.pickled += len(content)

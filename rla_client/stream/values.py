@@ -210,6 +210,8 @@ def _from_array(value: object, path: tuple[int, ...]) -> object:
         array = array.astype(str)
     if _count(array) != 1:
         return _list(array.tolist(), path)
+    if hasattr(array, "mask"):  # item() of a masked value is what lies below the mask
+        return _plain(array.ravel().tolist()[0], (*path, id(value)))
     item = array.item()
     if kind and kind in "fc" and not isinstance(item, float | complex):
         return float(item) if kind == "f" else str(item)  # longdouble gives itself

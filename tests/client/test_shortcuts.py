@@ -213,6 +213,18 @@ def test_log_refuses_at_once_and_writes_nothing(rows: list[dict[str, Any]]) -> N
 
 
 @pytest.mark.usefixtures("fresh_manager")
+def test_log_takes_what_contains_itself(rows: list[dict[str, Any]]) -> None:
+    endless: list[Any] = [1]
+    endless.append(endless)
+    nested: dict[str, Any] = {"a": 1}
+    nested["self"] = nested
+    rla_client.log({"list": endless, "dict": nested}, step=1)
+    (row,) = rows
+    assert row["list"] == [1, "..."]
+    assert row["dict/a"] == row["dict/self/a"] == 1
+
+
+@pytest.mark.usefixtures("fresh_manager")
 def test_rows_of_two_threads_do_not_mix(rows: list[dict[str, Any]]) -> None:
     def write(name: str) -> None:
         for number in range(200):

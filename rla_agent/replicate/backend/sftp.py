@@ -892,7 +892,7 @@ class SftpSession(Session):
                 return
             if found.status == wire.NO_SUCH_FILE:
                 what = f"the remote root {self._root.decode('utf-8', 'replace')} does not exist"
-                raise NoRootError("look at", b"", what, "correct remote_data_root")
+                raise NoRootError("look at", b"", what, "mount its disk, or correct remote_data_root")
             self._check(found, "look at", b"")
             if found.state.kind != "folder":
                 what = "the remote root is not a folder"

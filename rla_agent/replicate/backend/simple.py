@@ -385,7 +385,9 @@ class FtpSession(OneByOne):
         self._ftp.voidcmd("TYPE I")
         if self._root and self.stat(b"") is None:
             what = f"the remote root {root} does not exist"
-            raise NoRootError("look at", b"", what, "correct remote_data_root, or make it on the master")
+            raise NoRootError(
+                "look at", b"", what, "mount its disk, correct remote_data_root, or make it on the master"
+            )
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""

@@ -504,6 +504,27 @@ def test_what_a_selector_cannot_mean_is_said(rla: Rla, root: Path, make_run: Mak
     assert rla("rm", "-r", "lr=0.1", "--where", "seed > 0", "-y", *where).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("ls", "-n", "9" * 30),
+        ("sql", "SELECT 1", "-n", "9" * 30),
+        ("tail", "@last", "-n", "9" * 30),
+        ("tail", "@last", "-n", "-5"),
+        ("report", "page.html", "--limit", "9" * 30),
+        ("plot", "return", "--width", "1e9"),
+    ],
+)
+def test_a_number_beyond_all_measure_is_refused(
+    rla: Rla, root: Path, make_run: MakeRun, asked: tuple[str, ...]
+) -> None:
+    make_run(number=1)
+    done = rla(*asked, "-d", str(root))
+    assert done.returncode == 2
+    assert asked[-2] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_du_leaves_out_what_holds_nothing(rla: Rla, root: Path, make_run: MakeRun) -> None:
     index = make_run()
     (root / "tmp_data" / "task" / index / "x.bin").unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -50,6 +51,18 @@ def test_an_error_leaves_the_old_content_and_no_rest(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_atomic(tmp_path / "a", bytes(1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_of_full_length_works(tmp_path: Path) -> None:

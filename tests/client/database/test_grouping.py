@@ -134,3 +134,25 @@ def test_all_readers_keep_groups_whose_values_look_like_labels(
     drawn = json.loads(body[8 : 8 + struct.unpack_from("<I", body)[0]])["curves"]
     assert len({curve["label"] for curve in drawn}) == len(pairs)
     assert [len(curve["numbers"]) for curve in drawn] == [1] * len(pairs)
+
+
+def test_a_parameter_that_is_one_value_or_a_dict(
+    root: Path, make_run: MakeRun, rla: Callable[..., Any]
+) -> None:
+    values = [
+        {"name": "adam", "lr": 0.1},
+        {"name": "adam", "lr": 0.1},
+        {"name": "sgd", "lr": 0.1},
+        "adam",
+        None,
+    ]
+    for number, value in enumerate(values):
+        given = {} if value is None else {"opt": value, "deep": {"opt": value}}
+        make_run(number=number, info=f"&seed={number}", params={"seed": number, **given})
+    database = open_database(root)
+    records = database.records()
+    for name in ("opt", "deep.opt"):
+        told = json.loads(rla("ls", "--group", name, "-d", str(root), "--json").stdout)
+        assert sorted(row["runs"] for row in told) == [1, 1, 1, 2]
+        plotted = gather(database.frame(records), "return", group=name).groups
+        assert sorted(map(len, plotted.values())) == [1, 1, 1, 2], "a dict is not None"

@@ -116,6 +116,14 @@ def test_what_is_no_picture(value: object) -> None:
     assert not is_picture(value), "as it is remembered"
 
 
+def test_a_list_that_contains_itself_is_no_picture() -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    endless: list[object] = [image]
+    endless.append(endless)
+    assert not is_picture(endless)
+    assert is_picture([[image], image])
+
+
 def test_a_property_that_raises_makes_no_picture() -> None:
     class Odd:
         @property

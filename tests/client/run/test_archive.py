@@ -147,6 +147,21 @@ class Silent:
         raise UnspokenError
 
 
+def test_a_tensor_without_data_is_left_out_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(archive, "warn", warned.append)
+    monkeypatch.setattr(archive, "_told", {})
+    lazy = torch.nn.LazyLinear(2).weight
+    custom = {"net": {"meta": torch.empty(2, device="meta"), "w": torch.ones(2)}, "lazy": lazy}
+    found = open_own(round_trip(custom, tmp_path), None)
+    assert found["net"]["meta"] is found["lazy"] is None
+    assert found["net"]["w"].tolist() == [1.0, 1.0]
+    assert len(warned) == 2
+    assert "'net/meta' is a tensor without data" in warned[0]
+    with pytest.raises(ArgumentError, match="without data"):
+        split_arrays([torch.empty(2, device="meta")], {}, "x")
+
+
 class Faulty(Mapping[str, int]):
     """As a configuration with an interpolation that cannot be resolved."""
 

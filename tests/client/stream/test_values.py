@@ -195,6 +195,13 @@ class Pair(NamedTuple):
     high: float
 
 
+def test_what_is_masked_has_no_value() -> None:
+    assert to_plain(np.ma.masked) is None, "and not the 0.0 below the mask"
+    assert to_plain(np.ma.array([3.5], mask=[True])) is None
+    assert to_plain(np.ma.array([[3.5]])) == 3.5
+    assert to_plain(np.ma.array([1, 2], mask=[False, True])) == [1, None]
+
+
 def test_hyper_parameters_of_every_kind_become_plain_data() -> None:
     parameters = {
         "net": Net(), "args": argparse.Namespace(seed=1, path=Path("/x")),
