@@ -557,7 +557,7 @@ def read_tables(
 
 
 def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Parameters of runs by name. What is one value in some runs, a dict in others, has both in its column."""
+    """Parameters by name of each run; what is a value in some and a dict in others has both in its column."""
     found = [record.hyper.flat() for record in records]
     names = {name for values in found for name in values}
     for record, values in zip(records, found, strict=True):
