@@ -557,7 +557,7 @@ def read_tables(
 
 
 def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Parameters of runs by name. What is one value in some runs, a dict in others, has both in its column."""
+    """Parameters of runs by name. A value in some runs that is a dict in others is in its column as both."""
     found = [record.hyper.flat() for record in records]
     names = {name for values in found for name in values}
     for record, values in zip(records, found, strict=True):
