@@ -20,7 +20,7 @@ SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-imports packages schedulers test-wheel test-install test-minimal dist man lint check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-imports packages schedulers test-wheel test-install test-minimal dist man lint fix check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -118,11 +118,17 @@ dist: $(STAMP)  ## what is published: the source archive, and the wheel that is 
 	rm -rf dist
 	$(BIN)/python -m build .
 
-lint: $(STAMP)  ## format, lint, types, import layers
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy --strict
-	$(BIN)/lint-imports
+lint: $(STAMP)  ## format, lint, types, import layers, names in prose: all of them, then it fails if one did
+	@status=0; \
+	for tool in "$(BIN)/ruff format --check ." "$(BIN)/ruff check ." "$(BIN)/mypy --strict" "$(BIN)/lint-imports" \
+	    "$(BIN)/python .ci/names_exist.py"; do \
+	    echo "$$tool"; $$tool || status=1; \
+	done; \
+	exit $$status
+
+fix: $(STAMP)  ## what `make lint` can mend by itself: format, imports, simple faults
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 check: lint test  ## all of `make lint`, and the quick tests
 

@@ -5,7 +5,7 @@ sizes are bounded by what was announced, and nothing is written through a link. 
 its partial content is kept for the next try, and it takes its name once its size is the announced one and
 the master's file has not changed meanwhile. It is never more open than on the master, nor than its folder,
 the umask, or what it replaces here allow (`fetched_mode`). What came of an ended run is checked against its
-`checksums`.
+`SHA256SUMS`.
 
 A local copy of a file that grows on the master grows too, in place (`grow`): a reader that has it open
 (TensorBoard) sees the new rows, which it would not in a file that replaced it. Whether the local file is a

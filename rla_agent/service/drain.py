@@ -12,7 +12,7 @@ nothing twice, and a drain that was interrupted continues where it stopped.
 A stream whose data root is not there waits in the spool, for ever if need be: the root may only be
 unmounted. `give_up` is how a user says that it will not come back. Streams that a process still writes, and
 those whose root is there, are never touched. A serving agent notices that a stream's folder is gone and drops
-what it holds of it (`was_forgotten`).
+what it holds of it.
 """
 
 from __future__ import annotations

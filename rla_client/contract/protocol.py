@@ -70,7 +70,7 @@ HANDED_OVER = "handed over"  # a CLOSE: another stream of the same run continues
 class FrameKind(IntEnum):
     """What a frame holds. Numbers are on disk: never reuse one."""
 
-    OPEN = 1  # who writes, where to: see `StreamOpen`
+    OPEN = 1  # who writes, where to: see `opening`
     ROW = 2  # [time_step, timestamp, {key: value}] or [..., {key: [sink, ...]}]
     TEXT = 3  # [targets, text]
     EVENT = 4  # [serialised TensorBoard Event]
