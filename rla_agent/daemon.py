@@ -53,7 +53,8 @@ from rla_agent.service import control
 from rla_agent.service.systemd import Notifier
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
 from rla_agent.store.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
-from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
+from rla_client.contract.agent.agent_environment import OWNER_VARIABLE, tight_limits
+from rla_client.contract.agent.places import NOWHERE, Places, find_places
 from rla_client.contract.errors import (
     AgentRunningError,
     ConfigError,
@@ -61,9 +62,9 @@ from rla_client.contract.errors import (
     RemoteProtocolError,
     UnknownVersionError,
 )
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import NOWHERE, Places, find_places, make_private
-from rla_client.contract.protocol import (
+from rla_client.contract.filesystem.trusted_paths import make_private
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
     MessageKind,
@@ -71,7 +72,8 @@ from rla_client.contract.protocol import (
     encode_message,
     message_version,
 )
-from rla_client.contract.segments import process_lives, spool_bytes, stream_names
+from rla_client.contract.spool.segments import spool_bytes, stream_names
+from rla_client.contract.spool.writer_liveness import process_lives
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
@@ -501,7 +503,7 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     """
     places = find_places()
     notifier = Notifier(os.environ)
-    os.umask(0)  # a run's folder says how open is what is made in it (`rla_client.contract.files`)
+    os.umask(0)  # a run's folder says how open is what is made in it (`contract.filesystem.modes`)
     try:
         places.create()
         places, elsewhere = places.serving()

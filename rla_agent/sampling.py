@@ -29,8 +29,9 @@ from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.event_records import whole_records
-from rla_client.contract.files import open_folder, open_within
-from rla_client.contract.opening import Opening
+from rla_client.contract.filesystem.modes import open_within
+from rla_client.contract.filesystem.safe_paths import open_folder
+from rla_client.contract.spool.opening import Opening
 
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"

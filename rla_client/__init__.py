@@ -33,9 +33,8 @@ _MODULES = {  # where the other public names are
     "rla_client.shortcuts": ("init", "log"),
     "rla_client.run.trackers": ("time_tracker",),
     "rla_client.plot": ("plot_func", "plot_saved_images"),
-    "rla_client.media.recorders": (
-        "MatplotlibRecorder", "ImgRecorder", "VideoRecorder", "simple_plot", "simple_hist", "simple_scatter",
-    ),
+    "rla_client.media.recorders": ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder"),
+    "rla_client.media.simple_plots": ("simple_plot", "simple_hist", "simple_scatter"),
     "rla_client.loader": ("ExperimentLoader", "fork_log_file_fn", "update_hyper_parameters_fn"),
     "rla_client.database": (
         "experiment_data_query", "single_experiment_query", "DeleteLogTool", "ArchiveLogTool",
@@ -75,9 +74,9 @@ if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client.manager import exp_manager
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
     from rla_client.media.recorders import VideoRecorder as VideoRecorder
-    from rla_client.media.recorders import simple_hist as simple_hist
-    from rla_client.media.recorders import simple_plot as simple_plot
-    from rla_client.media.recorders import simple_scatter as simple_scatter
+    from rla_client.media.simple_plots import simple_hist as simple_hist
+    from rla_client.media.simple_plots import simple_plot as simple_plot
+    from rla_client.media.simple_plots import simple_scatter as simple_scatter
     from rla_client.plot import plot_func
     from rla_client.plot import plot_saved_images as plot_saved_images
     from rla_client.run.trackers import time_tracker

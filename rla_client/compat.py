@@ -28,9 +28,9 @@ from typing import Any, TypeVar
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.files import read_small
+from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG
-from rla_client.contract.parsing import check_yaml
+from rla_client.contract.text.bounded_parsing import check_yaml
 from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.run.trackers import tell_large_memory_variables
 from rla_client.stream.clock import time_step_holder
@@ -111,7 +111,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "TimeStepHolder": ("rla_client.stream.clock", "TimeStepHolder"),
     },
     "RLA.easy_log.simple_mat_plot": _of(
-        "rla_client.media.recorders", ("simple_plot", "simple_hist", "simple_scatter")
+        "rla_client.media.simple_plots", ("simple_plot", "simple_hist", "simple_scatter")
     ),
     "RLA.easy_log.complex_data_recorder": _of(
         "rla_client", ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")

@@ -272,7 +272,7 @@ def _last_clock(loaded: ExpManager) -> int | float:
     """The clock of a run at its last checkpoint; where that is not known, of its last row, else 0."""
     clock = loaded.get_custom_data(TIME_STEP_DATA)
     if clock is None:
-        from rla_client.checkpoint.files import list_checkpoints  # noqa: PLC0415 - imports torch's parts
+        from rla_client.checkpoint.listing import list_checkpoints  # noqa: PLC0415 - imports torch's parts
 
         found = list_checkpoints(Path(loaded.folder_of(CHECKPOINT)), CHECKPOINT_NAME)
         clock = found[-1][0] if found else loaded.last_time_step
@@ -292,7 +292,7 @@ def _in_order(first: Any, second: Any, third: Any) -> tuple[str | None, str, str
 
 def without_hidden(stored: dict[str, Any]) -> dict[str, Any]:
     """Stored hyper-parameters with the current values of secrets; warns of those that there are not."""
-    from rla_client.code.secrets import taken_over  # noqa: PLC0415 - not at import of the package
+    from rla_client.code.hidden_values import taken_over  # noqa: PLC0415 - not at import of the package
 
     found, lacking = taken_over(stored, exp_manager.hyper_param)
     if lacking:

@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, extra
-from rla_client.contract.files import open_plain, written_bytes
-from rla_client.contract.parsing import parse_json, rows_text, split_rows
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.csv_lines import rows_text, split_rows
 from rla_client.run.begin import end_given_up, given_up
 from rla_client.run.recording import (
     BACKUP,
@@ -52,7 +53,8 @@ from rla_client.run.start import check_sinks, default_folder, open_plain_run
 from rla_client.run.trackers import ProfileKV, log_time_tracker, open_time_tracker, profile
 from rla_client.stream import scope
 from rla_client.stream.clock import TimeStep, clock, time_step_holder
-from rla_client.stream.values import MAX_INT_BITS, summary_scalars
+from rla_client.stream.summary_scalars import summary_scalars
+from rla_client.stream.values import MAX_INT_BITS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ which its thread opened last, else into that of the process (`stream/scope.py`).
 ends the run before it, unless somebody still has its handle: then it stays open until that is given up.
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
-built-in defaults hold, and what the code is `rla_client.code.select` finds. The database lies in
+built-in defaults hold, and what the code is `rla_client.code.find_code` finds. The database lies in
 `data` beside the configuration (without one: in the working folder), or where `RLA_DATA_ROOT` says.
 """
 
@@ -36,8 +36,9 @@ from rla_client.run.run import ending
 from rla_client.run.setup import accepted, names_code, unexpected
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStep, time_step_holder
+from rla_client.stream.param_values import resolved
 from rla_client.stream.scope import Scope
-from rla_client.stream.values import MAX_DEPTH, resolved, to_plain
+from rla_client.stream.values import MAX_DEPTH, to_plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -194,7 +195,7 @@ def describe(  # noqa: PLR0913 - `init`'s
         ConfigError: the configuration has faults.
         KeyError: a tracked name without dot is not among the hyper-parameters.
     """
-    from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
+    from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
 
     if isinstance(track, str):
         raise ArgumentError(f"track takes a list of names, e.g. track=[{track!r}]")
@@ -371,7 +372,7 @@ def opened_here() -> bool:
 
 def default_data_root() -> Path:
     """Where `init` puts runs that are told no data root."""
-    from rla_client.config.schema import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
+    from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
 
     root = os.environ.get(DATA_ROOT_VARIABLE)
     return Path(root) if root else _source(None, None)[1] / DATA_FOLDER
@@ -561,7 +562,7 @@ def _source(
     start: Path | None = None,
 ) -> tuple[str | os.PathLike[str] | Mapping[str, Any], Path]:
     """The configuration, and the folder beside which the database lies by default."""
-    from rla_client.config.schema import find_config  # noqa: PLC0415 - not at import of the package
+    from rla_client.config.project import find_config  # noqa: PLC0415 - not at import of the package
 
     try:
         begin = start or Path.cwd()

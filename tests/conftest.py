@@ -23,8 +23,8 @@ from support.marked import MARKER_VARIABLE, processes_of
 from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_agent.pipeline.volume import VALIDATE_VARIABLE
-from rla_client.contract.jobs import ARENA_FOLDER, ARENA_PREFIX, spool_key
-from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.job.arena_layout import ARENA_FOLDER, ARENA_PREFIX, spool_key
 
 pytest_plugins = ["progress"]
 

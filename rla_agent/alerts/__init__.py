@@ -23,8 +23,8 @@ from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet, Watch
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.database import Changes, FiringRow
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.opening import Opening
 
 POLL_WAIT_S = 0.1  # that the main thread waits for files, each LOOK_AGAIN_S
 

@@ -43,9 +43,9 @@ from typing import Any
 from rla_agent.alerts.deadline import Deadline
 from rla_client.config.alerts import Channel
 from rla_client.contract import __version__
-from rla_client.contract.descriptors import memory_file
-from rla_client.contract.paths import file_problem
-from rla_client.contract.textformat import printable
+from rla_client.contract.filesystem.trusted_paths import file_problem
+from rla_client.contract.process.syscalls import memory_file
+from rla_client.contract.text.terminal_text import printable
 
 ALERT_FORMAT = 1  # of the JSON
 IN_FULL = 5  # of a longer list; the others by their title

@@ -52,8 +52,8 @@ from rla_agent.store.database import (
     open_or_replace,
     transaction,
 )
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.opening import Opening
 
 LOOK_S = 1.0
 REOPEN_S = 10.0  # after a fault of alerts.db or agent.db, or of ours

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 from rla_agent.model.ingest import Batch, Mark, Record, Row
 from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
 from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
-from rla_client.contract.layout import RunIndex
-from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import ALERT_MARK
-from rla_client.contract.textformat import printable
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import ALERT_MARK
+from rla_client.contract.text.terminal_text import printable
 
 LOOK_AGAIN_S = 5.0
 MAX_CONFIGS = 1000  # the least lately named is forgotten

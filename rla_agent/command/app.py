@@ -34,7 +34,9 @@ from rla_agent.service.systemd import SERVICE_VARIABLE, install_system_unit, ins
 from rla_agent.store.database import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
-from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
+from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import (
     AgentNotRunningError,
     AgentRunningError,
@@ -42,9 +44,8 @@ from rla_client.contract.errors import (
     PlaceError,
     RlaError,
 )
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.segments import spool_bytes, stream_names
-from rla_client.contract.textformat import columns, escape_unprintable, examples, run_app, tell_error
+from rla_client.contract.spool.segments import spool_bytes, stream_names
+from rla_client.contract.text.command_line import columns, escape_unprintable, examples, run_app, tell_error
 
 if TYPE_CHECKING:
     from rla_client.config.alerts import AlertRule, Alerts

@@ -25,14 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import UnsafeNameError
-from rla_client.contract.files import (
-    file_mode,
-    held_folder,
-    open_folder,
-    open_within,
-    read_small,
-    write_atomic,
-)
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.modes import file_mode, open_within
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 
 CONSOLE_NAME = "console.txt"
 READ_BYTES = 1 << 16

@@ -43,10 +43,11 @@ from rla_agent.replicate.readers import Readers
 from rla_agent.replicate.settings import Announcer
 from rla_agent.replicate.transfer import push as push_items
 from rla_client.config.schema import BUCKETS, Config, RemoteSetting, load_config
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.paths import find_places
-from rla_client.contract.textformat import examples, printable, tell_error
+from rla_client.contract.text.command_line import examples, tell_error
+from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:
     import paramiko

@@ -34,11 +34,13 @@ from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.worker.source import Scanner, Scope
 from rla_agent.store.database import connect_readonly
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoints import PRUNABLE, pruned_files
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.prune_notes import PRUNABLE, pruned_files
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.paths import find_places, user_name
-from rla_client.contract.textformat import examples, printable
+from rla_client.contract.process.account import user_name
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.terminal_text import printable
 
 EXIT_STAYED, EXIT_MASTER = 1, 2
 SHOWN: Final = 20  # files; --json lists all

@@ -39,13 +39,16 @@ from rla_agent.service.control import ask_status, read_holder, start_detached, s
 from rla_agent.service.drain import wait_durable
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
-from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
-from rla_client.contract.endings import FOR_ANYTHING, STOPS, signal_of
+from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import process_start, stream_names, writer_alive
+from rla_client.contract.process.stop_signals import FOR_ANYTHING, STOPS, signal_of
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.spool.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
+from rla_client.contract.spool.segments import stream_names
+from rla_client.contract.spool.writer_liveness import process_start, writer_alive
 
 FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,

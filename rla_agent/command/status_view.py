@@ -17,9 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from rla_agent.replicate.report import headline, size_text
-from rla_client.contract.layout import RunIndex
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.textformat import duration_text, indented, printable
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.terminal_text import indented, printable
 
 WATCH_INTERVAL_S = 1.0
 GAP = "  "  # between columns

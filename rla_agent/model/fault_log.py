@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 
-from rla_client.contract.textformat import duration_text
+from rla_client.contract.text.duration_text import duration_text
 
 OVER_S = 10.0  # between two tries of one file a fault seems to be gone
 REPEAT_S = 60.0

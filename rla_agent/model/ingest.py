@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from rla_client.contract.errors import RemoteProtocolError, UnknownVersionError
-from rla_client.contract.protocol import (
+from rla_client.contract.spool.protocol import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,

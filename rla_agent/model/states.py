@@ -76,8 +76,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from rla_client.contract.endings import stopped_by
-from rla_client.contract.losses import Loss, merged, read_losses
+from rla_client.contract.process.stop_signals import stopped_by
+from rla_client.contract.spool.losses import Loss, merged, read_losses
 
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla_agent.model.states import RunRecord
-from rla_client.config.schema import machine_config_path
+from rla_client.config.machine_config import machine_config_path
 from rla_client.contract import __version__
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import SEGMENT_MAX_BYTES
-from rla_client.contract.textformat import printable
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.spool.protocol import SEGMENT_MAX_BYTES
+from rla_client.contract.text.terminal_text import printable
 
 STATUS_FORMAT = 1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

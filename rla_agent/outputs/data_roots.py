@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from rla_client.contract.files import TEMP_PREFIX, open_folder
-from rla_client.contract.opening import Opening
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
+from rla_client.contract.filesystem.safe_paths import open_folder
+from rla_client.contract.spool.opening import Opening
 
 Disk: TypeAlias = tuple[int, bytes]
 _MOUNTS = "/proc/self/mountinfo"

@@ -29,8 +29,8 @@ from typing import Any, ClassVar
 
 from rla_agent.model.ingest import Record, Row, Text
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.parsing import cells_of
-from rla_client.contract.textformat import NUMBERS, format_table
+from rla_client.contract.text.csv_lines import cells_of
+from rla_client.contract.text.row_table import NUMBERS, format_table
 
 CHUNK_BYTES = 1 << 20
 CSV_SINK, JSON_SINK, LOG_SINK = "csv", "json", "log"  # what `exclude` and LOG_USED call them

@@ -45,18 +45,13 @@ from rla_agent.outputs.encoders import (
 )
 from rla_agent.outputs.tensorboard import EventEncoder, event_file_name
 from rla_agent.store.database import OutputRow
-from rla_client.contract.files import (
-    ItemGoneError,
-    atomic_file,
-    closing_fd,
-    is_there,
-    open_below,
-    open_folder,
-    open_within,
-)
+from rla_client.contract.filesystem.atomic_write import atomic_file
+from rla_client.contract.filesystem.modes import open_within
+from rla_client.contract.filesystem.safe_paths import ItemGoneError, is_there, open_below, open_folder
 from rla_client.contract.layout import OUTPUT_NAMES
-from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import TextTarget
 
 Ends: TypeAlias = "Callable[[bytes], list[int]]"
 MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to

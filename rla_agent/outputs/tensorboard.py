@@ -18,8 +18,8 @@ from rla_agent.model.ingest import Event, Mark, Record, Row
 from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
 from rla_client.contract.event_records import FRAME_HEAD_BYTES, MASK_DELTA, masked_crc, whole_records_of
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.opening import Opening
-from rla_client.contract.parsing import INT64
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.text.number_parsing import INT64
 
 SINK = "tensorboard"
 HYPER_PARAM_MARK = "hyper_param"

@@ -12,7 +12,7 @@ in the order they were sent (`FigureJob.name` is the key).
     job kind "image":  name, format, cover, blob | slot, shape, dtype
     job kind "video":  name, format, cover, blob | slot, shape, dtype, fps
 
-A code blob is what `rla_client/code/capture.py` describes; nothing in it is believed before it has been
+A code blob is laid out in `contract/job/code_blob.py`; nothing in it is believed before it has been
 checked. `<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by its
 SHA-256, mode 0444; contents of runs whose folders are less open lie beside it under names that end in
 `-<mode>`, for a link has the mode of its inode. An item's file is a second name of that inode, so 1,000 runs
@@ -54,43 +54,35 @@ from rla_agent.pipeline.checkpoint_jobs import (
     fresh_temp,
     opened_slot,
 )
-from rla_client.contract import protocol
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.files import (
-    FOLDER_FLAGS,
-    OLD_TEMP_S,
-    READ_FLAGS,
-    UNNAMED_TEMP,
-    atomic_file,
-    claim_name,
-    closing_fd,
-    file_mode,
-    give_mode,
-    is_there,
-    open_folder,
-    open_root,
-    open_within,
-    walk,
-)
-from rla_client.contract.jobs import (
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, UNNAMED_TEMP, atomic_file, claim_name
+from rla_client.contract.filesystem.modes import file_mode, give_mode, open_within
+from rla_client.contract.filesystem.plain_files import READ_FLAGS
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, is_there, open_folder, open_root, walk
+from rla_client.contract.filesystem.trusted_paths import program_problem
+from rla_client.contract.job.arena_layout import SlotRef
+from rla_client.contract.job.code_blob import (
     BLOB_MAGIC,
     BLOB_TAIL,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_INDEX_BYTES,
+    MAX_TOTAL_BYTES,
+)
+from rla_client.contract.job.media_job import (
     FORMATS,
     JOB_FIGURE,
     JOB_IMAGE,
     JOB_VIDEO,
-    MAX_FILE_BYTES,
-    MAX_FILES,
     MAX_FPS,
     MAX_FRAMES,
-    MAX_INDEX_BYTES,
     MAX_RAW_BYTES,
     MAX_SIDE,
-    MAX_TOTAL_BYTES,
-    SlotRef,
 )
-from rla_client.contract.layout import CODE, check_relative, component_problem
-from rla_client.contract.paths import program_problem
+from rla_client.contract.layout import CODE
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.safe_names import check_relative, component_problem
+from rla_client.contract.spool import protocol
 
 RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
@@ -109,7 +101,7 @@ PASSED_ON = (
     "LANG", "LC_ALL", "LC_CTYPE", "MPLCONFIGDIR", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 )  # fmt: skip
 # by path: the agent never imports it
-RENDER_SCRIPT = Path(protocol.__file__).parents[1] / "media" / "render.py"
+RENDER_SCRIPT = Path(protocol.__file__).parents[2] / "media" / "render.py"
 
 STORE_FOLDER = f"{CODE}/.objects"  # below a data root
 STORED_MODE = 0o444  # less what the item's folder does not allow

@@ -33,19 +33,13 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip, list_saved, read_stamp, remove_superseded
-from rla_client.contract.descriptors import try_lock
-from rla_client.contract.files import (
-    NEW_FLAGS,
-    READ_FLAGS,
-    TEMP_PREFIX,
-    closing_fd,
-    file_mode,
-    fsync_folder,
-    give_mode,
-    replacing,
-)
-from rla_client.contract.jobs import (
+from rla_client.contract.checkpoint.checkpoint_retention import list_saved, remove_superseded
+from rla_client.contract.checkpoint.stamp import STAMP_RECORD, read_stamp
+from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, TorchZip
+from rla_client.contract.filesystem.atomic_write import NEW_FLAGS, TEMP_PREFIX, fsync_folder, replacing
+from rla_client.contract.filesystem.modes import file_mode, give_mode
+from rla_client.contract.filesystem.plain_files import READ_FLAGS
+from rla_client.contract.job.arena_layout import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -58,21 +52,19 @@ from rla_client.contract.jobs import (
     SLOT_BUSY,
     SLOT_FREE,
     SLOT_HEADER,
-    STAMP_RECORD,
     ArenaName,
-    ArenaSource,
-    BlobSource,
-    CheckpointJob,
-    RawBlobSource,
     SlotRef,
-    SnapshotJob,
-    saved_order,
     slot_header_offset,
     spool_key,
-    storage_offsets,
     stream_key,
 )
-from rla_client.contract.segments import process_start
+from rla_client.contract.job.checkpoint_job import CheckpointJob
+from rla_client.contract.job.job_source import ArenaSource, BlobSource, RawBlobSource, storage_offsets
+from rla_client.contract.job.snapshot_footer import saved_order
+from rla_client.contract.job.snapshot_job import SnapshotJob
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.spool.writer_liveness import process_start
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time

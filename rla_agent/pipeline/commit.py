@@ -42,21 +42,17 @@ from rla_agent.pipeline.jobs import JobQueue
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
-from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import RlaError, UnsafeNameError
-from rla_client.contract.files import (
-    NEW_FLAGS,
-    READ_FLAGS,
-    ItemGoneError,
-    closing_fd,
-    file_mode,
-    held_folder,
-    open_folder,
-    write_atomic,
-)
-from rla_client.contract.jobs import is_older
-from rla_client.contract.layout import check_relative
-from rla_client.contract.opening import RUN_FILE, Opening
+from rla_client.contract.filesystem.atomic_write import NEW_FLAGS, write_atomic
+from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.filesystem.plain_files import READ_FLAGS
+from rla_client.contract.filesystem.safe_paths import ItemGoneError, held_folder, open_folder
+from rla_client.contract.job.snapshot_footer import is_older
+from rla_client.contract.layout import OWN_NAMES
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.safe_names import check_relative
+from rla_client.contract.spool.opening import Opening
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0

@@ -42,22 +42,19 @@ from rla_agent.pipeline.checkpoint_jobs import (
     run_snapshot,
 )
 from rla_agent.store.database import AgentDatabase, Changes, JobRow
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import closing_fd, held_folder, is_there, open_folder, write_atomic
-from rla_client.contract.jobs import CHECKPOINT_KIND, SNAPSHOT_KIND, CheckpointJob, SnapshotJob
-from rla_client.contract.layout import (
-    CHECKPOINT,
-    CODE,
-    OTHER_RESULTS,
-    RESUME_FOLDER,
-    check_relative,
-    component_problem,
-)
-from rla_client.contract.losses import Loss, of_job
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import unpack
-from rla_client.contract.segments import BLOBS_NAME
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder, is_there, open_folder
+from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJob
+from rla_client.contract.job.snapshot_job import SNAPSHOT_KIND, SnapshotJob
+from rla_client.contract.layout import CHECKPOINT, CODE, OTHER_RESULTS, RESUME_FOLDER
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.safe_names import check_relative, component_problem
+from rla_client.contract.spool.losses import Loss, of_job
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import unpack
+from rla_client.contract.spool.segments import BLOBS_NAME
 
 MAX_TRIES = 10  # an upgrade may mend it, a machine may die meanwhile; a crash loop must end
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)

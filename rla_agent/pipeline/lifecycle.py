@@ -47,19 +47,14 @@ from rla_agent.pipeline.jobs import JobContext
 from rla_agent.pipeline.recovery import recover, sweep_leftovers
 from rla_agent.pipeline.stream import MOST_SEGMENT_BYTES, Stream, read_opening, valid_frames
 from rla_agent.store.database import AgentDatabase, Changes
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError, UnknownVersionError
-from rla_client.contract.files import (
-    FORK_COPY_PREFIX,
-    TEMP_PREFIX,
-    closing_fd,
-    fsync_folder,
-    open_folder,
-    open_root,
-)
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FRAME_MAGIC
-from rla_client.contract.segments import (
+from rla_client.contract.filesystem.atomic_write import FORK_COPY_PREFIX, TEMP_PREFIX, fsync_folder
+from rla_client.contract.filesystem.safe_paths import open_folder, open_root
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import FRAME_MAGIC
+from rla_client.contract.spool.segments import (
     BLOBS_NAME,
     STREAM_NAME,
     check_stream,
@@ -67,8 +62,8 @@ from rla_client.contract.segments import (
     segment_numbers,
     segment_path,
     stream_names,
-    writer_alive,
 )
+from rla_client.contract.spool.writer_liveness import writer_alive
 
 LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
 CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one

@@ -53,23 +53,22 @@ from rla_agent.pipeline.runs import step_aside
 from rla_agent.pipeline.stream import CONTROL, LOST, MOST_SEGMENT_BYTES, Stream
 from rla_agent.store.database import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.event_records import records_until, whole_records_of
-from rla_client.contract.files import (
+from rla_client.contract.filesystem.atomic_write import (
     OLD_TEMP_S,
-    READ_FLAGS,
     TEMP_PREFIX,
     UNNAMED_TEMP,
-    ItemGoneError,
     atomic_file,
-    closing_fd,
-    file_mode,
     fsync_file,
     fsync_folder,
-    open_folder,
     write_atomic,
 )
-from rla_client.contract.opening import Continuation, Opening
-from rla_client.contract.parsing import MAX_TIME_S
-from rla_client.contract.segments import base_path, read_at, segment_numbers, segment_path
+from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.filesystem.plain_files import READ_FLAGS
+from rla_client.contract.filesystem.safe_paths import ItemGoneError, open_folder
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.spool.opening import Continuation, Opening
+from rla_client.contract.spool.segments import base_path, read_at, segment_numbers, segment_path
+from rla_client.contract.text.number_parsing import MAX_TIME_S
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 _CUT_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC

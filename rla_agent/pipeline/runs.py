@@ -38,20 +38,18 @@ from rla_agent.model.states import RunEvent, RunRecord, RunState, closed_as
 from rla_agent.outputs.data_roots import same_root, why_parked
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
-from rla_client.contract.descriptors import try_lock
-from rla_client.contract.files import (
-    FOLDER_FLAGS,
-    closing_fd,
-    file_mode,
-    is_there,
-    open_folder,
-    read_small,
-    write_atomic,
-)
-from rla_client.contract.losses import Loss
-from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening
-from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
-from rla_client.contract.segments import end_of, writer_alive
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, is_there, open_folder
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.spool.losses import Loss
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import HANDED_OVER, REPLICATE_NOW
+from rla_client.contract.spool.segments import end_of
+from rla_client.contract.spool.writer_liveness import writer_alive
 
 RUN_FILE_INTERVAL_S = 60.0
 EPOCH = "epoch"  # field of run.json

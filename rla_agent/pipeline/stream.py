@@ -39,11 +39,12 @@ from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
 from rla_agent.store.database import JobRow, OutputRow
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
-from rla_client.contract.files import ItemGoneError, fsync_file, fsync_folder, write_atomic
-from rla_client.contract.jobs import CHECKPOINT_KIND
-from rla_client.contract.losses import LOST_MARK, Loss, read_losses
-from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import (
+from rla_client.contract.filesystem.atomic_write import fsync_file, fsync_folder, write_atomic
+from rla_client.contract.filesystem.safe_paths import ItemGoneError
+from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND
+from rla_client.contract.spool.losses import LOST_MARK, Loss, read_losses
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import (
     FRAME_HEADER_BYTES,
     MAX_FRAME_BYTES,
     SEGMENT_MAX_BYTES,
@@ -52,7 +53,7 @@ from rla_client.contract.protocol import (
     frame_at,
     pack,
 )
-from rla_client.contract.segments import (
+from rla_client.contract.spool.segments import (
     base_path,
     check_stream,
     end_of,
@@ -60,8 +61,8 @@ from rla_client.contract.segments import (
     segment_numbers,
     segment_path,
     segment_size,
-    writer_alive,
 )
+from rla_client.contract.spool.writer_liveness import writer_alive
 
 CONTROL = ""  # name of the row that holds the stream's own position
 LOST = "lost"  # in its state; earlier releases lack it

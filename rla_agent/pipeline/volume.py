@@ -53,10 +53,10 @@ from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.files import ItemGoneError
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import LOCKLESS_S, writer_alive
+from rla_client.contract.agent.places import Places
+from rla_client.contract.filesystem.safe_paths import ItemGoneError
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.writer_liveness import LOCKLESS_S, writer_alive
 
 LAST_COMMIT_S = 1.0  # beyond the deadline of a stop
 TICK_S = 0.25

@@ -36,9 +36,9 @@ from rla_agent.replicate.settings import Announcer, ListBusyError
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_agent.store.database import NewerFormatError, connect_readonly
-from rla_client.contract.files import fsync_folder
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
+from rla_client.contract.filesystem.atomic_write import fsync_folder
+from rla_client.contract.spool.opening import Opening
 
 MAX_UNDECIDED: Final = 1000  # runs whose configuration cannot be read yet, or database registered
 MAX_ASKED: Final = 16  # questions about items that wait for their turn

@@ -2,11 +2,11 @@
 
     python -m rla_agent.replicate.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
-*A pruned file.* The note beside it (`rla_client.contract.checkpoints`) says which master has it, under which
-name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more
-than the master's file and its folder here have), and only then takes its name, if nothing else has it by
-then; then the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for
-each other. Nothing that the master says becomes a name, and no more than the noted size is read.
+*A pruned file.* The note beside it (`rla_client.contract.checkpoint.prune_notes`) says which master has it,
+under which name, and its SHA-256. It is written under a temp name, hashed, given its old time and permissions
+(no more than the master's file and its folder here have), and only then takes its name, if nothing else has
+it by then; then the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait
+for each other. Nothing that the master says becomes a name, and no more than the noted size is read.
 
 *A run* of another machine (`{"state", "resume"}`), for `configure(run_id=…, resume=…)` on a
 machine that has no such run. The newest run of that id in the table decides: it is looked for from the
@@ -61,36 +61,18 @@ from rla_agent.replicate.worker.source import (
     heard_s_ago,
 )
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoints import (
-    FETCHED_MARK,
-    PrunedFile,
-    SaveTime,
-    drop_note,
-    oldest_first,
-    read_note,
-    stamp_in,
-)
-from rla_client.contract.descriptors import wait_for_lock
+from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note
+from rla_client.contract.checkpoint.stamp import stamp_in
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import (
-    FOLDER_FLAGS,
-    claim_name,
-    closing_fd,
-    discard,
-    give_mode,
-    held_folder,
-    write_atomic,
-)
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CHECKPOINT,
-    DATE_LENGTH,
-    HYPARAMETER,
-    LOG,
-    RunIndex,
-    check_relative,
-    check_table_name,
-)
+from rla_client.contract.filesystem.atomic_write import claim_name, write_atomic
+from rla_client.contract.filesystem.modes import give_mode
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, discard, held_folder
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FETCHED_MARK, HYPARAMETER, LOG
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.process.locks import wait_for_lock
+from rla_client.contract.run_index import DATE_LENGTH, RunIndex
+from rla_client.contract.safe_names import check_relative, check_table_name
 
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for

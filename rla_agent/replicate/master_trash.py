@@ -46,7 +46,9 @@ from rla_agent.replicate.backend.target import (
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial, ledger_path, upgrade
 from rla_agent.replicate.worker.source import MAX_DEPTH, MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_client.contract.errors import ArgumentError, LiveRunError, RlaError
-from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, LOG, RunIndex, check_relative
+from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, LOG
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.safe_names import check_relative
 
 if TYPE_CHECKING:
     from rla_agent.replicate.ledger import Due

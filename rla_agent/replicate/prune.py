@@ -13,7 +13,7 @@ confirmed (`ledger`) stays: it may be in the master's memory only.
    whole and its SHA-256 compared with the ledger's (`deep=False` leaves the reading out).
 2. The ledger's row goes from `CLEAN` to `PRUNED`, in one statement that also asks whether the row
    still is of the file as it lies here. Whoever else prunes at the same time loses here.
-3. A note beside the file (`rla_client.contract.checkpoints`) says where it is; durable.
+3. A note beside the file (`rla_client.contract.checkpoint.prune_notes`) says where it is; durable.
 4. The note must not show on the master: else its root is this very folder (NFS), and what is read there
    is the only copy. The master's file is looked at again, and the local one; both must be as in 1.
 5. The file is unlinked, and the folder fsynced. `take_away` sees to it that it is that file, and not a
@@ -69,21 +69,21 @@ from rla_agent.replicate.worker.source import (
     fingerprint_of,
     local_state,
 )
-from rla_client.contract.checkpoints import (
+from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
+from rla_client.contract.checkpoint.prune_notes import (
     PRUNABLE,
-    PRUNED_FOLDER,
     PrunedFile,
     drop_note,
     note_path,
-    oldest_first,
     read_note,
-    read_stamp,
-    save_time,
     write_note,
 )
+from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import TEMP_PREFIX, claim_name, closing_fd, open_root, walk_root
-from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, claim_name
+from rla_client.contract.filesystem.safe_paths import open_root, walk_root
+from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
+from rla_client.contract.process.descriptors import closing_fd
 
 if TYPE_CHECKING:
     from rla_agent.replicate.settings import Target

@@ -29,8 +29,8 @@ from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_em
 from rla_agent.replicate.ledger import STEPS, ledger_path
 from rla_agent.store.database import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
-from rla_client.contract.files import write_atomic
-from rla_client.contract.textformat import printable
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

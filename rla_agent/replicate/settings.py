@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_agent.replicate.worker.plan import Owned
 from rla_client.config.schema import BUCKETS, LOCAL, Config
-from rla_client.contract.descriptors import holder_pid, try_lock
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.files import write_atomic
-from rla_client.contract.paths import make_private, user_name
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.trusted_paths import make_private
+from rla_client.contract.process.account import user_name
+from rla_client.contract.process.locks import holder_pid, try_lock
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.source import Scope

@@ -69,30 +69,18 @@ from rla_agent.replicate.worker.source import (
     Scanner,
     Scope,
 )
-from rla_client.contract.checkpoints import MARKED_KINDS, OWN_NAMES, PICKLE_ENDINGS, mark_foreign
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.provenance import MARKED_KINDS, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
-from rla_client.contract.files import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
-    READ_FLAGS,
-    closing_fd,
-    folder_mode,
-    fsync_folder,
-    give_mode,
-    held_folder,
-    open_folder,
-    open_root,
-    umask,
-)
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    DEFAULT_LOG_TYPES,
-    RunIndex,
-    check_relative,
-    component_problem,
-)
-from rla_client.contract.paths import find_places
-from rla_client.contract.textformat import printable
+from rla_client.contract.filesystem.atomic_write import fsync_folder
+from rla_client.contract.filesystem.modes import PRIVATE_FILE, PRIVATE_FOLDER, folder_mode, give_mode, umask
+from rla_client.contract.filesystem.plain_files import READ_FLAGS
+from rla_client.contract.filesystem.safe_paths import held_folder, open_folder, open_root
+from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, OWN_NAMES
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.safe_names import check_relative, component_problem
+from rla_client.contract.text.terminal_text import printable
 
 LONGEST_REST_S: Final = 60.0  # somebody watches
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"

@@ -37,8 +37,11 @@ from rla_agent.replicate.worker.source import (
     local_state,
 )
 from rla_client.contract.errors import BrokenFileError, RlaError
-from rla_client.contract.files import closing_fd, held_folder, open_plain, open_root, read_small, write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.filesystem.safe_paths import held_folder, open_root
 from rla_client.contract.layout import ARCHIVE_TESTER, LOG
+from rla_client.contract.process.descriptors import closing_fd
 
 if TYPE_CHECKING:
     import sqlite3

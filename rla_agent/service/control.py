@@ -41,29 +41,19 @@ from rla_agent.model.status import LOG_FORMAT, OneLine
 from rla_agent.replicate import settings
 from rla_agent.service.systemd import manager_reachable, systemctl
 from rla_client.config.schema import password_variables
-from rla_client.contract.agent_process import (
-    OWNER_VARIABLE,
-    RAW_BLOBS,
-    Unit,
-    agent_alive,
-    ask,
-    clean_environment,
-    detached_command,
-    installed_unit,
-    shared_memory_device,
-)
-from rla_client.contract.descriptors import (
-    holder_pid,
-    lock_record,
-    process_descriptor,
-    signal_process,
-    try_lock,
-)
+from rla_client.contract.agent.agent_environment import OWNER_VARIABLE, clean_environment
+from rla_client.contract.agent.agent_process import RAW_BLOBS, agent_alive, shared_memory_device
+from rla_client.contract.agent.agent_start import detached_command
+from rla_client.contract.agent.dealer import ask
+from rla_client.contract.agent.places import Places, other_states
+from rla_client.contract.agent.systemd_unit import Unit, installed_unit
 from rla_client.contract.errors import AgentNotRunningError, AgentRunningError, RlaError
-from rla_client.contract.files import open_root
-from rla_client.contract.paths import Places, other_states
-from rla_client.contract.protocol import PROTOCOL_VERSION
-from rla_client.contract.segments import process_start, stream_names
+from rla_client.contract.filesystem.safe_paths import open_root
+from rla_client.contract.process.locks import holder_pid, lock_record, try_lock
+from rla_client.contract.process.syscalls import process_descriptor, signal_process
+from rla_client.contract.spool.protocol import PROTOCOL_VERSION
+from rla_client.contract.spool.segments import stream_names
+from rla_client.contract.spool.writer_liveness import process_start
 
 TAKE_OVER_S = 25.0  # an agent that drains ends within 20
 LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends

@@ -29,27 +29,28 @@ from rla_agent.replicate.report import attention, replication_status
 from rla_agent.service.control import ask_status, describe_holder, left_behind, read_holder, visible_holder
 from rla_agent.service.systemd import unit_findings
 from rla_client.config.alerts import Channel
-from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, CONFIG_NAME, Config, load_config
+from rla_client.config.project import CONFIG_NAME
+from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS, Config, load_config
 from rla_client.contract import __version__
-from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, tight_limits
-from rla_client.contract.errors import ConfigError, PlaceError, RlaError, SpoolError
-from rla_client.contract.files import sqlite_address
-from rla_client.contract.paths import (
+from rla_client.contract.agent.agent_environment import tight_limits
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import (
     MAX_SOCKET_PATH_BYTES,
     NOWHERE,
     RUNTIME_VARIABLE,
     STATE_VARIABLE,
     Places,
-    file_problem,
-    file_system_type,
     find_places,
-    folder_problem,
-    network_file_system,
-    program_problem,
     why_elsewhere,
 )
-from rla_client.contract.segments import check_stream, spool_bytes, stream_names, writer_alive
-from rla_client.contract.textformat import indented
+from rla_client.contract.agent.systemd_unit import Unit, installed_unit
+from rla_client.contract.errors import ConfigError, PlaceError, RlaError, SpoolError
+from rla_client.contract.filesystem.file_systems import file_system_type, network_file_system
+from rla_client.contract.filesystem.plain_files import sqlite_address
+from rla_client.contract.filesystem.trusted_paths import file_problem, folder_problem, program_problem
+from rla_client.contract.spool.segments import check_stream, spool_bytes, stream_names
+from rla_client.contract.spool.writer_liveness import writer_alive
+from rla_client.contract.text.terminal_text import indented
 
 LEVELS = ("fault", "warning", "note")
 ASK_TIMEOUT_S = 3.0

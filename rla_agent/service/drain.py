@@ -36,22 +36,19 @@ from rla_agent.pipeline.volume import Stop, Volume
 from rla_agent.service.control import AgentLock, describe_holder, read_holder
 from rla_agent.store.database import AgentDatabase, Changes, open_or_replace
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.agent_process import Dealer, agent_alive
-from rla_client.contract.checkpoints import MARKED_KINDS, mark_foreign
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.dealer import Dealer
+from rla_client.contract.agent.places import Places, is_of_this_machine, other_states
+from rla_client.contract.checkpoint.provenance import MARKED_KINDS, mark_foreign
 from rla_client.contract.errors import AgentRunningError, ArgumentError, RemoteProtocolError, RlaError
-from rla_client.contract.files import held_folder
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CONSOLE,
-    DEFAULT_LOG_TYPES,
-    OUTPUT_NAMES,
-    RunIndex,
-    item_path,
-)
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places, check_entries, is_of_this_machine, make_private, other_states
-from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.segments import end_of, stream_names, stream_size, writer_alive
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.filesystem.trusted_paths import check_entries, make_private
+from rla_client.contract.layout import ARCHIVE_TESTER, CONSOLE, DEFAULT_LOG_TYPES, OUTPUT_NAMES, item_path
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import MessageKind, decode_message, encode_message
+from rla_client.contract.spool.segments import end_of, stream_names, stream_size
+from rla_client.contract.spool.writer_liveness import writer_alive
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_agent.model.status import Finding
-from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME, Unit, unit_file
+from rla_client.contract.agent.systemd_unit import SYSTEM_UNIT_FOLDER, UNIT_NAME, Unit, unit_file
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.files import write_atomic
-from rla_client.contract.paths import network_file_system, user_home
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.file_systems import network_file_system
+from rla_client.contract.process.account import user_home
 
 if TYPE_CHECKING:
     import socket

@@ -23,16 +23,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla_client.config.schema import (
-    MACHINE_KEYS,
-    RUN_KEYS,
-    AgentConfig,
-    Config,
-    load_config,
-    machine_config_path,
-)
+from rla_client.config.machine_config import MACHINE_KEYS, RUN_KEYS, machine_config_path
+from rla_client.config.schema import AgentConfig, Config, load_config
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.paths import file_problem
+from rla_client.contract.filesystem.trusted_paths import file_problem
 
 WAIT_S = 1.0  # reading takes some ms; so long at most a volume's rows wait, once for each file
 STUCK_S = 0.4  # after which another reader takes over what is left, in time for who waits for that

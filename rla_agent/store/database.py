@@ -27,8 +27,8 @@ from typing import Any, TypeAlias, TypeVar
 from rla_agent.model.ingest import Position
 from rla_agent.model.states import RunRecord
 from rla_client.contract.errors import RemoteProtocolError, RlaError
-from rla_client.contract.files import sqlite_address
-from rla_client.contract.parsing import INT64, whole
+from rla_client.contract.filesystem.plain_files import sqlite_address
+from rla_client.contract.text.number_parsing import INT64, parse_uint
 
 BUSY_TIMEOUT_S = 60.0
 MOST_BROKEN = 5  # damaged databases that are kept: a disk that goes on damaging them must not be filled
@@ -394,7 +394,11 @@ class AgentDatabase:
         return [
             # one whose fields make no sense gets some that nobody can read: the job is dropped
             JobRow(
-                stream, Position(n, o), str(kind), fields if isinstance(fields, bytes) else b"", whole(tries)
+                stream,
+                Position(n, o),
+                str(kind),
+                fields if isinstance(fields, bytes) else b"",
+                parse_uint(tries),
             )
             for n, o, kind, fields, tries in rows
         ]
@@ -473,7 +477,7 @@ def making_sense(what: str) -> Iterator[None]:
 
 def _output_row(row: tuple[Any, ...]) -> OutputRow:
     name, path, generation, size, number, offset, state, intent = row
-    numbers = [whole(one, INT64) for one in (generation, size, number, offset)]
+    numbers = [parse_uint(one, INT64) for one in (generation, size, number, offset)]
     content = json.loads(state)
     if not isinstance(content, dict) or not all(isinstance(text, str) for text in (name, path, intent)):
         raise TypeError("wrong type")

@@ -1,4 +1,4 @@
-"""Saving checkpoints: the step waits for one copy of the bytes, the agent writes the file.
+"""The saver of checkpoints: the step waits for one copy of the bytes, the agent writes the file.
 
 `CheckpointSaver.save` takes one of three ways, each of which leaves the content safe from SIGKILL
 of this process when it returns:
@@ -20,57 +20,47 @@ one copy. A forked child starts with no arena; its saves go to its own stream.
 from __future__ import annotations
 
 import ctypes
-import io
 import logging
 import os
-import pickle
 import secrets
 import sys
 import threading
 import time
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
-from rla_client.checkpoint.pickling import Captured, Storage, capture, torch_module
-from rla_client.contract.checkpoints import read_stamp, remove_superseded
-from rla_client.contract.descriptors import OwnFile, open_high, standard_taken
+from rla_client.checkpoint.blob_file import has_room, read_at, sync_later, write_blob
+from rla_client.checkpoint.direct_write import NotWrittenError, write_final
+from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
+from rla_client.checkpoint.loading import load_file, restore
+from rla_client.checkpoint.pickling import capture
+from rla_client.checkpoint.storage_copy import copy_storages, pin_memory
+from rla_client.checkpoint.storage_table import Captured
+from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
+from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.contract.files import NEW_FLAGS, TEMP_PREFIX, replacing
-from rla_client.contract.jobs import (
-    CHECKPOINT_KIND,
-    MAX_METRICS,
+from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, MAX_METRICS, CheckpointJob, final_name
+from rla_client.contract.job.job_fields import MAX_TEXT
+from rla_client.contract.job.job_source import (
     MAX_SKELETON_BYTES,
     MAX_STORAGES,
-    MAX_TEXT,
-    STAMP_RECORD,
     ArenaSource,
-    CheckpointJob,
-    Mode,
     RawBlobSource,
-    Retention,
-    Stamp,
-    final_name,
     storage_offsets,
 )
-from rla_client.stream.arena import Arena, Slot, SlotSender
-from rla_client.stream.memory import Copy, copy_memory
-from rla_client.stream.messenger import warn_rarely
+from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.slot_sender import Slot, SlotSender
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
-    import torch
-
     from rla_client.stream.outbox import Outbox
 
-FREE_DISK_SHARE = 0.05  # never fill a disk further than this
+
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
-
 _log = logging.getLogger("rla_client")
 
 
@@ -342,9 +332,9 @@ class CheckpointSaver(SlotSender):
         with open(descriptor, "rb") as file:
 
             def read(key: int, size: int) -> bytearray:
-                return _read_at(file, offsets[key], size)
+                return read_at(file, offsets[key], size)
 
-            return restore(bytes(_read_at(file, 0, source.skeleton_bytes)), read, map_location)
+            return restore(bytes(read_at(file, 0, source.skeleton_bytes)), read, map_location)
 
     def _lose(self, stamp: Stamp) -> None:
         self.lost += 1
@@ -363,19 +353,6 @@ class CheckpointSaver(SlotSender):
         )
 
 
-def _read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:
-    """`size` bytes of a blob.
-
-    Raises:
-        NoCheckpointError: it has less.
-    """
-    found = bytearray(size)
-    file.seek(begin)
-    if file.readinto(found) != size:
-        raise NoCheckpointError("its blob was cut short")
-    return found
-
-
 def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
     """What `keep_best` was told, checked.
 
@@ -385,154 +362,3 @@ def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
     if mode not in {"min", "max"} or not isinstance(metric, str):
         raise ArgumentError(f"keep_best takes a metric's name and 'min' or 'max'; got {(metric, mode)}")
     return metric, cast("Mode", mode), whole_number(k, "k")
-
-
-def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None:
-    """Copy each storage to its address; large amounts by several threads, devices by torch."""
-    jobs: list[Copy] = []
-    devices: dict[str, Any] = {}
-    for (address, nbytes, owner), to in zip(storages, addresses, strict=True):
-        if address:
-            jobs.append((to, address, nbytes))
-        elif nbytes:
-            _start_copy_from_device(owner, nbytes, to)
-            devices[str(owner.device)] = owner.device
-    copy_memory(jobs)
-    for device in devices.values():
-        torch_module().accelerator.current_stream(device).synchronize()
-
-
-def _write_storage(file: BinaryIO, storage: Storage) -> int:
-    """Write the bytes of a storage from where they are; those of a device are brought to memory.
-
-    Raises:
-        OSError: the disk did not take them.
-    """
-    address, nbytes, owner = storage
-    if nbytes and not address:
-        owner = owner.cpu()  # held until they are written
-        address = owner.data_ptr()
-    return file.write((ctypes.c_ubyte * nbytes).from_address(address))
-
-
-def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -> None:
-    """Queue one copy over the bus; the caller waits for the device's stream once for all of them."""
-    torch = torch_module()
-    target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)
-    source = torch.empty(0, dtype=torch.uint8, device=owner.device).set_(owner)
-    target.copy_(source, non_blocking=True)
-
-
-def pin_memory(arena: Arena) -> None:
-    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
-    if arena.on_close is not None:
-        return
-    torch = torch_module()
-    arena.on_close = lambda: None  # also where CUDA does not take it
-    if not torch.cuda.is_available():
-        return
-    runtime, address = torch.cuda.cudart(), arena.address
-    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
-        arena.on_close = lambda: runtime.cudaHostUnregister(address)
-
-
-class NotWrittenError(Exception):
-    """The disk did not take a checkpoint; says why."""
-
-
-def write_blob(captured: Captured, begins: Sequence[int], token: bytes, path: Path) -> int:
-    """What a slot would hold, then the token, as a new file that is not synced; its size in bytes.
-
-    Args:
-        captured: what it is made of.
-        begins: where each storage begins, and the token.
-        token: tells the agent that all was written.
-        path: of the file.
-
-    Raises:
-        OSError: the disk did not take it.
-    """
-    with open(open_high(path, NEW_FLAGS), "wb") as file:
-        at = file.write(captured.skeleton)
-        for begin, storage in zip(begins, captured.storages, strict=False):
-            at += file.write(bytes(begin - at))
-            at += _write_storage(file, storage)
-        at += file.write(bytes(begins[-1] - at))
-        return at + file.write(token)
-
-
-def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
-    """torch.save with our stamp, not synced; the file's size in bytes.
-
-    Raises:
-        ArgumentError: the content cannot be pickled.
-        NotWrittenError: the disk did not take it; no file is left.
-    """
-    complete = False
-    try:
-        with standard_taken():
-            torch_module().save(content, path)
-            with zipfile.ZipFile(path, "a") as file:
-                top = file.namelist()[0].split("/", 1)[0]
-                file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
-        complete = True
-        return path.stat().st_size
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError, NotImplementedError) as error:
-        raise ArgumentError(f"this content cannot be saved: {error}") from error
-    except RuntimeError as error:
-        if "view the same data" in str(error):
-            raise ArgumentError(f"this content cannot be saved: {error}") from error
-        raise NotWrittenError(str(error)) from error  # torch's writer reports a full disk so
-    except (OSError, zipfile.BadZipFile, IndexError) as error:
-        raise NotWrittenError(str(error)) from error
-    finally:
-        if not complete:
-            with suppress(OSError):
-                path.unlink()
-
-
-def write_final(content: object, folder: Path, stamp: Stamp, retention: Retention) -> None:
-    """Write the final file durably, then remove those that it supersedes.
-
-    Raises:
-        ArgumentError: the content cannot be pickled.
-        NotWrittenError: the disk did not take it.
-    """
-    final = folder / final_name(stamp.name, stamp.time_step)
-    try:
-        with replacing(final, temp=f"{TEMP_PREFIX}{stamp.token}.pt") as temp:  # torch wants a stem
-            write_checkpoint(content, temp, stamp)
-            fsync_file(temp)
-        remove_superseded(final.parent, stamp.name, stamp.run, retention)
-    except OSError as error:
-        raise NotWrittenError(str(error)) from error
-
-
-def sync_later(blob: Path) -> None:
-    """Make a blob durable without waiting for it."""
-
-    def sync() -> None:
-        with suppress(OSError):  # the agent has taken it, or will report what became of it
-            fsync_file(blob)
-
-    with suppress(RuntimeError):  # no more threads: the kernel writes it in its own time
-        threading.Thread(target=sync, name="rla-blob-sync", daemon=True).start()
-
-
-def has_room(folder: Path) -> bool:
-    """Whether the disk of a folder may be filled further."""
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return False
-    return found.f_bavail > FREE_DISK_SHARE * found.f_blocks
-
-
-def fsync_file(path: Path) -> None:
-    """Make a file's content durable.
-
-    Raises:
-        OSError: it is not sure to be.
-    """
-    with OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as file:
-        os.fsync(file.number)

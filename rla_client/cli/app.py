@@ -26,7 +26,7 @@ from typing import Annotated
 import typer
 
 from rla_client.contract.errors import RlaError
-from rla_client.contract.textformat import escape_unprintable, examples, run_app, tell_error
+from rla_client.contract.text.command_line import escape_unprintable, examples, run_app, tell_error
 
 COMMAND_MODULES = {
     "rla_client.cli.show": ("show", "metrics", "diff", "compare", "tail"),

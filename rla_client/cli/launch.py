@@ -36,10 +36,12 @@ from rla_client.cli.options import (
     say_aside,
     teller,
 )
-from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER, template_text
+from rla_client.config.project import CONFIG_NAME, DATA_FOLDER
+from rla_client.config.schema import template_text
 from rla_client.contract.errors import ArgumentError, LaunchError, RlaError
 from rla_client.contract.layout import LOG
-from rla_client.contract.textformat import examples, unknown
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.text import clean, json_text
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from mcp.types import ToolAnnotations
 from rla_client.contract import __version__
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import CODE, LOG
-from rla_client.contract.parsing import rows_text
-from rla_client.contract.textformat import duration_text, unknown
+from rla_client.contract.text.csv_lines import rows_text
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.compare import (
     code_differences,
     differing_keys,

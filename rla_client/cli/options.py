@@ -26,7 +26,8 @@ from rla_client.contract.errors import (
     UnknownNameError,
 )
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, HYPARAMETER, LOG
-from rla_client.contract.textformat import examples, hint, unknown
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.spelling import hint, unknown
 from rla_client.database.tree import SEARCH_DEPTH, NoRunsYetError, find_data_root, is_data_root, roots_below
 
 if TYPE_CHECKING:

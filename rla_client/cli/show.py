@@ -34,11 +34,12 @@ from rla_client.cli.options import (
     takes_runs,
 )
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import CHECKPOINT, CODE, LOG
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.opening import run_file
-from rla_client.contract.textformat import duration_text, full_name
+from rla_client.contract.run_file import run_file
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.spelling import full_name
 from rla_client.database.environment import TOLD_HERE
 from rla_client.database.query import last_lines, log_path
 from rla_client.database.records import UNKNOWN, clock
@@ -149,7 +150,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _pruned_checkpoints(run: Run) -> list[str]:
-    from rla_client.contract.checkpoints import pruned_files
+    from rla_client.contract.checkpoint.prune_notes import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 

@@ -25,7 +25,7 @@ from textual.worker import get_current_worker
 
 from rla_client.contract.errors import DatabaseError, RlaError
 from rla_client.contract.layout import LOG
-from rla_client.contract.textformat import duration_text
+from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.csv_table import PROGRESS_FILE, Points, chart_points, sample_rows
 from rla_client.database.query import last_lines
 from rla_client.database.records import Record, clock, fleet_files, numeric

@@ -46,11 +46,12 @@ from rla_client.cli.options import (
     say_aside,
     takes_runs,
 )
-from rla_client.config.schema import require_config
+from rla_client.config.project import require_config
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.files import read_small, replacing
-from rla_client.contract.parsing import rows_text
-from rla_client.contract.textformat import examples
+from rla_client.contract.filesystem.atomic_write import replacing
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.records import clock as now
 from rla_client.database.text import bytes_text, json_text
 from rla_client.database.tree import find_data_root
@@ -152,7 +153,7 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
-    from rla_client.code.select import note_written
+    from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)
     facts = {"file": str(out), "rows": len(frame), "runs": len(records)}

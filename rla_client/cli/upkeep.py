@@ -34,8 +34,10 @@ from rla_client.cli.options import (
     teller,
 )
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, check_table_name
-from rla_client.contract.textformat import examples, unknown
+from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
+from rla_client.contract.safe_names import check_table_name
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.records import clock
 from rla_client.database.text import bytes_text, clean, cut, table_text, width
 from rla_client.database.tree import item_bytes, run_items, shown_name

@@ -42,8 +42,8 @@ from rla_client.cli.options import (
     teller,
 )
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
-from rla_client.contract.files import open_plain
-from rla_client.contract.textformat import duration_text
+from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.records import MOMENTS, RowView, clock, likely_of
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import NoRunsYetError
@@ -390,7 +390,7 @@ def plot(
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
         figure.savefig(out, metadata=PLOT_MARK if out.suffix.lower() == ".png" else None)
-    from rla_client.code.select import note_written
+    from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)
     drawn = sum(map(len, found.groups.values()))

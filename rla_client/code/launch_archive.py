@@ -1,25 +1,13 @@
-"""The launching repository as it was: captured before the experiment starts, restored by hash.
+"""The archive of a launching repository, restored by hash.
 
-`capture` writes `launch_archive.tar`, whole, before it returns, and `launch_manifest.json` with
-the SHA-256 of each file. A process of its own, which outlives this one, then turns the tar into
-`launch_archive.tar.xz` and removes it; small archives are compressed at once. So at any moment
-one of the two is there and readable; `restore` takes either.
+`capture` writes `launch_archive.tar`, whole, before it returns, and `launch_manifest.json` with the SHA-256
+of each file. A process of its own, which outlives this one, then turns the tar into `launch_archive.tar.xz`
+and removes it; small archives are compressed at once. So at any moment one of the two is there and
+readable; `restore` takes either.
 
-What goes in: the repository's code (see below), less files of 8 MiB and more, and less what the code
-backup of items takes for secrets (`select.secrets_among`). Without a
-repository: the launcher, modules beside it (in a home folder or one for temporary files: those that are
-imported), and packages beside it that it has imported. A repository that git did not list is not
-archived in part: that is an error.
-
-The repository's code is what git tracks (submodules too) and what it does not ignore. Of the untracked
-files no code are those of data roots (folders that look like one, also where git does not ignore them),
-of `data/local`, of experiments, virtual environments and caches, and what `rla plot` and `rla export`
-wrote (`select.note_written`): they neither go into archives nor make a commit `-dirty`. An untracked
-launcher that lies among data itself, as the code of a rerun does, is none of the repository's. Where the
-repository is a home folder (somebody keeps settings with git) untracked files are only code if this
-program runs them.
-
-Git is asked with a deadline and never fatal. What it did not tell is None, and never taken for "nothing".
+What goes in: the repository's code, less files of 8 MiB and more, and less what the code backup takes for
+secrets. Without a repository: the launcher, modules beside it (in a home folder or one for temporary files:
+those that are imported), and packages beside it that it has imported.
 """
 
 from __future__ import annotations
@@ -40,27 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secrets import ask_git
-from rla_client.code.select import (
-    DATA_ROOT_MARKS,
-    DATABASE_FOLDERS,
-    NEVER_FOLDERS,
-    VENV_MARKS,
-    find_script,
-    imported_below,
-    is_broad,
-    is_written,
-    read_written,
-    secrets_among,
-)
-from rla_client.config.schema import DATA_FOLDER as DATABASE_FOLDER
-from rla_client.config.schema import LAUNCHER_FOLDER
+from rla_client.code.file_selection import secrets_among
+from rla_client.code.find_code import imported_below, is_broad
+from rla_client.code.repository import Repository, lost_repository
 from rla_client.contract.errors import LaunchError
-from rla_client.contract.files import atomic_file, write_atomic
-from rla_client.contract.jobs import MAX_FILE_BYTES
+from rla_client.contract.filesystem.atomic_write import atomic_file, write_atomic
+from rla_client.contract.job.code_blob import MAX_FILE_BYTES
 
-GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
-RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder
 ARCHIVE_NAME = "launch_archive.tar.xz"
 RAW_NAME = "launch_archive.tar"
 MANIFEST_NAME = "launch_manifest.json"
@@ -81,123 +55,6 @@ folder = os.open(os.path.dirname(final), os.O_RDONLY)
 os.fsync(folder)
 os.unlink(raw)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """The git repository of a launcher.
-
-    Attributes:
-        root: its top folder.
-        githash: the commit; None before the first.
-        dirty: whether the code is not that of the commit, None when git did not tell.
-        tracked: names of the files that git knows, None when it did not tell.
-        untracked: names of further files that are code, likewise.
-    """
-
-    root: Path
-    githash: str | None
-    dirty: bool | None
-    tracked: frozenset[str] | None = None
-    untracked: frozenset[str] | None = None
-
-
-def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
-    """The git repository that the code in `folder` is of; what lies in the folders `outside` is not code."""
-    root = _git(folder, "rev-parse", "--show-toplevel")
-    if not root:
-        return None
-    base = Path(root.decode().strip())
-    commit = _git(base, "rev-parse", "--verify", "-q", "HEAD")
-    left_out = [Path(os.path.realpath(path)) for path in outside]
-    below = [os.path.relpath(path, base) for path in left_out if path.is_relative_to(base) and path != base]
-    exclude = [":(top)", *(f":(exclude,top,literal){path}" for path in below)]
-    changes = _git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
-    tracked = _names(_git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
-    below_base = os.path.relpath(folder, base)
-    if _is_among_data(base, folder) and not any(name.startswith(f"{below_base}/") for name in tracked or ()):
-        return None
-    if is_broad(base):
-        others: frozenset[str] | None = _running(base, folder) - (tracked or frozenset())
-    else:
-        listed = _git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude)
-        others = _names(listed, below)
-    known: dict[str, bool] = {}
-    untracked = None
-    if others is not None:
-        written = read_written((*outside, base / DATABASE_FOLDER))
-        untracked = frozenset(
-            name
-            for name in others
-            if not in_no_code(base, os.path.dirname(name), known)
-            and not ((noted := written.get(str(base / name))) and is_written(str(base / name), noted))
-        )
-    dirty = True if changes or untracked else None if changes is None or untracked is None else False
-    return Repository(base, commit.decode().strip() if commit else None, dirty, tracked, untracked)
-
-
-def _running(base: Path, folder: Path) -> frozenset[str]:
-    """Names of the script and of what it imported from beside it and from `base`."""
-    script = find_script()
-    own = () if script is None else (str(script),)
-    paths = map(os.path.realpath, (*own, *imported_below(folder), *imported_below(base)))
-    return frozenset(os.path.relpath(path, base) for path in paths if Path(path).is_relative_to(base))
-
-
-def lost_repository(folder: Path) -> Path | None:
-    """A folder at or above `folder` that is a repository by its look; for when git named none."""
-    for above in (folder, *folder.parents):
-        if (above / ".git").exists():
-            return None if _is_among_data(above, folder) else above
-    return None
-
-
-def _git(folder: Path, *words: str) -> bytes | None:
-    return ask_git(folder, *words, limit_s=GIT_TIMEOUT_S)
-
-
-def _names(output: bytes | None, outside: list[str]) -> frozenset[str] | None:
-    if output is None:
-        return None
-    names = (os.fsdecode(name) for name in output.split(b"\0") if name)
-    folders = tuple(f"{folder}/" for folder in outside)
-    return frozenset(name for name in names if not name.startswith(folders))
-
-
-def _is_data_root(folder: Path) -> bool:
-    return all((folder / mark).is_dir() for mark in DATA_ROOT_MARKS)
-
-
-def _is_data(root: Path, folder: Path) -> bool:
-    return (
-        folder.parts[-len(LAUNCHER_FOLDER) :] == LAUNCHER_FOLDER
-        or _is_data_root(folder)
-        or (folder.parent == root and folder.name in DATABASE_FOLDERS and _is_data_root(root))
-        or all((folder / mark).exists() for mark in RECORD_MARKS)
-    )
-
-
-def _is_among_data(root: Path, folder: Path) -> bool:
-    """Whether a launcher's folder is or is in one of data. A virtual environment's commands are not data."""
-    above = (folder, *folder.parents) if folder != root and folder.is_relative_to(root) else ()
-    return any(_is_data(root, one) for one in above if one != root and one.is_relative_to(root))
-
-
-def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
-    """Whether a folder, relative to `root`, is or is in one that holds no code (see above)."""
-    if folder in {"", "."}:
-        return False
-    if folder not in known:
-        here = root / folder
-        own = (
-            here.name in NEVER_FOLDERS
-            or any((here / mark).exists() for mark in VENV_MARKS)
-            or _is_data(root, here)
-        )
-        known[folder] = own or in_no_code(root, os.path.dirname(folder), known)
-    return known[folder]
-
-
 _log = logging.getLogger("rla_client")
 _compressing: list[subprocess.Popen[bytes]] = []  # kept, so that none is collected while it runs
 

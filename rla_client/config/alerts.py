@@ -1,4 +1,4 @@
-"""`AGENT.alerts` of `rla_config.yaml`: which events are told (`rules`), and where to (`channels`).
+"""`AGENT.alerts` of `rla_config.yaml`: events (`rules`) with where they are told (`channels`).
 
 A channel has a name of the user's and a kind, a rule names events and channels. The keys of each
 kind stand in `CHANNEL_KEYS`, those of each event in `RULE_KEYS`; a key that its kind does not have
@@ -14,20 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rla_client.config.rules import (
-    Choice,
-    Flag,
-    Number,
-    Rule,
-    SectionReader,
-    Text,
-    Texts,
-    WrongValueError,
-    WrongValuesError,
-    is_empty,
-    quote,
-    shape,
-)
+from rla_client.config.rules import Choice, Flag, Number, Rule, Text, Texts, WrongValueError
+from rla_client.config.section_reader import SectionReader, WrongValuesError
+from rla_client.config.yaml_nodes import is_empty, quote, shape
 
 if TYPE_CHECKING:
     import yaml

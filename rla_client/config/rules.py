@@ -1,45 +1,25 @@
-"""The YAML nodes of a configuration, and the rules that read them.
+"""Rules for the values of a configuration.
 
-The text is only composed to nodes, never loaded as objects, so nothing in a config runs, and each
-node knows its line. A dict becomes the same nodes, without lines. A rule reads the node of one
-value or says in the user's words what is wrong with it; `rla_client.config.schema` says which key has
-which rule.
+A rule reads the node of one value or says in the user's words what is wrong with it; `config/schema.py`
+says which key has which rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol
 
-from rla_client.contract.errors import BrokenFileError, ConfigError
-from rla_client.contract.files import read_small
+from rla_client.config.yaml_nodes import is_scalar, quote, scalar_value, shape
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.parsing import check_yaml
-from rla_client.contract.textformat import near as nearest
+from rla_client.contract.text.spelling import near as nearest
 
 if TYPE_CHECKING:
     import yaml
 
-MAX_CONFIG_BYTES = 1 << 20  # a hand-written file has a few kB; more is some other file
-MAX_QUOTED_CHARS = 60  # of a wrong value, in a message
-
-Fault: TypeAlias = "tuple[yaml.Node, str, str]"
-"""Where it is, its key with a dot before each part, what is wrong."""
-
 
 class WrongValueError(Exception):
     """What is wrong with one value, in the user's words."""
-
-
-class WrongValuesError(Exception):
-    """What is wrong in several places below one key."""
-
-    def __init__(self, faults: list[Fault]) -> None:
-        super().__init__(faults)
-        self.faults = faults
 
 
 class Rule(Protocol):
@@ -55,7 +35,7 @@ class Text:
 
     def __call__(self, node: yaml.Node) -> str:
         """The text; a wrong one is not quoted: it may be a password."""
-        if not _is_scalar(node):
+        if not is_scalar(node):
             raise WrongValueError("must be a text")
         if node.tag.endswith(":bool"):
             raise WrongValueError("means true or false as it is written; put it in quotes")
@@ -68,7 +48,7 @@ class Flag:
 
     def __call__(self, node: yaml.Node) -> bool:
         """The truth value."""
-        value = _plain(node)
+        value = scalar_value(node)
         if not isinstance(value, bool):
             raise WrongValueError(f"must be true or false, not {quote(node)}")
         return value
@@ -94,7 +74,7 @@ class Number:
         return value
 
     def _read(self, node: yaml.Node) -> int | float:
-        plain = _plain(node)
+        plain = scalar_value(node)
         if isinstance(plain, bool) or not isinstance(plain, (int, float, str)):
             raise TypeError
         if not self.whole:
@@ -125,7 +105,7 @@ class Choice:
 
     def __call__(self, node: yaml.Node) -> str:
         """The word."""
-        if not _is_scalar(node) or node.value not in self.words:
+        if not is_scalar(node) or node.value not in self.words:
             raise WrongValueError(f"must be {_either(self.words)}, not {quote(node)}{near(node, self.words)}")
         return str(node.value)
 
@@ -140,7 +120,7 @@ class Texts:
         """The texts in order, repeated ones once."""
         element: Rule = Choice(self.words) if self.words else Text()
         items = node.value if shape(node) == "sequence" else [node]
-        if shape(node) == "mapping" or any(not _is_scalar(item) for item in items):
+        if shape(node) == "mapping" or any(not is_scalar(item) for item in items):
             raise WrongValueError("must be a list of texts")
         return tuple(dict.fromkeys(str(element(item)) for item in items))
 
@@ -151,180 +131,12 @@ class Kinds:
 
     def __call__(self, node: yaml.Node) -> tuple[str, ...]:
         """The kinds."""
-        if _is_scalar(node) and node.value == "all":
+        if is_scalar(node) and node.value == "all":
             return DEFAULT_LOG_TYPES
         try:
             return Texts(DEFAULT_LOG_TYPES)(node)
         except WrongValueError as error:
             raise WrongValueError(f"{error} (or the one word all)") from None
-
-
-def node_of_file(path: Path) -> yaml.Node | None:
-    """The root node of a YAML file, None if it is empty.
-
-    Raises:
-        ConfigError: it cannot be read, or is not YAML.
-    """
-    import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
-
-    try:
-        data = read_small(path, MAX_CONFIG_BYTES, links=True)
-    except FileNotFoundError:
-        message = "there is no such file; `rla init` writes one with every key explained"
-        raise ConfigError(str(path), [message]) from None
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}"]) from error
-    except BrokenFileError as error:
-        raise ConfigError(
-            str(path), [f"cannot be read: {error.problem}, so it is not a configuration"]
-        ) from error
-    try:
-        check_yaml(data, yaml.SafeLoader)
-        return yaml.compose(data, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ConfigError(str(path), [f"{where}is not YAML: {problem}"]) from error
-
-
-def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
-    """The same node tree, without lines, for a mapping (dict, OmegaConf, …).
-
-    Raises:
-        ConfigError: a value is of a type that no configuration holds.
-    """
-    import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
-
-    class Representer(yaml.representer.SafeRepresenter):
-        pass
-
-    def as_list(representer: yaml.representer.SafeRepresenter, data: Iterable[Any]) -> yaml.Node:
-        return yaml.representer.SafeRepresenter.represent_list(representer, list(data))
-
-    def as_dict(representer: yaml.representer.SafeRepresenter, data: Mapping[Any, Any]) -> yaml.Node:
-        return yaml.representer.SafeRepresenter.represent_dict(representer, dict(data))
-
-    def as_text(representer: yaml.representer.SafeRepresenter, data: object) -> yaml.Node:
-        return yaml.representer.SafeRepresenter.represent_str(representer, str(data))
-
-    Representer.add_multi_representer(tuple, as_list)
-    Representer.add_multi_representer(Mapping, as_dict)  # type: ignore[type-abstract]
-    Representer.add_multi_representer(PurePath, as_text)
-    try:
-        node: yaml.Node = Representer().represent_data(dict(source))
-    except (yaml.YAMLError, RecursionError, TypeError) as error:
-        fault = f"holds something that is not plain data: {error.args[-1]!r}"
-        raise ConfigError("the config dict", [fault]) from error
-    return node
-
-
-class SectionReader:
-    """Reads keys and values and collects all that is wrong with them in `faults`."""
-
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
-
-    def mapping(
-        self,
-        node: yaml.Node,
-        below: str,
-        known: Mapping[str, str] | None,
-        advice: Mapping[str, str] | None = None,
-    ) -> dict[str, yaml.Node]:
-        """Value nodes by key; unknown and repeated keys are faults.
-
-        Args:
-            node: of the section.
-            below: its key, a dot before each part.
-            known: key → what it sets; None: any key.
-            advice: unknown key → what to say of it.
-        """
-        if shape(node) != "mapping":
-            self.faults.append((node, below, f"must hold keys and values, not {quote(node)}"))
-            return {}
-        try:
-            pairs = _entries(cast("yaml.MappingNode", node))
-        except WrongValueError as error:
-            self.faults.append((node, below, str(error)))
-            return {}
-        found: dict[str, yaml.Node] = {}
-        given: set[str] = set()
-        for key_node, value in pairs:
-            if not _is_scalar(key_node):
-                self.faults.append((key_node, below, f"a key must be a name, not {quote(key_node)}"))
-                continue
-            key = str(key_node.value)
-            sets = key if known is None else known.get(key)
-            if sets is None:
-                text = (advice or {}).get(key) or f"unknown key{near(key_node, tuple(known or ()))}"
-                self.faults.append((key_node, f"{below}.{key}", text))
-            elif sets in given:
-                self.faults.append((key_node, f"{below}.{key}", "is given twice"))
-            else:
-                found[key] = value
-                given |= set() if is_empty(value) else {sets}
-        return found
-
-    def value(self, rule: Rule, node: yaml.Node, below: str) -> Any:  # noqa: ANN401 - the rule knows
-        """What a rule reads; None where the node is empty or faulty."""
-        if is_empty(node):
-            return None
-        try:
-            return rule(node)
-        except WrongValueError as error:
-            self.faults.append((node, below, str(error)))
-        except WrongValuesError as error:
-            self.faults += [(where, below + key, text) for where, key, text in error.faults]
-        return None
-
-
-def _entries(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Key and value nodes of a mapping; `<<` merges are resolved, own keys winning."""
-    import yaml  # noqa: PLC0415 - loaded already: there is a node
-
-    if not any(key.tag.endswith(":merge") for key, _ in node.value):
-        return list(node.value)
-    try:
-        yaml.constructor.SafeConstructor().flatten_mapping(node)
-    except yaml.YAMLError as error:
-        raise WrongValueError(f"has a `<<` that cannot be merged: {error}") from error
-    return list({str(key.value): (key, value) for key, value in node.value}.values())
-
-
-def shape(node: yaml.Node) -> str:
-    """scalar, sequence or mapping."""
-    return str(getattr(node, "id", ""))  # each of the three classes has it, the stubs do not say so
-
-
-def is_empty(node: yaml.Node) -> bool:
-    """Left empty, null or '': the original's template has `port: ''`; it means the default."""
-    return node.tag.endswith(":null") or (_is_scalar(node) and node.value == "")
-
-
-def _is_scalar(node: yaml.Node) -> bool:
-    return shape(node) == "scalar"
-
-
-def _plain(node: yaml.Node) -> object:
-    """The bool, int, float or str that a scalar stands for; None if it is none of these."""
-    import yaml  # noqa: PLC0415 - loaded already: there is a node
-
-    if not _is_scalar(node):
-        return None
-    try:
-        value: object = yaml.constructor.SafeConstructor().construct_object(node)
-    except (yaml.YAMLError, ValueError):
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
-
-
-def quote(node: yaml.Node) -> str:
-    """The node's text for a message, cut if long."""
-    if not _is_scalar(node):
-        return "a list" if shape(node) == "sequence" else "keys and values"
-    text = str(node.value)
-    return repr(text if len(text) <= MAX_QUOTED_CHARS else text[:MAX_QUOTED_CHARS] + "…")
 
 
 def near(node: yaml.Node, words: tuple[str, ...]) -> str:

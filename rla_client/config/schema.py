@@ -1,19 +1,18 @@
-"""`rla_config.yaml` (or a dict of the same shape) as frozen dataclasses; all its faults at once.
+"""The schema of `rla_config.yaml` (or of a dict of its shape), as frozen dataclasses.
 
 The dataclasses are the schema: each field is one key, its default the key's default, its rule
 what a value must be. YAML keys of the top level are the field names in capitals, those inside a
 section the field names as they are. The names and meanings outside `AGENT` are those of
 polixir/RLAssistant; every key may be left out or empty and then has its default.
 
-The text becomes YAML nodes (config/rules.py), each read by the rule of its key, so each fault knows
+The text becomes YAML nodes (config/yaml_nodes.py), each read by the rule of its key, so each fault knows
 its line and dotted key. Faults are collected and raised together.
 `rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
-`find_config` says where a project's is.
+`project.py` finds a project's.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,36 +20,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from rla_client.config.rules import (
-    Choice,
-    Fault,
-    Flag,
-    Kinds,
-    Number,
-    Rule,
-    SectionReader,
-    Text,
-    Texts,
-    is_empty,
-    node_of_file,
-    node_of_mapping,
-)
-from rla_client.contract.errors import ConfigError, DatabaseError
+from rla_client.config.rules import Choice, Flag, Kinds, Number, Rule, Text, Texts
+from rla_client.config.section_reader import Fault, SectionReader
+from rla_client.config.yaml_nodes import is_empty, node_of_file, node_of_mapping
+from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
-from rla_client.contract.paths import user_home
 
 if TYPE_CHECKING:
     import yaml
 
     from rla_client.config.alerts import Alerts
 
-ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
+ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 _Value = TypeVar("_Value")
-CONFIG_NAME = "rla_config.yaml"
-DATA_FOLDER = "data"  # of the database, beside the configuration
-LAUNCHER_FOLDER = ("data", "local")  # of launchers without a database, in the working folder
-DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
 LOGINS = ("sftp", "ftp")
 """Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
 LOCAL = ("folder",)
@@ -75,7 +58,6 @@ _BUCKET_SECRETS = (
     "access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token",
     "aws_secret_access_key", "aws_session_token", "account_key", "sas_key", "sas_token", "connection_string",
 )  # fmt: skip
-
 DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "
     "environment variable and name that in password_env, or into a file named in credentials_file"
@@ -177,15 +159,6 @@ class AgentConfig:
         return password_variables([config])
 
 
-RUN_KEYS = ("stall_s", "sample_interval_s")
-"""Of `AGENT`: each run has its own where its project says so; else the machine's."""
-MACHINE_KEYS = ("commit_interval_s", "idle_exit_s", "open_files_max")
-"""Of `AGENT`: one agent has one value for all projects, see `machine_config_path`."""
-
-
-_told: set[str | None] = set()  # configurations of which a warning was given
-
-
 @dataclass(frozen=True, slots=True)
 class Config:
     """One project's configuration.
@@ -232,54 +205,6 @@ def load_config(source: ConfigSource) -> Config:
         return _Reader("the config dict").read(node_of_mapping(source), None)
     path = Path(source).absolute()
     return _Reader(str(path)).read(node_of_file(path), path)
-
-
-def machine_config_path() -> Path:
-    """The user's file for this machine's agent, in the form of an `rla_config.yaml`.
-
-    Of its section AGENT, RUN_KEYS and MACHINE_KEYS count.
-    """
-    import platformdirs  # noqa: PLC0415 - not at import of the package
-
-    try:
-        return platformdirs.user_config_path("rla-agent") / "agent.yaml"
-    except RuntimeError:
-        return user_home() / ".config" / "rla-agent" / "agent.yaml"
-
-
-def settings_of_run(settings: AgentConfig) -> dict[str, Any]:
-    """What a run has of its own, for its opening frame: the RUN_KEYS that its project sets."""
-    return {key: getattr(settings, key) for key in _set_keys(settings, RUN_KEYS)}
-
-
-def warn_of_machine_keys(settings: AgentConfig, config: str | None) -> None:
-    """Say once what a project sets that is its machine's, and where that counts.
-
-    Args:
-        settings: of the project.
-        config: its file, None for a dict.
-    """
-    keys = _set_keys(settings, MACHINE_KEYS)
-    if not keys or config in _told:
-        return
-    path, machine = machine_config_path(), AgentConfig()
-    with suppress(ConfigError):
-        machine = load_config(path).agent if path.exists() else machine
-    keys = [key for key in keys if getattr(settings, key) != getattr(machine, key)]
-    if keys:
-        _told.add(config)
-        logging.getLogger("rla_client").warning(
-            "%s of %s: one agent serves all projects of a machine, so this counts only in %s, or in the file "
-            "that `rla-agent start --config` names",
-            ", ".join(f"AGENT.{key}" for key in keys),
-            config or "the config dict",
-            path,
-        )
-
-
-def _set_keys(settings: AgentConfig, keys: Iterable[str]) -> list[str]:
-    usual = AgentConfig()
-    return [key for key in keys if getattr(settings, key) != getattr(usual, key)]
 
 
 def template_text() -> str:
@@ -400,27 +325,3 @@ def password_variables(configs: Iterable[Path]) -> dict[str, str]:
             for channel in config.agent.alerts.channels if config.agent.alerts else ():
                 names |= {channel.password_env, channel.url_env}
     return {name: os.environ[name] for name in names if name in os.environ}
-
-
-def find_config(*starts: Path) -> Path | None:
-    """The nearest rla_config.yaml in a folder or above it; of several folders, the first that has one."""
-    for start in starts:
-        for folder in (start, *start.parents):
-            if (folder / CONFIG_NAME).is_file():
-                return folder / CONFIG_NAME
-    return None
-
-
-def require_config(*starts: Path) -> Path:
-    """`find_config`, where there must be one.
-
-    Raises:
-        DatabaseError: there is none.
-    """
-    found = find_config(*starts)
-    if found is None:
-        places = " or ".join(map(str, starts))
-        raise DatabaseError(
-            f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
-        )
-    return found

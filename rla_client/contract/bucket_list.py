@@ -1,4 +1,4 @@
-"""The objects of a bucket, also where one of its keys is none that the library `obstore` can name.
+"""The list of a bucket's objects, also where the library `obstore` cannot name one of their keys.
 
 Anyone may put an object under a key with an empty component (`a//b`), with `.` or `..`, or with a control
 character. The library takes no such key, and gives none of the page (1,000 keys) that one is in. Then the

@@ -1,4 +1,4 @@
-"""The error tree of rla_client and rla_agent.
+"""The error tree of both packages.
 
 Every error of ours derives from `RlaError`. Where a built-in says the same thing, ours is also
 that built-in, so that a caller's `except ValueError` keeps working. A message says what was

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
 from rla_client.database.csv_table import PROGRESS_FILE, read_columns
 from rla_client.database.records import Record, read_record, to_json
@@ -97,7 +97,7 @@ CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <
 
 def state_folder(data_root: Path) -> Path:
     """Folder of what is remembered about one database on this machine."""
-    from rla_client.contract.paths import find_places
+    from rla_client.contract.agent.places import find_places
 
     digest = hashlib.sha256(os.fsencode(os.path.realpath(data_root))).hexdigest()[:16]
     return find_places().state / "catalogue" / digest

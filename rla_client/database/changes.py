@@ -15,8 +15,8 @@ the lock finishes the renames. A kind that lies on another disk (a link) gets it
 staging below that kind's own `.rla/`.
 
 A database may come from somebody else, and its journal with it. So nothing here goes by path: folders are
-reached as `contract.files` says, without following links, an entry whose paths leave the data root is no
-entry, and what is deleted is named by this module and not by an entry.
+reached as `contract.filesystem.safe_paths` says, without following links, an entry whose paths leave the data
+root is no entry, and what is deleted is named by this module and not by an entry.
 
 A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by
 `empty_trash`: it is renamed to `gone-<id>` first, so that half of it is never seen as an entry.
@@ -41,23 +41,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.config.schema import require_config
-from rla_client.contract.descriptors import try_lock, wait_for_lock
+from rla_client.config.project import require_config
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
-from rla_client.contract.files import (
-    TEMP_PREFIX,
-    discard,
-    fsync_file,
-    fsync_folder,
-    held_folder,
-    open_folder,
-    open_root,
-    walk_root,
-    write_atomic,
-)
-from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
-from rla_client.contract.opening import LIVE_STATES, RUN_FILE
-from rla_client.contract.paths import find_places
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_file, fsync_folder, write_atomic
+from rla_client.contract.filesystem.safe_paths import discard, held_folder, open_folder, open_root, walk_root
+from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG
+from rla_client.contract.process.locks import try_lock, wait_for_lock
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.safe_names import component_problem
 from rla_client.database.records import (
     MAX_TIME,
     known_states,

@@ -39,9 +39,9 @@ from typing import Any, BinaryIO, Protocol
 
 from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import HYPARAM_FILE_NAME, LOG
-from rla_client.contract.opening import run_file
+from rla_client.contract.run_file import run_file
 from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_chain, read_numbers, warn_broken
 from rla_client.database.environment import ENVIRONMENT_FILE, compared
 from rla_client.database.grouping import group_label, group_order, group_text

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError, extra
-from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import LOG, TIME_STEP
-from rla_client.contract.parsing import TOO_LONG, split_rows
+from rla_client.contract.text.csv_lines import TOO_LONG, split_rows
 from rla_client.database.tree import Link, chain_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rla_client.contract.errors import DatabaseError, extra
 from rla_client.contract.layout import LOG
-from rla_client.contract.textformat import full_name
+from rla_client.contract.text.spelling import full_name
 from rla_client.database.csv_table import FULL_NAMES, chain_names, warn_broken
 from rla_client.database.tree import chain_of
 

@@ -1,9 +1,9 @@
 """What a run was started with, as its environment.json tells: commit, packages, machine; an import's group.
 
-The client writes the file (`rla_client/code/capture.py`), imports one with what the other tool knew. A few of
-its values are fields of a run (`TOLD_HERE`): filters, tables and `rla show` know them; of ten thousand runs
-they are cut out of the file, since its packages and its diff are much longer. `compared` gives what
-`rla diff` sets side by side: all of it but what says which process it was, rather than in what surroundings.
+The client writes the file (`rla_client/code/environment.py`), imports one with what the other tool knew. A
+few of its values are fields of a run (`TOLD_HERE`): filters, tables and `rla show` know them; of ten thousand
+runs they are cut out of the file, since its packages and its diff are much longer. `compared` gives what `rla
+diff` sets side by side: all of it but what says which process it was, rather than in what surroundings.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.files import open_plain
-from rla_client.contract.parsing import parse_json
+from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.text.bounded_parsing import parse_json
 
 ENVIRONMENT_FILE = "environment.json"
 TOLD_HERE = ("commit", "branch", "group", "job_type")

@@ -51,19 +51,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rla_client.contract.descriptors import try_lock
 from rla_client.contract.errors import BrokenFileError, DatabaseError, UnsafeNameError
-from rla_client.contract.files import (
-    TEMP_PREFIX,
-    atomic_file,
-    discard,
-    held_folder,
-    open_plain,
-    read_small,
-    write_atomic,
-)
-from rla_client.contract.layout import check_relative
-from rla_client.contract.parsing import parse_json
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, atomic_file, write_atomic
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.filesystem.safe_paths import discard, held_folder
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.safe_names import check_relative
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.catalogue import COLUMNS, VERSION, Signatures
 
 if TYPE_CHECKING:

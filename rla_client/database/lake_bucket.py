@@ -38,10 +38,10 @@ from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
     LOG,
-    RunIndex,
-    check_relative,
 )
-from rla_client.contract.opening import RUN_FILE
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.safe_names import check_relative
 from rla_client.database.catalogue import COLUMNS, catalogue_row
 from rla_client.database.csv_table import PROGRESS_FILE
 from rla_client.database.lake import LAKE, MANIFEST, NAMES, TABLES, Builder, Lake, Part, PartRuns, read_parts

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.opening import LIVE_STATES
+from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signatures, Signed, catalogue_row
 from rla_client.database.lake import (
     MAX_RUNS,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
-from rla_client.contract.opening import LIVE_STATES
+from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.csv_table import PROGRESS_FILE, chain_names, read_all, read_chain, recorded_nan
 from rla_client.database.lake import Lake, RunName, available, check_file, plain_path, schemas

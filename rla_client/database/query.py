@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError, QueryCountError
-from rla_client.contract.files import open_plain, read_small, written_bytes
+from rla_client.contract.filesystem.plain_files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -34,9 +34,9 @@ from rla_client.contract.layout import (
     OUTPUT_NAMES,
     TMP_DATA,
 )
-from rla_client.contract.opening import RUN_FILE
-from rla_client.contract.parsing import parse_json
-from rla_client.contract.textformat import unknown
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.csv_table import PROGRESS_FILE
 from rla_client.database.records import Record, read_json
 from rla_client.database.runs import Run, archived_manager

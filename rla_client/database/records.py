@@ -43,13 +43,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.files import MAX_SMALL_BYTES, held_folder, open_plain, read_small
-from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP, RunIndex
-from rla_client.contract.opening import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds, stream_opening
-from rla_client.contract.parsing import MAX_VALUES, parse_json
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.contract.filesystem.plain_files import MAX_SMALL_BYTES, open_plain, read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import stream_opening
+from rla_client.contract.spool.segments import stream_names
+from rla_client.contract.spool.writer_liveness import writer_alive
+from rla_client.contract.text.bounded_parsing import MAX_VALUES, parse_json
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
 from rla_client.database.environment import ENVIRONMENT_FILE, TOLD_HERE, read_told
 from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
@@ -504,7 +508,7 @@ def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tu
 
 def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
-    from rla_client.contract.agent_process import agent_alive
+    from rla_client.contract.agent.agent_process import agent_alive
 
     places = find_places()
     asked, until = set(runs), time.monotonic() + TAKE_IN_S
@@ -521,7 +525,7 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
     places = find_places()
     if not places.spool.is_dir():
         return {}
-    from rla_client.contract.agent_process import agent_alive
+    from rla_client.contract.agent.agent_process import agent_alive
 
     return {} if agent_alive(places) else _streams(places, data_root, MAX_STREAMS)
 
@@ -553,7 +557,8 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
 
 def _ask_agent(places: Places) -> dict[str, str] | None:
     """Log folder → state of the runs that the agent knows; None when none answers."""
-    from rla_client.contract.agent_process import agent_alive, ask
+    from rla_client.contract.agent.agent_process import agent_alive
+    from rla_client.contract.agent.dealer import ask
 
     if not agent_alive(places):
         return None

@@ -16,16 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CHECKPOINT,
-    CODE,
-    LOG,
-    OTHER_RESULTS,
-    TIME_STEP,
-    RunIndex,
-)
-from rla_client.contract.textformat import full_name, unknown
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.text.spelling import full_name, unknown
 from rla_client.database.catalogue import Catalogue, CurveCache, state_folder
 from rla_client.database.csv_table import PROGRESS_FILE, chain_columns, chain_names, read_chain
 from rla_client.database.records import Record, clock, likely_of, with_live_states

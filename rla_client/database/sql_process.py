@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.textformat import hint as spelling_hint
-from rla_client.stream.arena import memory_free
+from rla_client.contract.text.spelling import hint as spelling_hint
+from rla_client.stream.free_memory import memory_free
 
 if TYPE_CHECKING:
     import duckdb

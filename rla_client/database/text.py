@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rla_client.contract.errors import ArgumentError, extra
-from rla_client.contract.files import replacing
-from rla_client.contract.parsing import LINE_END, NewlineEnds, rows_text
-from rla_client.contract.textformat import duration_text, indented, text_width
+from rla_client.contract.filesystem.atomic_write import replacing
+from rla_client.contract.text.csv_lines import LINE_END, NewlineEnds, rows_text
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.terminal_text import indented, text_width
 
 if TYPE_CHECKING:
     import pandas as pd

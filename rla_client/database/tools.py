@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
-from rla_client.contract.files import held_folder, write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
@@ -27,8 +28,8 @@ from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     LOG,
     TIME_STEP,
-    check_table_name,
 )
+from rla_client.contract.safe_names import check_table_name
 from rla_client.database.changes import HIDDEN, changing, copy_items, live_runs, move_to_trash
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
 from rla_client.database.records import NOTE_FILE, Record, clock, read_json, waiting_in_spool

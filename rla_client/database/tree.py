@@ -28,20 +28,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.config.schema import CONFIG_NAME, DATA_FOLDER
-from rla_client.contract.checkpoints import oldest_first, save_time
+from rla_client.config.project import CONFIG_NAME, DATA_FOLDER
+from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
 from rla_client.contract.errors import AmbiguousRunError, DatabaseError, NoSuchRunError, NoSuchTableError
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    ARCHIVED_TABLE,
-    DATE_LENGTH,
-    DEFAULT_LOG_TYPES,
-    HYPARAMETER,
-    LOG,
-    RunIndex,
-    make_info,
-)
-from rla_client.contract.textformat import ends_in, hint, listed, near
+from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, HYPARAMETER, LOG
+from rla_client.contract.run_index import DATE_LENGTH, RunIndex, make_info
+from rla_client.contract.text.spelling import ends_in, hint, listed, near
 
 if TYPE_CHECKING:
     from rla_client.run.hyper_params import HyperParams
@@ -297,7 +289,7 @@ def files_below(folder: str) -> list[str]:
 
 
 def checkpoint_names(folder: str) -> list[str]:
-    """Names in a checkpoint folder, in the order of their saves (`contract.checkpoints`, *Age*)."""
+    """Names in a checkpoint folder, in the order of their saves (`contract.checkpoint.checkpoint_age`)."""
     try:
         names = [name for name in os.listdir(folder) if not name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
@@ -498,7 +490,7 @@ def link_of(run: Mapping[str, Any], table: str) -> Link | None:
 
 def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
     """The items of a run, the first begun first; the last is the run itself."""
-    from rla_client.contract.opening import run_file
+    from rla_client.contract.run_file import run_file
 
     chain = [Link(index)]
     seen = {index}

@@ -35,16 +35,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.checkpoints import PRUNABLE, pruned_below
+from rla_client.contract.checkpoint.prune_notes import PRUNABLE, pruned_below
 from rla_client.contract.errors import AmbiguousRunError, BrokenFileError, DatabaseError
-from rla_client.contract.files import (
-    OLD_TEMP_S,
-    TEMP_PREFIX,
-    held_folder,
-    open_plain,
-    read_small,
-    write_atomic,
-)
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX, write_atomic
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     DEFAULT_LOG_TYPES,
@@ -53,9 +48,9 @@ from rla_client.contract.layout import (
     LOG,
     TIME_STEP,
 )
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.opening import LIVE_STATES, RUN_FILE
-from rla_client.contract.parsing import rows_text, split_rows
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.csv_lines import rows_text, split_rows
 from rla_client.database.changes import (
     TrashEntry,
     live_runs,

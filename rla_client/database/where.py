@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import RunIndex
-from rla_client.contract.opening import LIVE_STATES
-from rla_client.contract.textformat import ends_in, full_name, unknown
+from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.text.spelling import ends_in, full_name, unknown
 from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.records import ALIASES, FIELDS, Record, RowView, with_live_states
 from rla_client.run.hyper_params import HyperParams

@@ -8,9 +8,10 @@ import socket  # noqa: F401
 import yaml  # noqa: F401
 
 import rla_client.checkpoint.saver
-import rla_client.code.capture
-import rla_client.code.secrets
+import rla_client.code.backup
+import rla_client.code.environment
+import rla_client.code.secret_values
 import rla_client.config.schema
-import rla_client.media.jobs
+import rla_client.media.job_sender
 import rla_client.run.archive
-import rla_client.stream.memory  # noqa: F401
+import rla_client.stream.memcpy  # noqa: F401

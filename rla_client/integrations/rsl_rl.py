@@ -16,7 +16,7 @@ from rsl_rl.utils.log_writer import LogWriter
 
 import rla_client.run.tensorboard  # noqa: F401 - what `add_scalar` loads; no call of the training waits for it
 from rla_client import logger
-from rla_client.contract.files import replacing
+from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
 from rla_client.run.run import warn

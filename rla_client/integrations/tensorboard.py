@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.contract.layout import component_problem
+from rla_client.contract.safe_names import component_problem
 from rla_client.manager import exp_manager
 from rla_client.run.begin import end_run, go_on
 from rla_client.run.hyper_params import parameters_of_table

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rla_client import logger
-from rla_client.code.select import find_code
+from rla_client.code.find_code import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, current_data, exp_manager

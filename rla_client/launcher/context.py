@@ -18,7 +18,7 @@ prefix and name; the database is `data_root`, else where `rla_client.init` puts 
 ignores for git is all of it.
 
 The code is that beside the configuration, without one that beside the launcher. A home folder or one for
-temporary files is not a project: there `rla_client.code.select` finds it, as for `rla_client.init`.
+temporary files is not a project: there `rla_client.code.find_code` finds it, as for `rla_client.init`.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 
@@ -48,26 +48,28 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rla_client.code.select import DATABASE_FOLDERS, VENV_MARKS, is_broad
-from rla_client.config.schema import (
-    CONFIG_NAME,
-    DATA_FOLDER,
-    DATA_ROOT_VARIABLE,
-    LAUNCHER_FOLDER,
-    load_config,
-)
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.descriptors import OwnFile, at_fork, holder_pid, try_lock
+from rla_client.code.find_code import is_broad
+from rla_client.code.walk import DATABASE_FOLDERS, VENV_MARKS
+from rla_client.config.project import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE, LAUNCHER_FOLDER
+from rla_client.config.schema import load_config
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError, LaunchError
-from rla_client.contract.layout import CHECKPOINT, LOG, MAX_INDEX_NAME_BYTES, RunIndex, component_problem
-from rla_client.contract.opening import Opening, stream_opening
-from rla_client.contract.paths import find_places
-from rla_client.contract.segments import segment_numbers, segment_size, stream_names, writer_alive
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.process.descriptors import OwnFile
+from rla_client.contract.process.fork_hooks import at_fork
+from rla_client.contract.process.locks import holder_pid, try_lock
+from rla_client.contract.run_index import MAX_INDEX_NAME_BYTES, RunIndex
+from rla_client.contract.safe_names import component_problem
+from rla_client.contract.spool.opening import Opening, stream_opening
+from rla_client.contract.spool.segments import segment_numbers, segment_size, stream_names
+from rla_client.contract.spool.writer_liveness import writer_alive
 from rla_client.database.records import log_folder
 from rla_client.run.find import start_for
 from rla_client.run.setup import names_code
 from rla_client.stream.messenger import Messenger
-from rla_client.stream.values import name_of, whole_number
+from rla_client.stream.param_values import name_of
+from rla_client.stream.values import whole_number
 
 NAME_PARAMETERS = (None, "passed", "all", True)  # True means all
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")

@@ -30,9 +30,9 @@ from typing import Any, TextIO, TypeAlias
 
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError, extra
-from rla_client.contract.files import write_atomic
-from rla_client.contract.parsing import rows_text, split_rows, write_rows
-from rla_client.stream.messenger import warn_rarely
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.text.csv_lines import rows_text, split_rows, write_rows
+from rla_client.stream.rare_warnings import warn_rarely
 
 __all__ = [
     "CsvOutput",
@@ -152,7 +152,7 @@ class TabularInput(Prefixed):
         return {key: value for key, value in self._values.items() if not is_picture(value)}
 
     def __str__(self) -> str:
-        from rla_client.contract.textformat import format_table  # noqa: PLC0415 - for outputs of the user only
+        from rla_client.contract.text.row_table import format_table  # noqa: PLC0415 - for outputs of the user only
 
         return format_table(self.as_primitive_dict)
 

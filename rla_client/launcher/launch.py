@@ -14,7 +14,7 @@ imported.
 `{"$enum": "module.Class.NAME"}` (of one of numbers or texts the number or text), another object its
 attributes with its class as `$typename`. Nobody can call these: when the call is made again, the launcher's
 own value stays for functions, classes and objects. Whatever is plain data in the launcher's call is replaced
-by what was recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/values.py,
+by what was recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/param_values.py,
 `key_names`); the launcher's own keys come back for theirs.
 """
 
@@ -41,13 +41,16 @@ from pathlib import Path, PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rla_client.code.launch_archive import Repository
-from rla_client.code.secrets import DESCRIBED, Secrets, is_hidden, refilled
+from rla_client.code.hidden_values import DESCRIBED, is_hidden, refilled
+from rla_client.code.repository import Repository
+from rla_client.code.secret_values import Secrets
 from rla_client.contract.errors import LaunchError
-from rla_client.contract.files import read_small, write_atomic
-from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE
-from rla_client.contract.parsing import parse_json
-from rla_client.stream.values import full_name, key_names, name_of, plain_hyper_param, text_of
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.stream.param_values import full_name, key_names, name_of, plain_hyper_param
+from rla_client.stream.values import text_of
 
 METADATA_NAME = "metadata.json"
 VARIANT_NAME = "variant.json"

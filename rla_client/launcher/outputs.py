@@ -43,22 +43,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
-from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, pin_memory, sync_later
+from rla_client.checkpoint.blob_file import has_room, sync_later
+from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES
+from rla_client.checkpoint.storage_copy import pin_memory
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
-from rla_client.contract.jobs import SNAPSHOT_KIND, ArenaSource, BlobSource, SnapshotJob
+from rla_client.contract.job.job_source import ArenaSource, BlobSource
+from rla_client.contract.job.snapshot_job import SNAPSHOT_KIND, SnapshotJob
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.parsing import stream_rows
-from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_client.contract.spool.protocol import FrameKind, TextTarget, pack
+from rla_client.contract.text.csv_lines import stream_rows
 from rla_client.launcher import dowel
 from rla_client.launcher.context import FolderLock, kind_of, settle
 from rla_client.launcher.dowel import time_lead
 from rla_client.launcher.training_state import Pieces
 from rla_client.run.start import open_plain_run
-from rla_client.stream.arena import Slot, SlotSender
 from rla_client.stream.clock import TimeStepHolder, clock
+from rla_client.stream.slot_sender import Slot, SlotSender
 
 if TYPE_CHECKING:
-    from rla_client.code.secrets import Secrets
+    from rla_client.code.secret_values import Secrets
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
     from rla_client.stream.outbox import Outbox

@@ -40,13 +40,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rla_client.checkpoint.files import list_checkpoints
+from rla_client.checkpoint.listing import list_checkpoints
 from rla_client.code import launch_archive
-from rla_client.code.secrets import restored
+from rla_client.code.hidden_values import restored
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import AgentNotRunningError, LaunchError, NotAFileError
 from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME, LOG
-from rla_client.contract.parsing import stream_rows
+from rla_client.contract.text.csv_lines import stream_rows
 from rla_client.database.tree import files_below
 from rla_client.launcher.context import DatabasePlan, ResumeFrom, settle
 from rla_client.launcher.launch import METADATA_NAME, Launch, fits, read_launch, read_variables

@@ -32,7 +32,7 @@ from typing import Any, cast
 import numpy as np
 
 from rla_client import logger as rla_logger
-from rla_client.code.secrets import restored
+from rla_client.code.hidden_values import restored
 from rla_client.contract.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.launcher import dowel
 from rla_client.launcher.context import ExperimentContext, ResumeFrom, SnapshotConfig

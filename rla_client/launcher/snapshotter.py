@@ -35,7 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.checkpoint.files import file_problem
+from rla_client.checkpoint.pickle_trust import pickle_problem
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import (
     ArgumentError,
     NotAFileError,
@@ -43,14 +44,14 @@ from rla_client.contract.errors import (
     SnapshotError,
     UntrustedCheckpointError,
 )
-from rla_client.contract.files import atomic_file
-from rla_client.contract.jobs import encode_footer, saved_order
-from rla_client.contract.paths import find_places, make_private
-from rla_client.contract.segments import process_lives, process_start
+from rla_client.contract.filesystem.atomic_write import atomic_file
+from rla_client.contract.filesystem.trusted_paths import make_private
+from rla_client.contract.job.snapshot_footer import encode_footer, saved_order
+from rla_client.contract.spool.writer_liveness import process_lives, process_start
 from rla_client.launcher.context import LAST_FILE, await_written, check_mode, snapshot_names
 from rla_client.launcher.outputs import Save, current_outputs
 from rla_client.launcher.training_state import CopyTarget, Pieces, decode, encode
-from rla_client.stream.messenger import warn_rarely
+from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Snapshotter:
         data = None if _wait_for(folder) else self._late(folder, itr)
         if data is None:
             path = find_snapshot(folder, itr)
-            problem = None if trust else file_problem(path)
+            problem = None if trust else pickle_problem(path)
             if problem is not None:
                 raise UntrustedCheckpointError(
                     f"{path} is not loaded: {problem}. A snapshot runs code that the file names: pass "

@@ -1,11 +1,11 @@
 """The state of a training: what it is made of, and how that becomes bytes with one copy of the tensors.
 
 A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
-(rla_client/contract/jobs.py). `encode` pickles, and keeps of every large buffer (an array, a tensor's
-storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one
-copy by several threads. Storages of plain tensors are written as buffers, and tensors
-that share a storage share it again after loading; those of a GPU come back to it, or to the CPU where
-it is not there. Other tensors (sparse, quantised) take torch's own way.
+(rla_client/contract/job/snapshot_job.py). `encode` pickles, and keeps of every large buffer (an array, a
+tensor's storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one copy
+by several threads. Storages of plain tensors are written as buffers, and tensors that share a storage share
+it again after loading; those of a GPU come back to it, or to the CPU where it is not there. Other tensors
+(sparse, quantised) take torch's own way.
 
 Classes and functions of the launcher's own file (`__main__`) travel by name and by value: where
 the same file runs when the snapshot is loaded, its own are used, with its globals, so that a
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import cloudpickle
 
-from rla_client.checkpoint.saver import copy_storages
 from rla_client.checkpoint.shards import refuse_shard, sharded_types
+from rla_client.checkpoint.storage_copy import copy_storages
 from rla_client.contract.errors import SnapshotError
 
 if TYPE_CHECKING:

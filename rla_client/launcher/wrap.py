@@ -37,13 +37,15 @@ from typing import Any, TypeVar, overload
 
 from rla_client import logger
 from rla_client.code import launch_archive
-from rla_client.code.launch_archive import find_repository
-from rla_client.code.secrets import Secrets, restored
-from rla_client.config.schema import LAUNCHER_FOLDER, load_config
-from rla_client.contract.descriptors import at_fork
+from rla_client.code.hidden_values import restored
+from rla_client.code.repository import find_repository
+from rla_client.code.secret_values import Secrets
+from rla_client.config.project import LAUNCHER_FOLDER
+from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
-from rla_client.contract.jobs import read_footer
-from rla_client.contract.layout import RunIndex
+from rla_client.contract.job.snapshot_footer import read_footer
+from rla_client.contract.process.fork_hooks import at_fork
+from rla_client.contract.run_index import RunIndex
 from rla_client.launcher.context import (
     DatabasePlan,
     ExperimentContext,

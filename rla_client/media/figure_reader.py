@@ -1,4 +1,4 @@
-"""Reading a figure's pickle: objects of the classes that figures consist of, and nothing else.
+"""The reader of a figure's pickle, restricted to the classes that figures consist of.
 
 Three lists say what a pickle may name. Of CLASSES it may make empty instances and set their attributes;
 what CALLS has it may call, with plain data; FUNCTIONS and METHODS may be kept as attributes, as artists
@@ -6,7 +6,7 @@ do. No other name is looked up, none is followed through dots that are not in a 
 attribute takes the place of a method, so whatever drawing calls is matplotlib's own.
 
 `check_new`, `check_call` and `check_state` are these rules. The client applies them while it pickles
-(figures.py) and draws by itself what they refuse: lambdas, classes of the program, LaTeX. So the
+(figure_pickle.py) and draws by itself what they refuse: lambdas, classes of the program, LaTeX. So the
 reader refuses nothing that a client sends.
 
 The file is self-contained (no import of rla_client), as render.py beside it is.

@@ -1,4 +1,4 @@
-"""Pictures among the values of a row: what counts as one, and how it is saved.
+"""Pictures among the values of a row.
 
 `rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
 that a picture never becomes the text that Python shows for it. Taken are figures of matplotlib (their axes,
@@ -19,7 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError
-from rla_client.contract.layout import OTHER_RESULTS, component_problem
+from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.contract.safe_names import component_problem
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -67,19 +68,19 @@ def save_picture(key: str, value: Any, *, step: float | None, folder: str | None
         step: its time-step; None: the clock's.
         folder: where it goes while no run is open that has a results folder.
     """
-    from rla_client.media import jobs  # noqa: PLC0415 - only where there are pictures
+    from rla_client.media import recording_target  # noqa: PLC0415 - only where there are pictures
 
-    results = None if jobs.is_bound() else folder
-    if results is None and not jobs.is_bound():
-        jobs.warn_once("no run", f"no run is open: the picture {key} is not saved")
+    results = None if recording_target.is_bound() else folder
+    if results is None and not recording_target.is_bound():
+        recording_target.warn_once("no run", f"no run is open: the picture {key} is not saved")
         return
     for name, one in _named(safe_name(key), value):
         try:
             _save(name if step is None else _with_step(name, step), one, results, clock=step is None)
         except (RlaError, OSError) as error:
-            jobs.lose("picture", name, str(error))
+            recording_target.lose("picture", name, str(error))
         except Exception as error:  # noqa: BLE001 - of the picture's own library; logging never ends training
-            jobs.lose("picture", name, f"{type(error).__name__}: {error}")
+            recording_target.lose("picture", name, f"{type(error).__name__}: {error}")
 
 
 def safe_name(name: object) -> str:
@@ -119,16 +120,16 @@ def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  
 
 
 def _save_page(name: str, figure: Any, where: dict[str, Any]) -> None:  # noqa: ANN401 - of plotly
-    from rla_client.media import jobs  # noqa: PLC0415 - only where there are pictures
+    from rla_client.media import job_sender, recording_place  # noqa: PLC0415 - only where there are pictures
 
-    place = jobs.find_place(name, frozenset({"html"}), **where)
+    place = recording_place.find_place(name, frozenset({"html"}), **where)
     if place.unmade:
         return
     page = str(figure.to_html(include_plotlyjs="cdn")).encode("utf-8", "backslashreplace")
     if place.outbox is not None and len(page) <= MAX_FRAME_FILE:
         place.outbox.file(OTHER_RESULTS, place.name, page)
     else:
-        jobs.make_here(place, "picture", lambda file: file.write(page))
+        job_sender.make_here(place, "picture", lambda file: file.write(page))
 
 
 def _is_image_array(value: Any) -> bool:  # noqa: ANN401

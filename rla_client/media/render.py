@@ -14,7 +14,7 @@ Request (JSON)::
 A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}. It is loaded here and nowhere
 else in this system. `FigureUnpickler` knows the classes that figures consist of (CLASSES) and how each of
 them is made; it looks up no other name, calls nothing else, and lets no attribute take the place of a
-method. The client applies the same rules while it pickles (figures.py), so that a figure that would be
+method. The client applies the same rules while it pickles (figure_pickle.py), so that a figure that would be
 refused here is drawn by the program it belongs to. Behind that an audit hook forbids this process to start
 a program and to open a file for writing. Raw arrays are C-ordered bytes from `offset`.
 
@@ -54,7 +54,9 @@ FORBIDDEN_EVENTS = (
     "socket.", "subprocess.",
 )  # fmt: skip
 
-MAX_FIGURE_PIXELS = 100_000_000  # contract/jobs.py; `tight` may make a figure larger than its size says
+MAX_FIGURE_PIXELS = (
+    100_000_000  # contract/job/media_job.py; `tight` may make a figure larger than its size says
+)
 VECTOR_FORMATS = frozenset({"pdf", "svg", "svgz", "eps", "ps", "pgf"})
 
 LEGEND_SIZE, LABEL_SIZE, TICK_SIZE, TITLE_SIZE = 15, 18, 14, 13  # points, as RLA's

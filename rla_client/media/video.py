@@ -1,13 +1,10 @@
-"""Images and videos: what users have of them as raw pixels, and `VideoRecorder`.
+"""The recorder of videos, at once or frame by frame.
 
-Taken: numpy arrays, torch tensors, PIL images, and whatever numpy makes an array of. A video comes at once
-or frame by frame; the agent's render process encodes it.
+The agent's render process encodes them.
 """
 
 from __future__ import annotations
 
-import _thread
-import fcntl
 import importlib.util
 import itertools
 import os
@@ -17,30 +14,22 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from numbers import Real
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rla_client.contract.descriptors import OwnFile, lowest_own, open_high
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS, MAX_FRAMES, MAX_RAW_BYTES, MAX_SIDE
-from rla_client.media import jobs
-from rla_client.media.jobs import Pixels
+from rla_client.contract.job.media_job import FORMATS, JOB_VIDEO, MAX_FPS, MAX_FRAMES, MAX_RAW_BYTES
+from rla_client.contract.process.descriptors import OwnFile, open_high
+from rla_client.media import job_sender, recording_place, recording_target
+from rla_client.media.pixel_sender import Pixels
+from rla_client.media.pixels import image_pixels, video_pixels
+from rla_client.media.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from numpy.typing import NDArray
 
-CHANNELS = (1, 3, 4)
-TYPES = frozenset({
-    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
-    "float64",
-})  # fmt: skip
 _BLOB_FLAGS = os.O_RDWR | os.O_CLOEXEC
-BUFFERS = 3  # of frames on their way
 LEAST_BEHIND = 128 << 10  # bytes of a frame; a smaller one is written as fast as it is handed over
 MOST_BEHIND = (8 << 20) - 1  # of a larger one, too much would be held, and threads would share its copy
 
@@ -87,7 +76,7 @@ class VideoRecorder:
         self._done: list[int] = []  # the places whose frames are there
         self._room = 0  # bytes that the spool takes of the rest, as last heard
         self._files: list[tuple[OwnFile, str | None]] = []  # with the path of a blob; the first one is used
-        self._behind = _WriteBehind()
+        self._behind = WriteBehind()
         self._broken = self._place.stays
         self._lost = self._full = False
         self._closed = False
@@ -133,7 +122,7 @@ class VideoRecorder:
             return str(place.path)
         pixels = video_pixels(frames)
         if not place.stays:
-            jobs.record_pixels(place, JOB_VIDEO, pixels, checked)
+            job_sender.record_pixels(place, JOB_VIDEO, pixels, checked)
         return str(place.path)
 
     @classmethod
@@ -148,7 +137,7 @@ class VideoRecorder:
         for side in shape:
             size *= int(side)
         place = _video_place("prepare", cover=False, add_timestamp=False, results_dir=None)
-        slots = jobs.pixel_sender(place.outbox)
+        slots = recording_target.pixel_sender(place.outbox)
         if slots is not None:
             slots.prepare(size)
 
@@ -192,7 +181,7 @@ class VideoRecorder:
         if not self._full:
             self._full = True
             most = f"{MAX_FRAMES} frames and {MAX_RAW_BYTES >> 30} GiB of pixels are taken"
-            jobs.lose(
+            recording_target.lose(
                 "frames of video",
                 self._place.name,
                 f"those after the first {len(self._done)}: at most {most}",
@@ -206,7 +195,7 @@ class VideoRecorder:
         self._room -= self._frame_bytes
         if blob is not None and self._room < 0 and self._place.outbox is not None:
             self._room = self._place.outbox.blob_room - self._frame_bytes
-        jobs.check_room(0 if blob is None else self._room)
+        job_sender.check_room(0 if blob is None else self._room)
         place = next(self._places)
         self._write(pixels, number, place * self._frame_bytes)
         self._done.append(place)
@@ -217,7 +206,7 @@ class VideoRecorder:
             if self._behind.take(pixels, at):
                 return
         for chunk in pixels.chunks():
-            at = jobs.write_all(number, chunk, at)
+            at = job_sender.write_all(number, chunk, at)
 
     def close(self) -> str:
         """Finish the video.
@@ -239,7 +228,9 @@ class VideoRecorder:
     def _open(self) -> tuple[OwnFile, str | None]:
         """Open a blob in the spool, which has a path, or a temp file without, if the caller will encode."""
         place = self._place
-        folder = place.outbox.blobs_folder if place.outbox is not None and jobs.can_send(place) else None
+        folder = (
+            place.outbox.blobs_folder if place.outbox is not None and job_sender.can_send(place) else None
+        )
         if folder is None:
             with tempfile.TemporaryFile() as unnamed:
                 return OwnFile(os.dup(unnamed.fileno())), None
@@ -264,7 +255,7 @@ class VideoRecorder:
     def _finish(self) -> None:
         if not self._files or not self._done:
             self._lost = True
-            jobs.warn_once("no frames", f"video {self._place.name} has no frame: no file is made")
+            recording_target.warn_once("no frames", f"video {self._place.name} has no frame: no file is made")
             return
         number, blob = self._own()
         self._behind.finish(number)
@@ -276,14 +267,14 @@ class VideoRecorder:
         fields = {"shape": [len(places), *self._shape], "dtype": self._dtype, "fps": self._fps}
         outbox = self._place.outbox
         if blob is not None and outbox is not None:
-            job = jobs.job_fields(self._place) | fields | {"blob": os.path.basename(blob)}
+            job = job_sender.job_fields(self._place) | fields | {"blob": os.path.basename(blob)}
             self._files[0] = self._files[0][0], None  # the agent's from here on
             if outbox.job(JOB_VIDEO, job):
                 return
             self._files[0] = self._files[0][0], blob
-            jobs.warn_refused(outbox, JOB_VIDEO)
+            job_sender.warn_refused(outbox, JOB_VIDEO)
         with open(os.dup(number), "rb") as raw:
-            jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
+            job_sender.encode_here(self._place, JOB_VIDEO, raw, fields)
         self._lost = not self._place.path.exists()
 
     def _closed_up(self, number: int, places: Sequence[int]) -> tuple[int, str | None]:
@@ -292,12 +283,12 @@ class VideoRecorder:
         made, blob = self._own()
         size = self._frame_bytes
         for new, place in enumerate(places):
-            jobs.write_all(made, os.pread(number, size, place * size), new * size)
+            job_sender.write_all(made, os.pread(number, size, place * size), new * size)
         return made, blob
 
     def _lose(self, error: OSError) -> None:
         self._broken = self._lost = True
-        jobs.lose(JOB_VIDEO, self._place.name, error.strerror or str(error))
+        recording_target.lose(JOB_VIDEO, self._place.name, error.strerror or str(error))
 
     def _drop_if_over(self) -> None:
         """Let go of everything once there is nothing to add, and no frame is being added."""
@@ -326,77 +317,6 @@ class VideoRecorder:
             self._drop()
 
 
-class _WriteBehind:
-    """Puts frames into a film's file from a thread: a copy into warm memory takes a tenth of a write's time.
-
-    Each write names its place in the file, so nobody ever waits for the thread: who needs a frame to be in
-    the file writes the same bytes to the same place, and what finds no free buffer is written by the caller,
-    as all is where there are no more threads or descriptors, or only one core. What the thread could not
-    write stays pending until `finish` tries again.
-    """
-
-    def __init__(self) -> None:
-        self._pending: dict[int, NDArray[np.uint8]] = {}  # by place in the file
-        self._free: list[NDArray[np.uint8]] = []
-        self._given: SimpleQueue[tuple[int, NDArray[np.uint8]] | None] = SimpleQueue()
-        self._threads: list[None] = []  # it is one, but for signal handlers
-        self._over = False  # no buffer is used again
-
-    def start(self, number: int) -> None:
-        """Start the thread, unless there is one, for the file that `number` leads to."""
-        if self._threads:
-            return
-        with suppress(OSError, RuntimeError):
-            file = OwnFile(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest_own()))
-            self._threads.append(None)
-            try:
-                _thread.start_new_thread(self._run, (file,))
-            except RuntimeError:
-                self._threads.pop()
-                file.close()
-
-    def take(self, pixels: Pixels, at: int) -> bool:
-        """Copy a frame that belongs at byte `at`; False where the caller is to write it."""
-        if self._over or not self._threads or len(self._pending) >= BUFFERS:
-            return False
-        try:
-            buffer = self._free.pop()
-        except IndexError:
-            try:
-                buffer = np.empty(pixels.total_bytes, np.uint8)
-            except MemoryError:
-                return False
-        pixels.copy_into(buffer.data)
-        self._pending[at] = buffer
-        self._given.put((at, buffer))
-        return True
-
-    def finish(self, number: int) -> None:
-        """Have all frames in the file, which `number` leads to as well. No more are taken.
-
-        Raises:
-            OSError: as write(2) says.
-        """
-        self._over = True
-        for at, buffer in self._pending.copy().items():
-            jobs.write_all(number, buffer.data, at)
-
-    def end(self) -> None:
-        """Let the thread end. Does no harm twice."""
-        for _ in self._threads:
-            self._given.put(None)
-
-    def _run(self, file: OwnFile) -> None:
-        with file:
-            while (given := self._given.get()) is not None:
-                at, buffer = given
-                with suppress(OSError):
-                    jobs.write_all(file.number, buffer.data, at)
-                    del self._pending[at]
-                    if not self._over:
-                        self._free.append(buffer)
-
-
 @cache
 def _has_cores() -> bool:
     """Whether a thread would have a core of its own."""
@@ -405,15 +325,17 @@ def _has_cores() -> bool:
 
 def _video_place(
     name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
-) -> jobs.Place:
+) -> recording_place.Place:
     formats = FORMATS[JOB_VIDEO]
-    text = jobs.name_text(name)
-    nothing = jobs.makes_nothing(results_dir)
+    text = recording_place.name_text(name)
+    nothing = recording_target.makes_nothing(results_dir)
     if not nothing and not text.lower().endswith(".gif") and not _has_ffmpeg():
-        jobs.warn_once("ffmpeg", _without_ffmpeg())
+        recording_target.warn_once("ffmpeg", _without_ffmpeg())
         formats = frozenset({"gif"})
         text = f"{text[:-4] if text.lower().endswith('.mp4') else text}.gif"
-    return jobs.find_place(text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir)
+    return recording_place.find_place(
+        text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
+    )
 
 
 def _without_ffmpeg() -> str:
@@ -432,106 +354,3 @@ def _check_fps(fps: object) -> float:
     if not 0 < number <= MAX_FPS:
         raise ArgumentError(f"fps must be a number above 0 and up to {MAX_FPS:.0f}, got {fps!r}")
     return number
-
-
-# -- pixels -----------------------------------------------------------------------------------------
-
-
-def image_pixels(image: object) -> Pixels:
-    """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
-
-    Raises:
-        ArgumentError: it is not an image.
-    """
-    array = _frame(_as_array(image))
-    return Pixels((1, *array.shape), _type_name(array.dtype), (array[None],))
-
-
-def video_pixels(frames: object) -> Pixels:
-    """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
-
-    Raises:
-        ArgumentError: it is not a video, or its frames differ in shape or type.
-    """
-    if isinstance(frames, (list, tuple)):
-        return _stacked(frames)
-    array = _as_array(frames)
-    if array.ndim == 3:  # noqa: PLR2004 - (T, H, W)
-        array = array[..., None]
-    if array.ndim != 4 or array.shape[0] == 0:  # noqa: PLR2004 - (T, H, W, C)
-        raise ArgumentError(f"frames must have the shape (T, H, W, C), got {array.shape}")
-    if array.shape[3] not in CHANNELS and array.shape[1] in CHANNELS:
-        array = array.transpose(0, 2, 3, 1)
-    _check(array[0])
-    _check_total(len(array), array[0].nbytes)
-    return Pixels(array.shape, array.dtype.name, (array,))
-
-
-def _stacked(frames: Sequence[Any]) -> Pixels:
-    arrays = [_frame(_as_array(frame)) for frame in frames]
-    if not arrays:
-        raise ArgumentError("a video needs at least one frame")
-    first = arrays[0]
-    _check_total(len(arrays), first.nbytes)
-    for number, array in enumerate(arrays):
-        if array.shape != first.shape or array.dtype != first.dtype:
-            raise ArgumentError(
-                f"frame {number} is {array.shape} {array.dtype}, the first one {first.shape} {first.dtype}"
-            )
-    return Pixels((len(arrays), *first.shape), first.dtype.name, tuple(array[None] for array in arrays))
-
-
-def _check_total(frames: int, frame_bytes: int) -> None:
-    if frames > MAX_FRAMES or frames * frame_bytes > MAX_RAW_BYTES:
-        raise ArgumentError(
-            f"a video has at most {MAX_FRAMES} frames and {MAX_RAW_BYTES >> 30} GiB of pixels, "
-            f"got {frames} frames of {frame_bytes} bytes: record fewer frames, or smaller ones"
-        )
-
-
-def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
-    if type(value) is np.ndarray:  # what most environments render: nothing to ask
-        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
-    if hasattr(value, "detach"):
-        try:
-            value = value.detach().cpu()
-            try:
-                return value.numpy()
-            except TypeError:  # bfloat16: numpy has no such type
-                return value.float().numpy()
-        except (NotImplementedError, RuntimeError, TypeError) as error:  # sparse, meta, quantised
-            raise ArgumentError(f"this tensor cannot be read as an image: {error}") from error
-    if hasattr(value, "getbands"):
-        modes = {"1": "L", "LA": "RGBA", "PA": "RGBA", "P": "RGBA" if "transparency" in value.info else "RGB"}
-        own = {"L", "RGB", "RGBA", "F", "I"}  # whose numbers are taken as they are
-        wanted = modes.get(value.mode, value.mode if value.mode in own else "RGB")
-        return np.asarray(value if value.mode == wanted else value.convert(wanted))
-    array = np.asarray(value)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _frame(array: NDArray[Any]) -> NDArray[Any]:
-    """One frame as (H, W, C)."""
-    if array.ndim == 2:  # noqa: PLR2004 - (H, W)
-        array = array[..., None]
-    if array.ndim == 3 and array.shape[2] not in CHANNELS and array.shape[0] in CHANNELS:  # noqa: PLR2004
-        array = array.transpose(1, 2, 0)
-    _check(array)
-    return array
-
-
-@cache
-def _type_name(dtype: np.dtype[Any]) -> str:
-    return str(dtype.name)  # put together by Python code each time
-
-
-def _check(array: NDArray[Any]) -> None:
-    if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in array.shape:  # noqa: PLR2004
-        raise ArgumentError(
-            f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "
-            f"got {array.shape}"
-        )
-    if max(array.shape) > MAX_SIDE:
-        raise ArgumentError(f"an image has at most {MAX_SIDE} x {MAX_SIDE} pixels, got {array.shape[:2]}")
-    if _type_name(array.dtype) not in TYPES:
-        raise ArgumentError(f"an image must hold plain numbers, got {array.dtype}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.textformat import full_name
+from rla_client.contract.text.spelling import full_name
 from rla_client.database.csv_table import FULL_NAMES
 from rla_client.database.grouping import group_label, group_order, group_text, quoted
 from rla_client.database.tree import find_items

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, extra
-from rla_client.contract.files import replacing
-from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
+from rla_client.contract.filesystem.atomic_write import replacing
+from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP
+from rla_client.contract.safe_names import check_relative
 from rla_client.database.grouping import group_text
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_data_root, check_table, files_below
@@ -217,7 +218,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         )
         raise ArgumentError(message)
     labels = [ylabel] if isinstance(ylabel, str) else list(ylabel or metrics)
-    from rla_client.media.figures import leave
+    from rla_client.media.figure_canvas import leave
 
     with paper_style():
         figure, legend, bands, scores = _draw(panels, options, xlabel, labels)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.textformat import unknown
+from rla_client.contract.text.spelling import unknown
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 DEFAULT_CONFIDENCE = 0.95

@@ -80,7 +80,7 @@ def show() -> None:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    from rla_client.media.figures import FILE_BACKENDS
+    from rla_client.media.figure_canvas import FILE_BACKENDS
 
     if mpl.get_backend().lower() not in FILE_BACKENDS:
         plt.show()

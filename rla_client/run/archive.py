@@ -60,17 +60,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from rla_client.contract.checkpoints import MAX_STATE_BYTES, arrays_name
+from rla_client.contract.checkpoint.checkpoint_retention import MAX_STATE_BYTES, arrays_name
 from rla_client.contract.errors import ArgumentError, BrokenFileError, ShardedContentError
-from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
+from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
-from rla_client.contract.parsing import parse_json
-from rla_client.contract.protocol import pack
+from rla_client.contract.spool.protocol import pack
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.run import Run, reason_text, warn
-from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
+from rla_client.stream.param_values import plain_hyper_param
+from rla_client.stream.values import MAX_INT_BITS, to_plain
 
 if TYPE_CHECKING:
-    from rla_client.code.secrets import Secrets
+    from rla_client.code.secret_values import Secrets
     from rla_client.run.item import Item
 
 PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
@@ -182,7 +184,7 @@ def parameter_changes(
     former: Mapping[str, Any], hyper_param: Mapping[str, Any], secrets: Secrets
 ) -> dict[str, tuple[Any, Any]]:
     """Names whose values differ: name → (former, new), secrets hidden."""
-    from rla_client.code.secrets import restored  # noqa: PLC0415 - not at import of the package
+    from rla_client.code.hidden_values import restored  # noqa: PLC0415 - not at import of the package
     from rla_client.run.hyper_params import differences  # noqa: PLC0415
 
     now = as_stored(secrets.parameters(hyper_param))
@@ -695,13 +697,15 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     """The `.pt` of arrays and tensors, empty of none; without tensors torch is not needed."""
     if not arrays:
         return b""
-    from rla_client.checkpoint.files import encode_arrays, normal  # noqa: PLC0415 - imports numpy
+    from rla_client.checkpoint.array_file import encode_arrays, torch_array  # noqa: PLC0415 - imports numpy
 
     torch = sys.modules.get("torch")
     if torch is None or not any(isinstance(value, torch.Tensor) for value in arrays.values()):
-        return encode_arrays({key: normal(value) for key, value in arrays.items()})
+        return encode_arrays({key: torch_array(value) for key, value in arrays.items()})
     tensors = {
-        key: (value if isinstance(value, torch.Tensor) else torch.as_tensor(normal(value))).detach().cpu()
+        key: (value if isinstance(value, torch.Tensor) else torch.as_tensor(torch_array(value)))
+        .detach()
+        .cpu()
         for key, value in arrays.items()
     }
     buffer = io.BytesIO()
@@ -755,11 +759,11 @@ def _read_arrays(path: Path) -> Mapping[str, Any]:
 def unpack_arrays(data: bytes) -> Mapping[str, Any]:
     """What `pack_arrays` made; without torch, what only torch can hold is missing."""
     if "torch" in sys.modules or importlib.util.find_spec("torch") is not None:
-        from rla_client.checkpoint.files import load_file  # noqa: PLC0415 - imports torch
+        from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - imports torch
 
         found = load_file(io.BytesIO(data))
         return found if isinstance(found, dict) else {}
-    from rla_client.checkpoint.files import decode_arrays  # noqa: PLC0415 - imports numpy
+    from rla_client.checkpoint.array_file import decode_arrays  # noqa: PLC0415 - imports numpy
 
     try:
         return decode_arrays(data)

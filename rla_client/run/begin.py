@@ -36,17 +36,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError, RlaError
-from rla_client.contract.layout import (
-    CHECKPOINT,
-    LOG,
-    OTHER_RESULTS,
-    RESUME_FOLDER,
-    TIMESTAMP,
-    make_info,
-)
-from rla_client.contract.opening import RUN_FILE, Continuation, Earlier
-from rla_client.contract.paths import find_places
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, TIMESTAMP
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.run_index import make_info
+from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.run import run as runs
 from rla_client.run.archive import (
     arrays_of,
@@ -82,7 +77,7 @@ from rla_client.run.start import (
 )
 from rla_client.run.trackers import clear_time
 from rla_client.stream import scope as scopes
-from rla_client.stream.values import name_of
+from rla_client.stream.param_values import name_of
 
 if TYPE_CHECKING:
     from rla_client.run.resume import Chained, ResumePoint
@@ -205,7 +200,7 @@ def _take_parameters(setup: RunSetup, item: Item) -> None:
     """Where none are given, take those of an earlier run, but for secrets, which it does not keep."""
     if setup.hyper_param:
         return
-    from rla_client.code.secrets import taken_over  # noqa: PLC0415 - rarely needed
+    from rla_client.code.hidden_values import taken_over  # noqa: PLC0415 - rarely needed
     from rla_client.run.find import read_run  # noqa: PLC0415
 
     setup.hyper_param, lacking = taken_over(read_run(item).hyper_param, {})
@@ -239,7 +234,7 @@ def _restore(data: RunData, state: dict[str, Any], step: int | None, item: Item,
 
 def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -> str | None:
     """Why objects in a resume state (its `file`) of `item` are not what the open run kept here."""
-    from rla_client.checkpoint.files import file_problem  # noqa: PLC0415 - rarely needed
+    from rla_client.checkpoint.pickle_trust import pickle_problem  # noqa: PLC0415 - rarely needed
     from rla_client.run.find import read_run_file  # noqa: PLC0415
 
     opening = None if data.run is None else data.run.opening
@@ -255,7 +250,7 @@ def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -
         archive,
         archive.with_suffix(".pt"),
     ]
-    found = (file_problem(path) for path in files if os.path.lexists(path))
+    found = (pickle_problem(path) for path in files if os.path.lexists(path))
     return next((why for why in found if why is not None), None)
 
 
@@ -264,7 +259,7 @@ def _take_up(data: RunData, chained: Chained) -> None:
     changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
     _tell_changes(data, changed, chained.time_step)
     _restore(data, chained.state, chained.time_step, chained.parent, CHECKPOINT_NAME)
-    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+    from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
 
     data.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
@@ -303,7 +298,7 @@ def go_on(data: RunData, ended: Run) -> bool:
     Returns:
         False where nothing was stored, another process opened it, or its folder is gone.
     """
-    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+    from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
     from rla_client.run.find import read_run  # noqa: PLC0415
     from rla_client.run.resume import next_abandoned  # noqa: PLC0415
 
@@ -457,7 +452,7 @@ def fork(data: RunData, loaded: RunData) -> None:
     problem = put_under(source, item, run)
     if problem:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
-    from rla_client.contract.checkpoints import newest_order  # noqa: PLC0415 - rarely needed
+    from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
 
     data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
@@ -524,8 +519,8 @@ def end_run(data: RunData, status: str, reason: str) -> None:
     run = data.let_go()
     if run is None:
         return
-    if "rla_client.media.jobs" in sys.modules:
-        sys.modules["rla_client.media.jobs"].bind(None, data.scope)
+    if "rla_client.media.recording_target" in sys.modules:
+        sys.modules["rla_client.media.recording_target"].bind(None, data.scope)
     drop_current(run.logger, data.scope)
     run.close(status, reason)
 
@@ -596,7 +591,7 @@ def _open_storing_nothing(
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
     set_current(run.logger, data.scope)
-    from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+    from rla_client.media.recording_target import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     def results() -> str:
         return stand_in.item().folder(OTHER_RESULTS)
@@ -662,7 +657,7 @@ def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
 
 
 def _newest(item: Item, name: str) -> int | None:
-    from rla_client.checkpoint.files import find_checkpoint  # noqa: PLC0415 - rarely needed
+    from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
 
     try:
         return find_checkpoint(Path(item.folder(CHECKPOINT)), name)[0]

@@ -24,18 +24,11 @@ import threading
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.descriptors import (
-    LEAST,
-    OwnFile,
-    identity,
-    leads_to,
-    lift,
-    memory_file,
-    process_descriptor,
-    try_lock,
-)
-from rla_client.contract.opening import CONSOLE_VARIABLE
+from rla_client.contract.agent.agent_environment import shares_our_life
+from rla_client.contract.process.descriptors import LEAST, OwnFile, identity, leads_to, lift
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.process.syscalls import memory_file, process_descriptor
+from rla_client.contract.spool.opening import CONSOLE_VARIABLE
 from rla_client.run.run import warn
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
-from rla_client.contract.protocol import ALERT_MARK
+from rla_client.contract.spool.protocol import ALERT_MARK
 from rla_client.run.archive import (
     CHANGE_KINDS,
     PARAMETER_KINDS,
@@ -51,8 +51,9 @@ from rla_client.run.archive import (
 from rla_client.run.run import Run, get_current, warn
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStepHolder, clock
+from rla_client.stream.param_values import plain_hyper_param
 from rla_client.stream.scope import Scope
-from rla_client.stream.values import clean_text, plain_hyper_param, whole_number
+from rla_client.stream.values import clean_text, whole_number
 
 if TYPE_CHECKING:
     import tensorboardX
@@ -417,7 +418,7 @@ class RunData:
         """
         if self.run is None:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
-        from rla_client.contract.jobs import final_name  # noqa: PLC0415
+        from rla_client.contract.job.checkpoint_job import final_name  # noqa: PLC0415
 
         step = self.clock.get_time()
         final_name(checkpoint_name, int(step))  # refused before it is part of any path
@@ -448,7 +449,7 @@ class RunData:
         if model_dict is None:
             warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
             return
-        from rla_client.checkpoint.files import save_tensorflow  # noqa: PLC0415
+        from rla_client.checkpoint.tensorflow import save_tensorflow  # noqa: PLC0415
 
         folder = self.folder_of(CHECKPOINT)
         save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
@@ -485,7 +486,7 @@ class RunData:
             ) from None
         saver = self._open_saver()
         if self.setup.dl_framework == "tensorflow":
-            from rla_client.checkpoint.files import load_tensorflow  # noqa: PLC0415
+            from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415
 
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
@@ -495,7 +496,8 @@ class RunData:
             found = saver.load(checkpoint_name, index, trust=trust)
             self.restore_random_state()
             return found
-        from rla_client.checkpoint.files import find_checkpoint, load_file  # noqa: PLC0415
+        from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415
+        from rla_client.checkpoint.loading import load_file  # noqa: PLC0415
 
         step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
         return step, load_file(path, trust=trust)

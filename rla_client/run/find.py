@@ -26,23 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.config.schema import password_variables
-from rla_client.contract.agent_process import agent_alive, start_agent
-from rla_client.contract.checkpoints import FETCHED_MARK
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.files import read_small, write_atomic
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CHECKPOINT,
-    FOLDER_KINDS,
-    LOG,
-    RECORD_DATE_FORMAT,
-    RunIndex,
-    check_table_name,
-)
-from rla_client.contract.opening import MAX_RUN_FILE_BYTES, RUN_FILE, Opening, run_file, stream_opening
-from rla_client.contract.parsing import parse_json
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.segments import LOCK_NAME, stream_names, writer_alive
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FETCHED_MARK, FOLDER_KINDS, LOG
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE, run_file
+from rla_client.contract.run_index import RECORD_DATE_FORMAT, RunIndex
+from rla_client.contract.safe_names import check_table_name
+from rla_client.contract.spool.opening import Opening, stream_opening
+from rla_client.contract.spool.segments import stream_names
+from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.archive import load_custom_data
 from rla_client.run.item import Item
 from rla_client.run.run import warn

@@ -32,10 +32,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.files import open_plain, read_small
-from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
-from rla_client.contract.parsing import MAX_DIGITS, check_yaml, parse_json
-from rla_client.contract.textformat import hint
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.text.bounded_parsing import MAX_DIGITS, check_yaml, parse_json
+from rla_client.contract.text.spelling import hint
 
 if TYPE_CHECKING:
     import yaml

@@ -23,17 +23,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CHECKPOINT,
-    FOLDER_KINDS,
-    LOG,
-    RunIndex,
-    item_path,
-    shorten_info,
-)
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS, LOG, item_path
+from rla_client.contract.process.descriptors import OwnFile
+from rla_client.contract.run_index import RunIndex, shorten_info
 
 SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
 DISABLED_PREFIX = "rla-disabled-"
@@ -180,13 +173,10 @@ class DisabledRun:
         Raises:
             ArgumentError: it cannot be pickled.
         """
+        from rla_client.checkpoint.blob_file import has_room  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.direct_write import NotWrittenError, write_checkpoint  # noqa: PLC0415 - rarely needed
         from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
-        from rla_client.checkpoint.saver import (  # noqa: PLC0415 - rarely needed
-            NotWrittenError,
-            has_room,
-            write_checkpoint,
-        )
-        from rla_client.contract.jobs import Stamp  # noqa: PLC0415
+        from rla_client.contract.checkpoint.stamp import Stamp  # noqa: PLC0415
 
         captured = capture(content)
         size = len(captured.skeleton) + sum(captured.sizes)
@@ -219,7 +209,8 @@ class DisabledRun:
             NoCheckpointError: neither is the one that is asked for.
             UntrustedCheckpointError: see there.
         """
-        from rla_client.checkpoint.files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - rarely needed
 
         step, kept = self._kept.get(name, (None, None))
         if step is not None and index in {None, step} and isinstance(kept, OwnFile):

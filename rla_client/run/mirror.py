@@ -33,14 +33,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_client.code.secrets import Secrets
+from rla_client.code.secret_values import Secrets
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.descriptors import try_lock
+from rla_client.contract.agent.agent_environment import shares_our_life
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import CONSOLE, OUTPUT_NAMES
-from rla_client.contract.opening import Opening, labelled
-from rla_client.contract.paths import find_places
-from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.spool.opening import Opening, labelled
+from rla_client.contract.spool.protocol import FrameKind, TextTarget, pack
 from rla_client.stream.outbox import Outbox
 
 POLL_S, IDLE_POLL_S, AWAITED_POLL_S = 0.05, 0.2, 0.005

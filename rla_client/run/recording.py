@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgpack
 
-from rla_client.contract.descriptors import at_exit, at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
-from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
-from rla_client.contract.textformat import format_table
+from rla_client.contract.process.fork_hooks import at_exit, at_fork, renew_lock
+from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
+from rla_client.contract.text.row_table import format_table
 from rla_client.media.pictures import is_picture, save_picture
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 
 if TYPE_CHECKING:
-    from rla_client.code.secrets import Secrets
+    from rla_client.code.secret_values import Secrets
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 PLAIN_TYPES = frozenset({float, int, bool})

@@ -41,44 +41,40 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
+from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.config.schema import Config
-from rla_client.contract.agent_process import agent_alive, start_agent
-from rla_client.contract.checkpoints import (
-    FETCHED_MARK,
-    FOREIGN_MARK,
-    SaveTime,
-    drop_note,
-    is_foreign,
-    newest_order,
-    pruned_files,
-    read_stamp,
-    save_time,
-    write_note,
-)
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.checkpoint_age import SaveTime, newest_order, save_time
+from rla_client.contract.checkpoint.provenance import is_foreign
+from rla_client.contract.checkpoint.prune_notes import drop_note, pruned_files, write_note
+from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import ArgumentError, FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import (
+from rla_client.contract.filesystem.atomic_write import (
     FORK_COPY_PREFIX,
     TEMP_PREFIX,
     claim_name,
-    read_small,
     replacing,
     temp_path,
     write_atomic,
 )
+from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import (
     CHECKPOINT,
+    FETCHED_MARK,
+    FOREIGN_MARK,
     HYPARAM_FILE_NAME,
     HYPARAMETER,
     LOG,
     OTHER_RESULTS,
     RESUME_FOLDER,
     TMP_DATA,
-    RunIndex,
 )
-from rla_client.contract.opening import Continuation, Earlier, ran_s
-from rla_client.contract.parsing import parse_json
-from rla_client.contract.paths import find_places
+from rla_client.contract.run_file import ran_s
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import Continuation, Earlier
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.archive import arrays_of, read_resume_state
 from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.find import (
@@ -94,7 +90,7 @@ from rla_client.run.find import (
 from rla_client.run.item import Item
 from rla_client.run.run import Run, mode, warn
 from rla_client.run.start import opened_here
-from rla_client.stream.messenger import ask_agent, fetch_timeout_s
+from rla_client.stream.fetch import ask_for_fetch, fetch_timeout_s
 
 if TYPE_CHECKING:
     from rla_client.run.setup import RunSetup
@@ -448,7 +444,7 @@ def find_elsewhere(
     what = f"whether the master has a run {run_key!r} to continue in table {table!r} cannot be told"
     try:
         start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
-        answer = ask_agent(
+        answer = ask_for_fetch(
             {"resume": question}, what, fetch_timeout_s(), start=start if config.agent.autostart else None
         )
     except StillWrittenError:

@@ -52,20 +52,15 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rla_client.contract import __version__
-from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.endings import FOR_ANYTHING, STOPS, stopped_by
+from rla_client.contract.agent.agent_environment import shares_our_life
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
-from rla_client.contract.layout import (
-    ALWAYS_OUTPUTS,
-    FILE_NAMES,
-    OUTPUT_NAMES,
-    TAKEN_NAMES,
-    TIMESTAMP,
-    check_relative,
-)
-from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
-from rla_client.contract.paths import find_places, user_name
-from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
+from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, TIMESTAMP
+from rla_client.contract.process.account import user_name
+from rla_client.contract.process.stop_signals import FOR_ANYTHING, STOPS, stopped_by
+from rla_client.contract.safe_names import FILE_NAMES, check_relative
+from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
+from rla_client.contract.spool.protocol import REPLICATE_NOW, FrameKind, pack
 from rla_client.run.recording import BACKUP, ERROR, INFO, WARN, Logger, shown_text
 from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder
@@ -167,7 +162,7 @@ class Run:
             return True
         if not outbox.flush(timeout, media=True):
             return False
-        from rla_client.contract.agent_process import ask  # noqa: PLC0415 - not at import of the package
+        from rla_client.contract.agent.dealer import ask  # noqa: PLC0415 - not at import of the package
 
         header = {"root": opening.root, "item": f"{opening.table}/{opening.index}"}
         while True:

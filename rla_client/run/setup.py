@@ -14,19 +14,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.descriptors import grow_soon
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
-from rla_client.contract.files import read_small
-from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
-from rla_client.contract.textformat import near
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION
+from rla_client.contract.process.descriptors import grow_soon
+from rla_client.contract.run_index import RunIndex, make_info
+from rla_client.contract.safe_names import check_table_name
+from rla_client.contract.text.spelling import near
 from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import backup, check_path, get_current, warn
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
-from rla_client.stream.values import name_of, plain_hyper_param, text_of
+from rla_client.stream.param_values import name_of, plain_hyper_param
+from rla_client.stream.values import text_of
 
 if TYPE_CHECKING:
-    from rla_client.code.secrets import Secrets
-    from rla_client.code.select import FoundCode
+    from rla_client.code.find_code import FoundCode
+    from rla_client.code.secret_values import Secrets
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -102,7 +105,7 @@ class RunSetup:
             run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; by default the folder of the file, and with a dict
-                what `rla_client.code.select` finds.
+                what `rla_client.code.find_code` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
             resume: `never`; `allow` continues the newest run of this `run_id` at the checkpoint that it
@@ -153,7 +156,7 @@ class RunSetup:
         self.keeps_console = config.agent.console if console is None else console
         self.found_code = None
         if code_root is None and isinstance(source, Mapping):
-            from rla_client.code.select import find_code  # noqa: PLC0415 - not at import of the package
+            from rla_client.code.find_code import find_code  # noqa: PLC0415 - not at import of the package
 
             self.found_code = find_code()
             code_root = self.found_code.root
@@ -225,7 +228,7 @@ class RunSetup:
         """
         if self.ignore_file_path is None:
             return []
-        from rla_client.code.select import ignored_names  # noqa: PLC0415 - not at import of the package
+        from rla_client.code.ignore_rules import ignored_names  # noqa: PLC0415 - not at import of the package
 
         root = Path(self.project_root or ".")
         return ignored_names(root, Path(self.ignore_file_path), Path(src), names)
@@ -323,7 +326,7 @@ class RunSetup:
 
     def secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""
-        from rla_client.code.secrets import Secrets  # noqa: PLC0415 - not at import of the package
+        from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
 
         hides = self.config is None or self.config.agent.hide_secrets
         return Secrets.of(self.hyper_param, hides=hides)

@@ -33,9 +33,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.descriptors import standard_taken
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
-from rla_client.contract.files import append_line, read_small, write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.file_systems import network_file_system
+from rla_client.contract.filesystem.plain_files import append_line, read_small
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CODE,
@@ -44,10 +46,10 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     OUTPUT_NAMES,
     SINKS,
-    RunIndex,
 )
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import find_places, network_file_system
+from rla_client.contract.process.descriptors import standard_taken
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import Opening
 from rla_client.run.data import RunData
 from rla_client.run.item import DisabledRun, Item
 from rla_client.run.recording import Comm, Logger, Row
@@ -107,7 +109,7 @@ def open_run(
 ) -> Run:
     """Open the stream of a described run whose folders exist; its clock is by default the current one."""
     places = find_places()
-    from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
+    from rla_client.config.machine_config import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
 
     opening = opening._replace(**settings_of_run(settings))
     warn_of_machine_keys(settings, opening.config)
@@ -193,7 +195,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
 
 def bind_recorders(run: Run, item: Item) -> None:
     """Have recorders of figures and media write through the stream of `run`, the current one."""
-    from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+    from rla_client.media.recording_target import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
 
@@ -201,11 +203,9 @@ def bind_recorders(run: Run, item: Item) -> None:
 @standard_taken()
 def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
     """Capture code and environment; whatever goes wrong is told."""
-    from rla_client.code.capture import (  # noqa: PLC0415 - not at import of the package
-        EnvironmentCapture,
-        back_up_code,
-    )
-    from rla_client.code.select import BackupPlan  # noqa: PLC0415
+    from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
+    from rla_client.code.backup_plan import BackupPlan  # noqa: PLC0415
+    from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415 - not at import of the package
 
     setup, config = data.setup, data.setup.configured()[1]
     if setup.project_root is None:

@@ -32,11 +32,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt, TypeAlias
 
-from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, extra
-from rla_client.contract.files import write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.run.recording import Logger, ScalarRows, scalar_rows
-from rla_client.stream.values import summary_scalars, to_plain
+from rla_client.stream.summary_scalars import summary_scalars
+from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rla_client.contract.descriptors import at_fork, renew_lock
 from rla_client.contract.errors import ArgumentError, MissingExtraError
+from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.run.recording import WAIT_PREFIX
 from rla_client.run.run import get_current, info, warn
 from rla_client.stream import scope

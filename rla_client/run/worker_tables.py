@@ -21,11 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoints import read_stamp
-from rla_client.contract.files import atomic_file, file_mode, fsync_file, fsync_folder
-from rla_client.contract.jobs import final_name
+from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
+from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.job.checkpoint_job import final_name
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
-from rla_client.contract.parsing import cells_of, parse_json
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.csv_lines import cells_of
 from rla_client.run.run import warn
 
 if TYPE_CHECKING:

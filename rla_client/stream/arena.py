@@ -1,44 +1,29 @@
-"""Reused shared memory for checkpoints and media: made and faulted in behind the training loop's back.
+"""Reused shared memory, made or faulted in behind the training loop's back.
 
-An `Arena` is one file in /dev/shm (layout: rla_client/contract/jobs.py), mapped by plain mmap(2)
-(rla_client/stream/memory.py) so that copying needs an address and nothing else. Invariants:
+An `Arena` is one file in /dev/shm (layout: contract/arena_layout.py), mapped by plain mmap(2) (mapping.py)
+so that copying needs an address and nothing else. Invariants:
 
-- The space is taken by posix_fallocate before the first touch: a /dev/shm that is too short says
-  so there, and never by SIGBUS. All arenas of a process stay below a quarter of what the machine
-  and its control group have free.
-- Pages are faulted in on a daemon thread, PREFAULT_BYTES at a time, because fresh shared memory
-  costs 35 times a warm copy and the kernel holds the address space's lock meanwhile.
-- The file is flock'ed for as long as it is mapped, and no descriptor stays open. Sweepers remove only arenas
-  whose lock is free.
+- posix_fallocate takes the space before the first touch: a short /dev/shm says so there, never by SIGBUS.
+- A daemon thread faults pages in, PREFAULT_BYTES at a time: fresh shared memory costs 35 times a warm copy.
+- The file is flock'ed while it is mapped; sweepers remove only arenas whose lock is free.
 - A child of fork has neither mapping (MADV_DONTFORK) nor lock, and forgets the pool.
-- An exception from a signal handler may come between any two lines of a pool's methods: nothing reads
-  a closed arena's memory, and a change that was half made is completed by the next call.
-- A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written.
-  An arena that a larger one replaces is unmapped and unlinked once all its slots are FREE. What a
-  killed process leaves behind, the agent sweeps (rla_agent/pipeline/checkpoint_jobs.py).
-
-A slot that a `SlotSender` claimed ends in one of three ways: a frame in the stream names it (the agent frees
-it), it is given back (no frame was written), or the whole pool is retired (an exception came so close to the
-frame that nobody knows). Arenas of a forked child's parent are forgotten, never touched.
+- A signal handler's exception may come between any two lines of a pool's methods: nothing reads a closed
+  arena's memory, and a change that was half made is completed by the next call.
+- An arena that a larger one replaces goes once all its slots are FREE; what is left the agent sweeps.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
-from rla_client.contract.descriptors import at_fork
-from rla_client.contract.jobs import (
+from rla_client.contract.job.arena_layout import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -52,32 +37,21 @@ from rla_client.contract.jobs import (
     SLOT_FREE,
     SLOT_HEADER,
     ArenaName,
-    SlotRef,
     align,
     slot_header_offset,
     spool_key,
     stream_key,
 )
-from rla_client.stream.memory import (
-    MADV_POPULATE_WRITE,
-    Mapping,
-    create_mapped,
-    read_briefly,
-    wait_for_copies,
-)
+from rla_client.stream.free_memory import MEMORY_SHARE, memory_room
+from rla_client.stream.mapping import MADV_POPULATE_WRITE, Mapping, create_mapped
+from rla_client.stream.memcpy import wait_for_copies
 
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
 SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
-UNKNOWN_MEMORY_BYTES = 8 << 30  # where no system tells
-MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
-
-Source = TypeVar("Source")
-
-_savers: weakref.WeakSet[SlotSender] = weakref.WeakSet()  # to be closed at exit
 
 
 class Arena:
@@ -194,17 +168,6 @@ def create_arena(
     owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
     arena.write_head(owner)
     return arena
-
-
-def memory_room() -> int:
-    """Bytes that could be taken: the least of free /dev/shm, memory and the control group's room."""
-    return min(room for room in (_shm_free(), memory_free()) if room is not None)
-
-
-def memory_free() -> int:
-    """Bytes of memory that this process could take: what is free, within the control group's room."""
-    rooms = (_memory_available(), _cgroup_room())
-    return min((room for room in rooms if room is not None), default=UNKNOWN_MEMORY_BYTES)
 
 
 class ArenaPool:
@@ -354,195 +317,3 @@ class ArenaPool:
             else:
                 waiting.append(arena)
         self._retired = waiting
-
-
-def _shm_free() -> int:
-    try:
-        found = os.statvfs(ARENA_FOLDER)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
-
-
-def _memory_available() -> int | None:
-    try:
-        for line in read_briefly("/proc/meminfo").splitlines():
-            if line.startswith(b"MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _cgroup_room() -> int | None:
-    """What the tightest control group above this process has left; None without a limit."""
-    try:
-        lines = os.fsdecode(read_briefly("/proc/self/cgroup")).splitlines()
-    except (OSError, ValueError):
-        return None
-    rooms = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            rooms += _rooms_above(Path("/sys/fs/cgroup"), path, "memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            rooms += _rooms_above(Path("/sys/fs/cgroup/memory"), path, *names)
-    return min(rooms, default=None)
-
-
-def _rooms_above(top: Path, path: str, limit_name: str, used_name: str) -> list[int]:
-    rooms = []
-    folder = top / path.lstrip("/")
-    while True:
-        with suppress(OSError, ValueError):
-            limit = int(read_briefly(f"{folder}/{limit_name}"))
-            used = int(read_briefly(f"{folder}/{used_name}"))
-            rooms.append(max(limit - used, 0))
-        if folder in {top, folder.parent}:
-            return rooms
-        folder = folder.parent
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A slot that holds the bytes of job `number`."""
-
-    arena: Arena
-    index: int
-    number: int
-
-    @property
-    def address(self) -> int:
-        """Where its bytes begin, in this process."""
-        return self.arena.slot_address(self.index)
-
-    def memory(self, nbytes: int) -> memoryview:
-        """Its first bytes; not to be kept longer than the saver's lock is held."""
-        return memoryview((ctypes.c_ubyte * nbytes).from_address(self.address)).cast("B")
-
-    @property
-    def ref(self) -> SlotRef:
-        """What a job says of it."""
-        return SlotRef(self.arena.name, self.index, self.number)
-
-    @property
-    def arrived(self) -> bool:
-        """True once the agent has done with the job."""
-        return self.arena.closed or self.arena.header(self.index) != (SLOT_BUSY, self.number)
-
-
-class HasStream(Protocol):
-    """What is needed of an outbox."""
-
-    @property
-    def stream_folder(self) -> Path | None:
-        """Folder of this process's stream; None while there is none."""
-
-
-class SlotSender:
-    """Base of what copies into shared memory. Its lock is held around each save.
-
-    Args:
-        outbox: where jobs go; its lock is not held while bytes are copied.
-    """
-
-    def __init__(self, outbox: HasStream) -> None:
-        self._stream = outbox
-        self._number = 0
-        self._copy_s = 0.0
-        self._reset()
-        at_fork(self)
-        _savers.add(self)
-
-    def _reset(self) -> None:
-        """As new, in a process that has no save under way: at the beginning, and in a forked child."""
-        self._lock = threading.RLock()
-        self._inside: int | None = None  # the thread that saves now: a signal handler may save, too
-        self._pool: ArenaPool | None = None
-
-    def close(self) -> None:
-        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
-
-    def after_fork_in_child(self) -> None:
-        """Forget the parent's arenas and saves without touching them."""
-        if self._pool is not None:
-            self._pool.forget_in_child()
-        self._reset()
-
-    def _send_in_slot(
-        self,
-        nbytes: int,
-        fill: Callable[[Slot], Source],
-        send: Callable[[Source], bool],
-        *,
-        patience_s: float = 0.0,
-    ) -> tuple[Slot, Source] | None:
-        """Copy into a slot and name it in the stream.
-
-        Args:
-            nbytes: what the slot must hold.
-            fill: copies, and says what the job shall name.
-            send: puts the job into the stream; False when the spool is full.
-            patience_s: to wait for an arena that is being made.
-
-        Returns:
-            The slot and what was named; None when no slot is large enough and free, or the stream
-            took no job.
-        """
-        pool = self._current_pool()
-        if pool is None:
-            return None
-        if patience_s:
-            pool.await_larger(nbytes, patience_s)
-        self._number += 1
-        number = self._number
-        try:
-            claimed = pool.claim(nbytes, number, patience_s=self._copy_s)
-            if claimed is None:
-                return None
-            slot = Slot(*claimed, number)
-            started = time.perf_counter()
-            source = fill(slot)
-            self._copy_s = time.perf_counter() - started
-        except BaseException:  # Ctrl-C, or no memory: no frame names the slot yet
-            pool.give_back(number)
-            raise
-        try:
-            taken = send(source)
-        except BaseException:
-            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
-            raise
-        if not taken:
-            pool.give_back(number)
-            return None
-        return slot, source
-
-    def _current_pool(self) -> ArenaPool | None:
-        folder = self._stream.stream_folder
-        if folder is None:
-            return None
-        if self._pool is None or self._pool.stream_folder != folder:
-            if self._pool is not None:
-                self._pool.close()
-            self._pool = ArenaPool(folder)
-        return self._pool
-
-    def _prepare(self, nbytes: int) -> None:
-        """Have an arena made, beside the training, whose slots hold `nbytes`."""
-        with self._lock:
-            pool = self._current_pool()
-            if pool is not None:
-                pool.prepare(nbytes)
-
-
-def _at_exit() -> None:
-    for saver in list(_savers):
-        saver.close()
-
-
-atexit.register(_at_exit)

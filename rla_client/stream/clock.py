@@ -1,4 +1,4 @@
-"""The clock of a run: its time-step, set by the training loop and read by every record."""
+"""The clock of a run: its time-step, which the training loop sets."""
 
 from __future__ import annotations
 

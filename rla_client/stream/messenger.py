@@ -1,38 +1,29 @@
-"""What a training process asks of the agent: to take records in, to be there, to fetch files from the master.
+"""The agent, as an outbox talks to it: hints, flushes, a start where none serves.
 
-Sending never waits, and nothing depends on it: records are in the spool. A connection belongs to the
-thread that holds the outbox's lock; waiting for an answer uses one of its own. Where no agent answers,
-one is started.
-
-Pruned checkpoints, and runs begun on another machine, come from the master. The client never speaks SSH;
-it asks the agent on its control socket again and again until the answer is there or the deadline has
-passed.
+Sending never waits, and nothing depends on it: records are in the spool. A connection belongs to the thread
+that holds the outbox's lock; waiting for an answer uses one of its own. Where no agent answers, one is
+started.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_client.contract.agent_process import (
-    Dealer,
-    agent_alive,
-    agent_record,
-    ask,
-    installed_unit,
-    start_agent,
-    tight_limits,
-)
-from rla_client.contract.errors import ArgumentError, FetchError, RemoteProtocolError, StillWrittenError
-from rla_client.contract.parsing import whole
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.contract.agent.agent_environment import tight_limits
+from rla_client.contract.agent.agent_process import agent_alive, agent_record
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.dealer import Dealer
+from rla_client.contract.agent.places import Places
+from rla_client.contract.agent.systemd_unit import installed_unit
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.spool.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.contract.text.number_parsing import parse_uint
+from rla_client.stream.rare_warnings import warn_rarely
 
 START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
 START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
@@ -40,12 +31,6 @@ FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 CONNECT_INTERVAL_S = 0.05  # between attempts
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
-WARN_INTERVAL_S = 60.0
-TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
-FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
-AGENT_S = 10.0  # for the agent to come up and answer at all
-ANSWER_S = 2.0  # for one question; then it is asked again
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
 
 
 class Flushed(NamedTuple):
@@ -70,7 +55,7 @@ class Flushed(NamedTuple):
         Raises:
             TypeError, ValueError, OverflowError: it is none.
         """
-        media, others = (whole(fields.get(name) or 0) for name in ("media", "others"))
+        media, others = (parse_uint(fields.get(name) or 0) for name in ("media", "others"))
         return cls(bool(fields.get("done")), float(fields.get("since") or 0.0), media, others)
 
 
@@ -270,98 +255,3 @@ def _load_imports() -> None:
     import logging  # noqa: F401, PLC0415 - not at import of the package
     import shutil  # noqa: F401, PLC0415
     import subprocess  # noqa: F401, PLC0415
-
-
-def fetch_timeout_s() -> float:
-    """Seconds that a fetch may take: `RLA_FETCH_TIMEOUT_S`, else ten minutes.
-
-    Raises:
-        ArgumentError: the variable holds no number of seconds.
-    """
-    text = os.environ.get(TIMEOUT_VARIABLE, "")
-    try:
-        found = float(text) if text else FETCH_TIMEOUT_S
-    except ValueError:
-        found = -1.0
-    if not 0 < found < float("inf"):
-        raise ArgumentError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}")
-    return found
-
-
-def bring_back(path: Path) -> None:
-    """Fetch a pruned file; on return it is here, whole.
-
-    Args:
-        path: where it was.
-
-    Raises:
-        FetchError: no agent, no master, no such file there, or not in time.
-    """
-    absolute = Path(os.path.abspath(path))
-    question = {"folder": str(absolute.parent), "name": absolute.name, "config": None}
-    what = f"{path.name} was pruned here and must come from the master"
-    ask_agent(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
-
-
-def ask_agent(
-    question: dict[str, Any], what: str, timeout_s: float, *, start: Callable[[], bool] | None
-) -> dict[str, Any]:
-    """Have the agent fetch something.
-
-    Args:
-        question: for the agent's fetching process.
-        what: the beginning of an error's message.
-        timeout_s: deadline.
-        start: starts an agent where none runs; None: none may be started.
-
-    Returns:
-        The process's answer.
-
-    Raises:
-        StillWrittenError: the run that was asked for is being written elsewhere.
-        FetchError: see `bring_back`.
-    """
-    places = find_places()
-    if not agent_alive(places) and not (start is not None and start()):
-        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")
-    began = heard = time.monotonic()
-    wait = FIRST_WAIT_S
-    while True:
-        left = began + timeout_s - time.monotonic()
-        answer = ask(places.control_socket, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
-        now = time.monotonic()
-        if answer is not None and "fetch" in answer:
-            heard = now
-            if answer["fetch"] == "done":
-                return answer
-            if answer["fetch"] == "failed":
-                kind = StillWrittenError if answer.get("still_written") else FetchError
-                raise kind(f"{what}: {answer.get('error')}")
-        if now - heard > AGENT_S:
-            raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
-        if now - began > timeout_s:
-            raise FetchError(
-                f"{what}, which is not done after {timeout_s:g} s; it continues where it stopped when it is "
-                f"asked for again ({TIMEOUT_VARIABLE} sets the limit)"
-            )
-        time.sleep(min(wait, max(0.0, left)))
-        wait = min(2 * wait, LONGEST_WAIT_S)
-
-
-def warn_rarely(said: dict[str, float], what: str, message: str, *arguments: object) -> None:
-    """Warn unless the same was said within WARN_INTERVAL_S.
-
-    Args:
-        said: when each kind of warning was given last, monotonic; updated here.
-        what: the kind.
-        message: with the placeholders of `logging`.
-        arguments: for it.
-    """
-    now = time.monotonic()
-    if now - said.get(what, float("-inf")) >= WARN_INTERVAL_S:
-        try:
-            import logging  # noqa: PLC0415 - not at import of the package
-        except (ImportError, OSError):  # no descriptors left to read it by
-            return
-        said[what] = now
-        logging.getLogger("rla_client").warning(message, *arguments)

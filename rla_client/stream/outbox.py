@@ -1,4 +1,4 @@
-"""The outbox: what the training process does with a record. Spool first, then a message.
+"""The outbox of a training process: spool first, then a message.
 
 `put` appends one frame to the segment of its stream (rla_client/stream/segment_writer.py) and returns: from
 then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream
@@ -29,25 +29,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from rla_client.contract.agent_process import agent_alive, memory_apart, refuses_raw_blobs
-from rla_client.contract.descriptors import at_fork, renew_lock
+from rla_client.contract.agent.agent_process import agent_alive, memory_apart, refuses_raw_blobs
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import PlaceError, SpoolError
-from rla_client.contract.files import is_there
-from rla_client.contract.losses import LOST_MARK, ROW, Loss, count_text, merged, of_frame
-from rla_client.contract.opening import Continuation, Opening
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
-from rla_client.contract.segments import BLOBS_NAME
-from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger, warn_rarely
-from rla_client.stream.segment_writer import (
-    CHECK_BYTES,
-    SHARE_MEDIA,
-    SHARE_ROWS,
-    SHARE_TEXT,
-    OpeningFrame,
-    Quota,
-    SegmentWriter,
-)
+from rla_client.contract.filesystem.safe_paths import is_there
+from rla_client.contract.process.fork_hooks import at_fork, renew_lock
+from rla_client.contract.spool.losses import LOST_MARK, ROW, Loss, count_text, merged, of_frame
+from rla_client.contract.spool.opening import Continuation, Opening
+from rla_client.contract.spool.protocol import HANDED_OVER, FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import BLOBS_NAME
+from rla_client.stream.messenger import NOT_FLUSHED, REFUSED_PAUSE_S, Flushed, Messenger
+from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
 
 SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written

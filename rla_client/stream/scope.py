@@ -1,4 +1,4 @@
-"""What is current: the run that a thread writes to where it names none.
+"""The current run of each thread, to which it writes where it names none.
 
 A `Scope` is the place of one run at a time. It holds what belongs to that run and is asked for without a
 name: its clock, its logger, where its pictures go (each a `Part`). A thread's scope is

@@ -31,8 +31,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla_client.config.schema import DATA_ROOT_VARIABLE
-from rla_client.contract.textformat import hint
+from rla_client.config.project import DATA_ROOT_VARIABLE
+from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import Journal, RunState, SweepError
 from rla_client.sweep.space import Parameters

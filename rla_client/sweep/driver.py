@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rla_client.config.schema import DATA_FOLDER, find_config
+from rla_client.config.project import DATA_FOLDER, find_config
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.database.tree import NoRunsYetError, find_data_root
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, check_command, files_of, work_of

@@ -45,18 +45,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.descriptors import holder_pid, try_lock
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import (
-    PRIVATE_FILE,
-    READ_FLAGS,
-    fsync_folder,
-    open_plain,
-    read_small,
-    write_atomic,
-)
-from rla_client.contract.parsing import moment, parse_json, whole
-from rla_client.contract.textformat import hint
+from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
+from rla_client.contract.filesystem.modes import PRIVATE_FILE
+from rla_client.contract.filesystem.plain_files import READ_FLAGS, open_plain, read_small
+from rla_client.contract.process.locks import holder_pid, try_lock
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.number_parsing import parse_moment, parse_uint
+from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
 
 if TYPE_CHECKING:
@@ -160,7 +156,7 @@ class Journal:
             if event.get("event") == "planned":
                 run = RunState.planned(event)
                 self.runs[run.number] = run
-            elif (found := self.runs.get(whole(event.get("run")))) is not None:
+            elif (found := self.runs.get(parse_uint(event.get("run")))) is not None:
                 found.handle_event(event)
         except (TypeError, ValueError, OverflowError):
             return  # follows on a torn line, or is damaged
@@ -458,7 +454,7 @@ class RunState:
         after = TRANSITIONS.get((self.state, kind))
         if after is None:
             raise ValueError(f"run {self.number} is {self.state}, so it cannot be {kind}")
-        when = moment(event.get("time"))
+        when = parse_moment(event.get("time"))
         if kind == "started":
             self.attempts, self.started, self.ended = self.attempts + 1, when, 0.0
             self.engine, self.handle = str(event.get("engine", "")), str(event.get("handle", ""))
@@ -467,7 +463,7 @@ class RunState:
         elif kind == "revived":
             self.failures = self.kills = 0
         elif kind in OUTCOMES:
-            self.ended = moment(event["ended"]) if "ended" in event else when  # it was seen later
+            self.ended = parse_moment(event["ended"]) if "ended" in event else when  # it was seen later
             self.failures += kind == "failed"
             self.kills += kind == "killed"
             reason = str(event.get("reason", ""))[:MAX_REASON_CHARS]
@@ -488,7 +484,7 @@ class RunState:
         parameters = event.get("parameters")
         if not isinstance(parameters, dict):
             raise ValueError("a run without parameters")  # noqa: TRY004 - what the file holds, not a type of ours
-        return cls(whole(event.get("run")), whole(event.get("trial")), parameters)
+        return cls(parse_uint(event.get("run")), parse_uint(event.get("trial")), parameters)
 
     def took(self, now: float) -> float | None:
         """Seconds that its last attempt ran; None before the first."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
-from rla_client.contract.opening import LIVE_STATES, run_file
-from rla_client.contract.textformat import full_name, listed
+from rla_client.contract.run_file import LIVE_STATES, run_file
+from rla_client.contract.text.spelling import full_name, listed
 from rla_client.database.compare import Choice, Group, judge, mean_and_interval
 from rla_client.database.csv_table import recorded_nan
 from rla_client.database.records import read_record

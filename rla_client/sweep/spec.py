@@ -29,18 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rla_client.config.rules import (
-    Choice,
-    Number,
-    Rule,
-    SectionReader,
-    Text,
-    WrongValueError,
-    is_empty,
-    node_of_file,
-    quote,
-    shape,
-)
+from rla_client.config.rules import Choice, Number, Rule, Text, WrongValueError
+from rla_client.config.section_reader import SectionReader
+from rla_client.config.yaml_nodes import is_empty, node_of_file, quote, shape
 from rla_client.contract.errors import ConfigError
 from rla_client.sweep.space import METHODS, Dimension, Kind, Method, Parameters, Range, Space, Value, Values
 

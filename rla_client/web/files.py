@@ -1,9 +1,9 @@
 """The files of a run, as anybody may have left them: listed, read piece by piece, searched, sent.
 
-Every file is reached from its data root without following links (`contract.files`) and opened without
-waiting for a pipe or a device. Hidden names are never shown. Nothing is read whole: each answer has a bound,
-and says when it was reached. What a browser gets of a run is a picture, a film, a sound, plain text, or
-something to save.
+Every file is reached from its data root without following links (`contract.filesystem.safe_paths`) and opened
+without waiting for a pipe or a device. Hidden names are never shown. Nothing is read whole: each answer has a
+bound, and says when it was reached. What a browser gets of a run is a picture, a film, a sound, plain text,
+or something to save.
 
 **Media.** A recorded file is called `<time-step>-<name>` (a few writers put a number behind the name
 instead). Files of one name in one folder are one thing over time: the page shows them under a slider.
@@ -28,18 +28,13 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from rla_client.contract.checkpoints import PRUNED_FOLDER, SaveTime, oldest_first, pruned_files, save_time
+from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first, save_time
+from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
-from rla_client.contract.files import held_folder, open_folder, open_plain, written_bytes
-from rla_client.contract.layout import (
-    CHECKPOINT,
-    FOLDER_KINDS,
-    LOG,
-    OTHER_RESULTS,
-    check_relative,
-    component_problem,
-    item_path,
-)
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
+from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
+from rla_client.contract.layout import CHECKPOINT, FOLDER_KINDS, LOG, OTHER_RESULTS, PRUNED_FOLDER, item_path
+from rla_client.contract.safe_names import check_relative, component_problem
 from rla_client.web.site import Entry, Site
 
 MAX_SEEN = 200_000  # entries of folders that one answer looks at, about 1 s

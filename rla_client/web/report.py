@@ -32,7 +32,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
 from rla_client.database.records import CLOCKS, FIELDS, MAX_NAME_CHARS
 from rla_client.database.tools import read_views

@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.files import MAX_SMALL_BYTES
-from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES, RunIndex
-from rla_client.contract.losses import lost_lines
-from rla_client.contract.opening import RUN_FILE, run_file
-from rla_client.contract.parsing import parse_json
+from rla_client.contract.filesystem.plain_files import MAX_SMALL_BYTES
+from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES
+from rla_client.contract.run_file import RUN_FILE, run_file
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
 from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
 from rla_client.database.environment import ENVIRONMENT_FILE

@@ -13,7 +13,7 @@ from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
 from rla_agent.model.status import Finding
 from rla_agent.service.doctor import Surroundings, examine
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from rla_agent.pipeline.lifecycle import sweep_memory
 from rla_agent.service.control import ask_status
 from rla_agent.service.systemd import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.jobs import ARENA_FOLDER
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.job.arena_layout import ARENA_FOLDER
+from rla_client.contract.spool.protocol import FrameKind, pack
 from rla_client.run.run import make_opening
 from rla_client.stream.arena import create_arena
 from rla_client.stream.outbox import Outbox

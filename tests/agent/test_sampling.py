@@ -16,7 +16,7 @@ import pytest
 
 from rla_agent.sampling import COLUMNS, GpuReading, Sampler, open_nvml, read_gpus
 from rla_client.contract.event_records import whole_records
-from rla_client.contract.opening import Opening
+from rla_client.contract.spool.opening import Opening
 
 
 def opening(root: Path, pid: int) -> Opening:

@@ -11,8 +11,8 @@ import zmq
 from support.waiting import wait_until
 
 from rla_agent.daemon import RECEIVE_QUEUE, Wire
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import MessageKind, encode_message
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import MessageKind, encode_message
 
 CLIENTS, ROUNDS = 200, 64
 LARGE = 1 << 16  # so that the kernel holds few of them

@@ -26,10 +26,10 @@ import torch
 from rla_agent.pipeline.checkpoint_jobs import release, run_checkpoint
 from rla_client.checkpoint.saver import CheckpointSaver
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.jobs import CheckpointJob
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
-from rla_client.contract.segments import segment_numbers, segment_path
+from rla_client.contract.agent.places import Places
+from rla_client.contract.job.checkpoint_job import CheckpointJob
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.spool.segments import segment_numbers, segment_path
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 

@@ -30,7 +30,7 @@ METRICS = [f"group/metric_{number}" for number in range(10)]
 def client(chosen: argparse.Namespace) -> None:
     """Open runs, write rows into each, stay alive until stdin closes."""
     from rla_client import exp_manager
-    from rla_client.contract.files import write_atomic
+    from rla_client.contract.filesystem.atomic_write import write_atomic
     from rla_client.run.start import open_plain_run
 
     folder = Path(chosen.client)

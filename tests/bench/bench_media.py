@@ -17,14 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from rla_agent.pipeline.checkpoint_jobs import free_slot
-from rla_client.code.capture import EnvironmentCapture, back_up_code
-from rla_client.code.select import BackupPlan
+from rla_client.code.backup import back_up_code
+from rla_client.code.backup_plan import BackupPlan
+from rla_client.code.environment import EnvironmentCapture
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.jobs import SlotRef
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
-from rla_client.media import jobs
-from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, RecordingTarget, VideoRecorder, bind
+from rla_client.contract.agent.places import Places
+from rla_client.contract.job.arena_layout import SlotRef
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.media import job_sender, recording_target
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 
@@ -62,7 +64,7 @@ class Run:
         self.results.mkdir()
         opening = make_opening(root="/", folders={"log": "."}, sinks=(), names={}, item={})
         self.outbox = Outbox(places, opening, AgentConfig(autostart=False))
-        jobs.AGENT_START_S = float("inf")  # as with an agent
+        job_sender.AGENT_START_S = float("inf")  # as with an agent
         bind(RecordingTarget(self.results, self.outbox, print))
 
     def forget(self) -> None:
@@ -125,7 +127,7 @@ def bench_figure(run: Run) -> None:
 def wait_slots(count: int, size: int = 0) -> None:
     """Wait for `count` slots of at least `size` bytes, which are made in the background."""
     deadline = time.monotonic() + DEADLINE_S
-    slots = jobs._state().slots
+    slots = recording_target.recording_state().slots
     assert slots is not None
     pool = slots._pool
     assert pool is not None

@@ -21,13 +21,13 @@ from rla_agent.pipeline.checkpoint_jobs import JobResult as FigureResult
 from rla_agent.pipeline.checkpoint_jobs import sweep_arenas
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.jobs import ARENA_FOLDER, spool_key
+from rla_client.contract.agent.places import Places
+from rla_client.contract.job.arena_layout import ARENA_FOLDER, spool_key
 from rla_client.contract.layout import SINKS
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
-from rla_client.media import jobs as media_jobs
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.media import recording_target
 from rla_client.media.figure_reader import FigureUnpickler
-from rla_client.media.recorders import RecordingTarget, bind
+from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.media.render import decorate
 from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder
@@ -85,7 +85,7 @@ class RecordingRun:
 def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     opened = RecordingRun(tmp_path / "results", Outbox(places, bare_opening(), AgentConfig(autostart=False)))
     opened.results.mkdir()
-    media_jobs._expects_videos = False  # each test says itself what memory is made ready
+    recording_target._expects_videos = False  # each test says itself what memory is made ready
     bind(RecordingTarget(opened.results, opened.outbox, opened.warnings.append))
     time_step_holder.set_time(7)
     yield opened

@@ -11,10 +11,10 @@ import pytest
 from support.spooled import events, openings, text_of, values
 
 from rla_client import logger
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import SINKS
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.spool.protocol import TextTarget
 
 pytestmark = pytest.mark.usefixtures("plain_logger")
 

@@ -12,9 +12,9 @@ import pytest
 from support.spooled import rows, text_of, values
 
 from rla_client import logger, time_step_holder
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.spool.protocol import TextTarget
 
 pytestmark = pytest.mark.usefixtures("plain_logger")
 

@@ -25,6 +25,7 @@ from support.spooled import files, marks, openings, rows, stop_autostart, text_o
 
 import rla_client
 from rla_client import exp_manager, logger, time_step_holder
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import (
     ArgumentError,
     ConfigError,
@@ -32,8 +33,7 @@ from rla_client.contract.errors import (
     UnknownParameterError,
 )
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.spool.protocol import TextTarget
 from rla_client.manager import ExpManager
 from rla_client.run.find import RunNotFoundError
 
@@ -402,7 +402,7 @@ def test_ranks_above_zero_make_no_item(
 
 def test_the_spool_is_never_backed_up_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing any descriptor of the spool's lock would tell the agent that the writer is gone."""
-    from rla_client.contract.paths import find_places
+    from rla_client.contract.agent.places import find_places
 
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "code" / "state"))
     stop_autostart(find_places())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 from rla_client.manager import ExpManager
 
 METHODS = {

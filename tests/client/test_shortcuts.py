@@ -23,7 +23,7 @@ from rla_client import ImgRecorder, exp_manager, logger
 from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.run import run as run_module
 from rla_client.shortcuts import Joined, ensure_run
 

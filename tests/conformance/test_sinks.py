@@ -20,7 +20,7 @@ from rla_agent.outputs.encoders import Content, CsvEncoder, Encoder, TextEncoder
 from rla_agent.outputs.output import FORMATS, ends_of
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
-from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.spool.protocol import FrameKind, pack
 
 MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
     name: (name if name in SINKS else "", partial(form.new, bare_opening())) for name, form in FORMATS.items()

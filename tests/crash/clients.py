@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import find_places
-from rla_client.contract.protocol import FrameKind, pack
-from rla_client.contract.segments import new_stream_name
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import FrameKind, pack
+from rla_client.contract.spool.segments import new_stream_name
 from rla_client.stream.outbox import Outbox
 
 FLOOR_EACH = 10

@@ -22,9 +22,9 @@ from support.oracle import Trainer
 from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.spool.segments import stream_names
 
 
 class BareAgent:

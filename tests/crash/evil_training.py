@@ -39,9 +39,9 @@ def evils(mark: str) -> list[Evil]:
 def main() -> None:
     """Keep them all."""
     from rla_client import exp_manager, logger
-    from rla_client.contract.jobs import FORMATS, JOB_FIGURE
+    from rla_client.contract.job.media_job import FORMATS, JOB_FIGURE
     from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
-    from rla_client.media import jobs
+    from rla_client.media import job_sender, recording_place
 
     root, config, mark = sys.argv[1:4]
     exp_manager.configure("table", config, root)
@@ -56,14 +56,14 @@ def main() -> None:
         data = pickle.dumps(evil)
         for protocol in (0, 2, 4):
             figure = pickle.dumps({"figure": evil, "options": {}, "rc": {}, "fonts": []}, protocol)
-            place = jobs.find_place(
+            place = recording_place.find_place(
                 f"figure-{number}-{protocol}",
                 FORMATS[JOB_FIGURE],
                 cover=True,
                 add_timestamp=False,
                 results_dir=None,
             )
-            assert jobs.send_blob(place, JOB_FIGURE, (figure,), {})
+            assert job_sender.send_blob(place, JOB_FIGURE, (figure,), {})
         exp_manager.run.file(CHECKPOINT, f".resume/evil_{number}.state", data)
         exp_manager.run.file(OTHER_RESULTS, f"evil-{number}.pkl", data)
         logger.record_tabular("evil", str(data))

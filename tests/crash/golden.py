@@ -16,7 +16,7 @@ from rla_agent.outputs.encoders import (
     widened,
 )
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.spool.protocol import TextTarget
 
 
 def decoded(data: bytes) -> list[Any]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from crash.mutations import packed
 
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame
-from rla_client.contract.segments import new_stream_name
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, encode_frame
+from rla_client.contract.spool.segments import new_stream_name
 from rla_client.stream.segment_writer import SegmentWriter
 
 MARK = "rlaXhostile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rla_client.contract.protocol import (
+from rla_client.contract.spool.protocol import (
     PROTOCOL_VERSION,
     FrameKind,
     MessageKind,

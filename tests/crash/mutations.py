@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 
 from rla_client.contract.errors import UnknownVersionError
-from rla_client.contract.protocol import FrameKind, encode_frame, frame_at
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, frame_at
 
 SHARE_BROKEN = 0.2  # of bytes flipped without a new checksum
 HOSTILE = (

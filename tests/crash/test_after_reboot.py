@@ -9,8 +9,8 @@ import pytest
 from support.lone import LoneStream, Side
 
 from rla_agent.outputs.data_roots import boot_time, same_root
-from rla_client.contract.opening import Opening
-from rla_client.contract.segments import segment_path
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.segments import segment_path
 
 
 @pytest.fixture

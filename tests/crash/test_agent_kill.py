@@ -13,7 +13,7 @@ from crash.conftest import BareAgent
 from crash.zygote import Zygote
 from support.oracle import Trainer, check_folder, uncommitted
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 MOST_ROWS_AHEAD = 1000  # a kill comes after up to so many more rows, wherever the agent is then
 

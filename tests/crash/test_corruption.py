@@ -15,9 +15,9 @@ from crash.workload import row_of
 from support.oracle import Trainer
 
 from rla_agent.model.ingest import parse
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.contract.segments import segment_path, stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.spool.segments import segment_path, stream_names
 
 ROWS = 200
 TAIL_BYTES = 3000

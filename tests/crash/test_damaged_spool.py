@@ -17,14 +17,9 @@ from crash.conftest import BareAgent
 from crash.workload import row_of
 
 import rla_client.stream.segment_writer as spool_module
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.contract.segments import (
-    new_stream_name,
-    segment_numbers,
-    segment_path,
-    stream_names,
-)
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.spool.segments import new_stream_name, segment_numbers, segment_path, stream_names
 from rla_client.stream.segment_writer import SegmentWriter
 
 ROWS = 120

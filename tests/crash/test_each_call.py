@@ -15,8 +15,8 @@ from support.oracle import Trainer, check_folder
 
 from rla_agent.outputs.output import make_outputs
 from rla_agent.pipeline.stream import read_opening
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.segments import stream_names
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 

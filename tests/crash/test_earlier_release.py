@@ -31,9 +31,9 @@ from rla_agent.model.ingest import OpeningFrame, parse
 from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
 from rla_agent.store.database import STEPS
 from rla_client import database
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import stream_names
 
 ARCHIVE = Path(__file__).with_name("data") / "e3eba59.tar.xz"
 OLD = "/tmp/rla-old-00000000"

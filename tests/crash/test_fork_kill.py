@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.segments import stream_names
 
 pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -99,7 +99,10 @@ def test_a_name_is_durable_before_the_file_counts_as_named(tmp_path: Path) -> No
     """After each rename of a file that is to last, its folder is synced."""
     trace, folder = tmp_path / "trace", tmp_path / "folder"
     folder.mkdir()
-    code = "import sys; from rla_client.contract import files; files.write_atomic(sys.argv[1], b'content')"
+    code = (
+        "import sys; from rla_client.contract.filesystem.atomic_write import write_atomic; "
+        "write_atomic(sys.argv[1], b'content')"
+    )
     command = [
         "strace",
         "-f",

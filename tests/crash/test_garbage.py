@@ -18,10 +18,10 @@ from support.oracle import check_folder, event_records
 
 from rla_agent.model.ingest import parse
 from rla_agent.service.control import ask_status
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
-from rla_client.contract.segments import new_stream_name, stream_names
+from rla_client.contract.spool.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
+from rla_client.contract.spool.segments import new_stream_name, stream_names
 from rla_client.stream.segment_writer import SegmentWriter
 
 MOST_GROWTH = 64 << 20  # of the agent's RSS

@@ -10,7 +10,7 @@ from crash.golden import decoded, outputs_of
 
 from rla_agent.model.ingest import parse
 from rla_client.contract.errors import UnknownVersionError
-from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION, encode_frame, pack
+from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION, encode_frame, pack
 
 DATA = Path(__file__).with_name("data")
 SEGMENTS = sorted(DATA.glob("segment-v*.seg"))

@@ -26,12 +26,12 @@ from support.waiting import wait_until
 from rla_agent.pipeline.commit import keep_new_files
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.replicate.settings import register
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import TEMP_PREFIX
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import stream_names
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import stream_names
 from rla_client.logger import read_csv
 
 TRAINING = Path(__file__).with_name("hostile_training.py")

@@ -18,7 +18,7 @@ import pytest
 from crash.conftest import BareAgent
 from support.oracle import event_records
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 SCRIPT = Path(__file__).with_name("clients.py")
 MOST_MEMORY = 400 << 20

@@ -22,8 +22,9 @@ from support.waiting import wait_until
 from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
 from rla_agent.service.control import read_holder
 from rla_agent.store.database import STEPS
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import LOCK_NAME, stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.segments import stream_names
+from rla_client.contract.spool.writer_liveness import LOCK_NAME
 
 PACE = ("--worker", "--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 

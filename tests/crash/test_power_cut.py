@@ -16,9 +16,9 @@ from support.oracle import Trainer, check_after_power_cut
 from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
+from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.paths import STATE_VARIABLE, Places
-from rla_client.contract.segments import segment_path, stream_names
+from rla_client.contract.spool.segments import segment_path, stream_names
 
 pytestmark = [pytest.mark.root, needs_loop_disk]
 

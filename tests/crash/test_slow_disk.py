@@ -19,8 +19,8 @@ from support.waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
 from rla_agent.service.systemd import BEATS_PER_TIMEOUT
+from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
-from rla_client.contract.paths import STATE_VARIABLE, Places
 
 PACE = ("--burst", "20", "--pause", "0.02", "--floor")  # some hundred rows a second
 WATCHDOG_S = 10.0  # what the unit files say

@@ -25,16 +25,16 @@ from support.waiting import DEADLINE_S
 from rla_agent.model.ingest import Position
 from rla_agent.service.control import ask_status, stop_agent
 from rla_agent.store.database import AgentDatabase, Changes, FiringRow
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import PROTOCOL_VERSION, decode_message, encode_message
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+from rla_client.contract.spool.protocol import PROTOCOL_VERSION, decode_message, encode_message
+from rla_client.contract.spool.segments import segment_numbers, segment_path, stream_names
 
 DATA = Path(__file__).with_name("data")
 NEWER = PROTOCOL_VERSION + 1
 AS_VERSION = """
 import sys
-import rla_client.contract.protocol as protocol
+import rla_client.contract.spool.protocol as protocol
 protocol.PROTOCOL_VERSION = @
 protocol._SEED = (@ - 1) << 16
 for module in list(sys.modules.values()):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rla_client.contract.checkpoints import DROPPED_NOTE
-from rla_client.contract.files import TEMP_PREFIX
-from rla_client.contract.jobs import ArenaName, spool_key
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
+from rla_client.contract.job.arena_layout import ArenaName, spool_key
+from rla_client.contract.layout import DROPPED_NOTE
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -25,9 +25,9 @@ import psutil
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.spool.segments import stream_names
 
 PAGES = ("clusters.md", "docker.md")
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"
@@ -387,7 +387,7 @@ def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """statfs says NFS: the default state goes to /var/tmp, one that was chosen there is refused."""
     as_nfs = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=statfs"]
     as_nfs += ["-e", "inject=statfs:poke_exit=@arg2=6969000000000000"]
-    where = "from rla_client.contract.paths import find_places; print(find_places().state)"
+    where = "from rla_client.contract.agent.places import find_places; print(find_places().state)"
     monkeypatch.delenv(STATE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     probe = python("-c", where, under=as_nfs)

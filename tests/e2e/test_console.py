@@ -19,7 +19,7 @@ import psutil
 import pytest
 from support.waiting import wait_until
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 HEAD = """
 import ctypes, os, subprocess, sys, time

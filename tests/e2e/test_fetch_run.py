@@ -21,8 +21,8 @@ from support.replication_lab import Sshd
 from support.waiting import wait_until
 
 from rla_client import database
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAIN = """
 import os, signal, sys

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from rla_agent.store.database import database_files
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 SCRIPT = """
 import os, signal, sys, time

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 PROGRAM = """
 import sys

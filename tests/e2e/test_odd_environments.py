@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 ROWS = 200
 TRAINING = """

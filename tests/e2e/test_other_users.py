@@ -1,8 +1,8 @@
 """Another user of the machine against the agent and the rows of one who has no home on a local disk.
 
 Real processes of two uids, the real /tmp and /var/tmp. What
-tests/client/contract/test_paths.py says of paths is seen here from outside: no program of the other runs, no
-row is lost.
+tests/client/contract/filesystem/test_trusted_paths.py says of paths is seen here from outside: no program of
+the other runs, no row is lost.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ pytestmark = [
 FAR_HOME = """
 import os
 from pathlib import Path
-from rla_client.contract import paths as places
+from rla_client.contract.filesystem import file_systems
 home = os.environ.get("HOME", "")
 if home.startswith("/dev/shm"):
-    places.NETWORK_FILE_SYSTEMS[places.file_system_type(Path(home))] = "NFS"
+    file_systems.NETWORK_FILE_SYSTEMS[file_systems.file_system_type(Path(home))] = "NFS"
 """
 TRAINING = """
 import sys
@@ -53,7 +53,7 @@ print("flushed", logger.flush(60), flush=True)
 EVIL_SPOOL = """
 import os, sys
 from pathlib import Path
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.stream.segment_writer import SegmentWriter
 spool, root, python = sys.argv[1:]
 found = os.stat(root)
@@ -225,7 +225,7 @@ def far(victim: User, ground: Path) -> str:
     (library / "far.py").write_text(FAR_HOME)
     (library / "then.pth").write_text("import far")
     victim.environment["HOME"] = str(home)
-    said = victim.run("-c", "from rla_client.contract.paths import *; print(machine_key())")
+    said = victim.run("-c", "from rla_client.contract.agent.places import *; print(machine_key())")
     return said.strip()
 
 
@@ -345,14 +345,14 @@ def test_a_runtime_folder_that_is_not_ours(
 
 def test_a_socket_of_somebody_else_gets_no_row(victim: User, other: User) -> None:
     """He listens where the agent would; a flush that he answers is none of ours."""
-    asked = "from rla_client.contract.paths import find_places; print(find_places().runtime)"
+    asked = "from rla_client.contract.agent.places import find_places; print(find_places().runtime)"
     folder = Path(victim.run("-c", asked).strip())
     assert folder.parent == Path(f"/tmp/rla-agent-{VICTIM}")
     for part in (folder.parent, folder):
         _foreign(part)
     listens = other.start("-c", f"""
 import zmq
-from rla_client.contract.protocol import MessageKind, decode_message, encode_message
+from rla_client.contract.spool.protocol import MessageKind, decode_message, encode_message
 socket = zmq.Context().socket(zmq.ROUTER)
 socket.bind("ipc://{folder}/data.sock")
 import os; os.chmod("{folder}/data.sock", 0o777)

@@ -18,7 +18,7 @@ import pytest
 from support.replicated_project import Project
 from support.replication_lab import Sshd, tree
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 NOT_RUNNING = 3  # exit code of `rla-agent status`
 

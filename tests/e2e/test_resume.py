@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 from support.spooled import stop_autostart
 
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.segments import stream_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "resume.py"

@@ -9,7 +9,7 @@ import pytest
 from support.docs_formats import PAGE, made, renewed
 
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
-from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION
+from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION
 
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="no checkout: the installed wheel is tested")
 

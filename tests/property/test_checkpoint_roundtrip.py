@@ -18,17 +18,16 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome, run_checkpoint  # noqa: E402
-from rla_client.checkpoint.files import load_file, restore  # noqa: E402
-from rla_client.checkpoint.pickling import Captured, as_numpy, capture, capture_generally  # noqa: E402
-from rla_client.checkpoint.saver import copy_storages  # noqa: E402
-from rla_client.contract.jobs import (  # noqa: E402
-    SLOT_BUSY,
-    ArenaSource,
-    CheckpointJob,
-    Retention,
-    Stamp,
-    storage_offsets,
-)
+from rla_client.checkpoint.loading import load_file, restore  # noqa: E402
+from rla_client.checkpoint.numpy_marks import as_numpy  # noqa: E402
+from rla_client.checkpoint.pickling import capture, capture_generally  # noqa: E402
+from rla_client.checkpoint.storage_copy import copy_storages  # noqa: E402
+from rla_client.checkpoint.storage_table import Captured  # noqa: E402
+from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
+from rla_client.contract.checkpoint.stamp import Stamp  # noqa: E402
+from rla_client.contract.job.arena_layout import SLOT_BUSY  # noqa: E402
+from rla_client.contract.job.checkpoint_job import CheckpointJob  # noqa: E402
+from rla_client.contract.job.job_source import ArenaSource, storage_offsets  # noqa: E402
 from rla_client.stream.arena import Arena, create_arena  # noqa: E402
 
 DTYPES = [

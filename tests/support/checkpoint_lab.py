@@ -15,10 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rla_agent.pipeline.checkpoint_jobs import JobResult, release, retain, run_checkpoint, sweep_arenas  # noqa: E402
-from rla_client.contract.jobs import ARENA_FOLDER, CHECKPOINT_KIND, CheckpointJob, spool_key  # noqa: E402  # noqa: E402
-from rla_client.contract.paths import Places  # noqa: E402
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack  # noqa: E402
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names  # noqa: E402
+from rla_client.contract.agent.places import Places  # noqa: E402
+from rla_client.contract.job.arena_layout import ARENA_FOLDER, spool_key  # noqa: E402  # noqa: E402
+from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJob  # noqa: E402  # noqa: E402
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack  # noqa: E402
+from rla_client.contract.spool.segments import segment_numbers, segment_path, stream_names  # noqa: E402
 
 
 def content(step: int) -> dict[str, Any]:

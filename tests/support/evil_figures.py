@@ -65,7 +65,7 @@ def blob(figure: Any, **others: Any) -> bytes:
 
 
 def _window_free(value: Any) -> Any:
-    from rla_client.media.figures import _FigurePickler
+    from rla_client.media.figure_pickle import _FigurePickler
 
     if type(value) in pickle._Pickler.dispatch:
         return NotImplemented

@@ -27,7 +27,7 @@ from rla_agent.pipeline.lifecycle import root_is_back
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import AgentDatabase, Changes
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.stream.segment_writer import SegmentWriter
 
 

@@ -7,7 +7,7 @@ import os
 
 import psutil
 
-from rla_client.contract.paths import RUNTIME_VARIABLE
+from rla_client.contract.agent.places import RUNTIME_VARIABLE
 
 MARKER_VARIABLE = "RLA_TEST_MARKER"
 

@@ -38,8 +38,8 @@ from crash.workload import (
 )
 from crash.zygote import Forked, Zygote
 
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.segments import segment_numbers, segment_path, stream_names
 from support.waiting import TIME_FACTOR
 
 WORKLOAD = Path(__file__).parents[1] / "crash" / "workload.py"

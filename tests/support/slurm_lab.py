@@ -25,7 +25,7 @@ from typing import Final
 import psutil
 import pytest
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 from support.ports import free_port
 from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 

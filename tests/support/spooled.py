@@ -8,10 +8,10 @@ from typing import Any
 
 from rla_agent.model.ingest import Content, Event, ItemFile, Mark, OpeningFrame, Row, Text, parse
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import TextTarget
-from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import TextTarget
+from rla_client.contract.spool.segments import segment_numbers, segment_path, stream_names
 from rla_client.stream.outbox import Outbox
 
 

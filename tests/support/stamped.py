@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla_client.contract.checkpoints import TORCH_FORMAT, TorchZip
-from rla_client.contract.jobs import STAMP_RECORD, Stamp
+from rla_client.contract.checkpoint.stamp import STAMP_RECORD, Stamp
+from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, TorchZip
 
 
 def stamped(

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 from rla_client.sweep.journal import FILE, Journal
 from rla_client.sweep.spec import Spec, read_spec
 from support.marked import MARKER_VARIABLE, processes_of

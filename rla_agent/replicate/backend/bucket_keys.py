@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import DeniedError, RemoteStat, check_remote, parent
-from rla_client.contract.layout import RunIndex
+from rla_client.contract.run_index import RunIndex
 
 if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta

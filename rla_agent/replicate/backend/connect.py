@@ -47,8 +47,8 @@ from rla_agent.replicate.backend.target import (
     TransientError,
 )
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.files import write_atomic
-from rla_client.contract.paths import user_home, user_name
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.process.account import user_home, user_name
 
 if TYPE_CHECKING:
     import paramiko

@@ -34,7 +34,7 @@ from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
 from rla_agent.replicate.worker.source import EDGE_BYTES
-from rla_client.contract.textformat import printable
+from rla_client.contract.text.terminal_text import printable
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …
 SYNC_S: Final = 10.0  # … and while it grows so often: a thousand machines are a hundred rounds a second

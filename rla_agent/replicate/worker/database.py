@@ -61,10 +61,10 @@ from rla_agent.replicate.worker.source import (
     local_state,
     unread,
 )
-from rla_client.contract.checkpoints import dropped
-from rla_client.contract.files import open_root
+from rla_client.contract.checkpoint.checkpoint_retention import dropped
+from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, FOLDER_KINDS, LOG
-from rla_client.contract.textformat import printable
+from rla_client.contract.text.terminal_text import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
 SCAN_SHARE: Final = 50  # at least 50 times as long as it took

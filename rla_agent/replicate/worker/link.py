@@ -37,7 +37,7 @@ from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
 from rla_agent.replicate.worker.plan import Health, Whole
 from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender, check_mounted
 from rla_client.contract.errors import ConfigError, RlaError
-from rla_client.contract.files import file_mode
+from rla_client.contract.filesystem.modes import file_mode
 
 IDLE_CLOSE_S: Final = 60.0
 ALIVE_S: Final = 5.0  # between two looks whether an idle session's connection is still there

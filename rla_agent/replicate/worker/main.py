@@ -39,8 +39,9 @@ from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.link import BatchOutcome, Confirmed, Link
 from rla_agent.replicate.worker.source import Committed, Scanner
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
-from rla_client.contract.descriptors import process_descriptor, try_lock
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
+from rla_client.contract.process.locks import try_lock
+from rla_client.contract.process.syscalls import process_descriptor
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.plan import Health

@@ -31,20 +31,15 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker.plan import Local, Owned, Record, copy_mode
-from rla_client.contract.checkpoints import OWN_NAMES
 from rla_client.contract.errors import BrokenFileError, RlaError, UnsafeNameError
-from rla_client.contract.files import (
-    READ_FLAGS,
-    TEMP_PREFIX,
-    closing_fd,
-    read_small,
-    sqlite_address,
-    walk,
-    walk_root,
-)
-from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
-from rla_client.contract.opening import LIVE_STATES
-from rla_client.contract.textformat import printable
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
+from rla_client.contract.filesystem.plain_files import READ_FLAGS, read_small, sqlite_address
+from rla_client.contract.filesystem.safe_paths import walk, walk_root
+from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, OWN_NAMES
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:
     import pathspec

@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError
-from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG, check_table_name
-from rla_client.contract.textformat import unknown
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
+from rla_client.contract.safe_names import check_table_name
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.changes import HIDDEN, publish
 from rla_client.database.imports import folders, sacred, stores, tables, wandb
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name, write

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.contract.opening import LIVE_STATES, RUN_FILE
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.imports.event_messages import event_messages
 from rla_client.database.imports.source import (
     UNREADABLE,
@@ -45,7 +45,7 @@ from rla_client.database.imports.tables import read_table, with_steps
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 from rla_client.logger import read_events
 from rla_client.run.hyper_params import parameters_of_table
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.param_values import plain_hyper_param
 
 if TYPE_CHECKING:
     from tensorboardX.proto.summary_pb2 import Summary

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import read_small
+from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.database.imports.source import (
     Found,
     Look,

@@ -29,9 +29,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secrets import Secrets
+from rla_client.code.secret_values import Secrets
 from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
-from rla_client.contract.files import open_plain, sqlite_address
+from rla_client.contract.filesystem.plain_files import open_plain, sqlite_address
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
@@ -39,13 +39,13 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TIME_STEP,
     TIMESTAMP,
-    RunIndex,
-    component_problem,
-    make_info,
 )
-from rla_client.contract.opening import RUN_FILE
-from rla_client.contract.parsing import MAX_VALUES, parse_json, write_rows
-from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.run_index import RunIndex, make_info
+from rla_client.contract.safe_names import component_problem
+from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.text.bounded_parsing import MAX_VALUES, parse_json
+from rla_client.contract.text.csv_lines import write_rows
 from rla_client.database.csv_table import PROGRESS_FILE
 from rla_client.database.environment import ENVIRONMENT_FILE
 from rla_client.database.records import MAX_TIME, NOTE_FILE, UNKNOWN

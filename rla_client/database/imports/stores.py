@@ -45,8 +45,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, BrokenFileError, MissingExtraError
-from rla_client.contract.files import open_plain, read_small
-from rla_client.contract.layout import component_problem
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.safe_names import component_problem
 from rla_client.database.imports import source
 from rla_client.run.hyper_params import parse_yaml
 

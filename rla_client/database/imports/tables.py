@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import open_plain, read_small, written_bytes
+from rla_client.contract.filesystem.plain_files import open_plain, read_small, written_bytes
 from rla_client.contract.layout import TIME_STEP
-from rla_client.contract.parsing import parse_json, split_rows
-from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.csv_lines import split_rows
 from rla_client.database.csv_table import quoted_lines
 from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
 from rla_client.database.records import MAX_TIME

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import open_plain, read_small
-from rla_client.contract.parsing import parse_json
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.imports import source
 from rla_client.database.records import MAX_TIME, read_json
 from rla_client.run.hyper_params import parse_yaml

@@ -26,7 +26,7 @@ from rla_client.contract.errors import RlaError, extra
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import data_types, session
 from rla_client.contract import __version__
-from rla_client.contract.paths import find_places
+from rla_client.contract.agent.places import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager

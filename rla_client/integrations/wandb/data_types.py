@@ -21,9 +21,9 @@ import numpy as np
 
 from rla_client import logger
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import replacing, write_atomic
+from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
-from rla_client.contract.parsing import write_rows
+from rla_client.contract.text.csv_lines import write_rows
 from rla_client.manager import exp_manager
 from rla_client.media.pictures import MAX_FRAME_FILE, safe_name
 from rla_client.run.recording import scalar_rows
@@ -31,7 +31,9 @@ from rla_client.run.run import warn
 from rla_client.run.tensorboard import tbx_writer
 from rla_client.shortcuts import Joined
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param, summary_scalars, to_plain
+from rla_client.stream.param_values import plain_hyper_param
+from rla_client.stream.summary_scalars import summary_scalars
+from rla_client.stream.values import to_plain
 
 _warned: set[str] = set()
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb

@@ -17,9 +17,9 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.files import read_small
+from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
-from rla_client.contract.parsing import check_yaml, parse_json
+from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
 from rla_client.integrations.wandb.data_types import (
     PLAIN_TYPES,
     Artifact,
@@ -36,7 +36,7 @@ from rla_client.run.run import MODE_VARIABLE, ending, get_current, warn
 from rla_client.shortcuts import Joined, OpenRun, in_its_run, opened_here, to_parameters
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.param_values import plain_hyper_param
 
 SUMMARY_FILE = "summary.json"
 FILES = "files"  # of the script's own, below the results

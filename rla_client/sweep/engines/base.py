@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from rla_client.contract.descriptors import try_lock
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import read_small
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.process.locks import try_lock
 
 # the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
 SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP

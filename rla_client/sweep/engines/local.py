@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rla_client.contract.descriptors import try_lock
-from rla_client.contract.files import PRIVATE_FOLDER
-from rla_client.contract.paths import find_places
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
+from rla_client.contract.process.locks import try_lock
 from rla_client.sweep.engines.base import Ended, Pace, Work, find_program, group_of, is_held, opened
 from rla_client.sweep.engines.supervisor import NOT_STARTED, Signal, Start, Supervisor
 from rla_client.sweep.journal import SweepError

@@ -49,11 +49,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.config.schema import DATA_ROOT_VARIABLE
-from rla_client.contract.descriptors import process_descriptor
-from rla_client.contract.files import PRIVATE_FOLDER, append_line
-from rla_client.contract.paths import find_places
-from rla_client.contract.textformat import hint
+from rla_client.config.project import DATA_ROOT_VARIABLE
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
+from rla_client.contract.filesystem.plain_files import append_line
+from rla_client.contract.process.syscalls import process_descriptor
+from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import Ended, Pace, Work, is_released, start_program, tail
 from rla_client.sweep.engines.supervisor import BY_SIGNAL, NOT_STARTED
 from rla_client.sweep.journal import FINISHED, JOURNAL, MAX_ITEMS_BYTES, Journal, SweepError

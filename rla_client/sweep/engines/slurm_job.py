@@ -40,8 +40,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from rla_client.contract.descriptors import try_lock
-from rla_client.contract.files import read_small, write_atomic
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.process.locks import try_lock
 from rla_client.sweep.engines.base import KILLS, Ended, Work, exit_status, start_program, tail
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
 from rla_client.sweep.journal import Journal, SweepError, items_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.alert_receivers import HookServer, Scene, Training, serving
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 @pytest.fixture

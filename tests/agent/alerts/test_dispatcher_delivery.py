@@ -20,7 +20,7 @@ from support.alert_receivers import (
 from support.ports import free_port
 
 from rla_agent.alerts.dispatcher import GIVE_UP_S, RETRY_FIRST_S, RETRY_MOST_S, Delivery, batches, retry_delay
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 # -- when something is in the way ---------------------------------------------------------------
 

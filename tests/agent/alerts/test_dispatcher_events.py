@@ -25,7 +25,7 @@ from support.alert_receivers import (
     write_config,
 )
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 PASSWORD = "hunter2-secret"
 

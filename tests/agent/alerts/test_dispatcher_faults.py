@@ -17,7 +17,7 @@ from rla_agent.alerts.dispatcher import STEPS, AlertStore, Dispatcher
 from rla_agent.alerts.rules import Alert, RuleSet
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.database import AgentDatabase
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from support.hung_folder import hung, needs_hung_folder
 from support.spooled import stop_autostart
 
 from rla_agent.replicate.settings import entries
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 def flushed(training: Training) -> bool:

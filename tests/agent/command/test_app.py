@@ -17,8 +17,8 @@ from support.lone import LoneStream
 
 from rla_agent.service.control import follow_log, last_lines, stop_agent
 from rla_client import __version__
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import Places
 
 FAULTY = "AGENT:\n  commit_interval_s: soon\n  colour: red\nLOG_USED: [paper]\n"
 

@@ -19,9 +19,10 @@ from rla_agent.model.status import RATE_WINDOW_S, Facts, RateMeter, absent_statu
 from rla_agent.replicate.report import size_text
 from rla_agent.service.control import ask_status
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
-from rla_client.contract.textformat import broken, duration_text
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.terminal_text import broken
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rla_agent.model.ingest import Row, decode, parse
 from rla_agent.outputs.encoders import CsvEncoder, JsonEncoder, TextEncoder, new_columns, row_keys
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_client.contract.protocol import FrameKind, TextTarget, encode_frame, pack
+from rla_client.contract.spool.protocol import FrameKind, TextTarget, encode_frame, pack
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=20),

@@ -17,8 +17,8 @@ from support.hung_folder import HungFolder, needs_hung_folder
 from rla_agent.outputs import data_roots
 from rla_agent.outputs.data_roots import Lanes, disk_of
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, pack
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 

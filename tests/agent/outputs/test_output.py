@@ -13,8 +13,8 @@ from rla_agent.model.ingest import Batch, Position, Record, Row
 from rla_agent.model.states import OutputState
 from rla_agent.outputs.encoders import CsvEncoder, TextEncoder
 from rla_agent.outputs.output import OpenFiles, Output
-from rla_client.contract.files import ItemGoneError
-from rla_client.contract.protocol import TextTarget
+from rla_client.contract.filesystem.safe_paths import ItemGoneError
+from rla_client.contract.spool.protocol import TextTarget
 
 
 def csv_output(root: Path) -> Output:

@@ -20,8 +20,8 @@ from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.protocol import TextTarget
-from rla_client.contract.segments import base_path, segment_numbers
+from rla_client.contract.spool.protocol import TextTarget
+from rla_client.contract.spool.segments import base_path, segment_numbers
 
 INF = float("inf")
 LONG = b"x" * 200_000  # more than the csv module takes in a cell

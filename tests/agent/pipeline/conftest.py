@@ -14,16 +14,12 @@ from typing import Any
 import pytest
 
 from rla_agent.pipeline.checkpoint_jobs import run_checkpoint
-from rla_client.contract.checkpoints import DROPPED_NOTE
-from rla_client.contract.jobs import (
-    SLOT_BUSY,
-    ArenaSource,
-    CheckpointJob,
-    RawBlobSource,
-    Retention,
-    Stamp,
-    storage_offsets,
-)
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.stamp import Stamp
+from rla_client.contract.job.arena_layout import SLOT_BUSY
+from rla_client.contract.job.checkpoint_job import CheckpointJob
+from rla_client.contract.job.job_source import ArenaSource, RawBlobSource, storage_offsets
+from rla_client.contract.layout import DROPPED_NOTE
 from rla_client.stream.arena import Arena, create_arena
 
 

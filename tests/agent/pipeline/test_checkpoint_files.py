@@ -18,19 +18,12 @@ import msgpack
 import pytest
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome, release, retain
-from rla_client.contract.checkpoints import Saved, TorchZip, dropped, read_stamp, superseded
-from rla_client.contract.jobs import (
-    ALIGNMENT,
-    SLOT_BUSY,
-    SLOT_FREE,
-    STAMP_RECORD,
-    BlobSource,
-    CheckpointJob,
-    RawBlobSource,
-    Retention,
-    Stamp,
-    storage_offsets,
-)
+from rla_client.contract.checkpoint.checkpoint_retention import Retention, Saved, dropped, superseded
+from rla_client.contract.checkpoint.stamp import STAMP_RECORD, Stamp, read_stamp
+from rla_client.contract.checkpoint.torch_zip import TorchZip
+from rla_client.contract.job.arena_layout import ALIGNMENT, SLOT_BUSY, SLOT_FREE
+from rla_client.contract.job.checkpoint_job import CheckpointJob
+from rla_client.contract.job.job_source import BlobSource, RawBlobSource, storage_offsets
 
 
 def test_the_file_is_a_stored_aligned_zip_and_the_same_each_time(desk: Any) -> None:
@@ -111,7 +104,7 @@ import sys, msgpack
 from pathlib import Path
 from rla_agent.pipeline.checkpoint_jobs import retain, run_checkpoint
 from rla_agent.pipeline.checkpoint_jobs import release
-from rla_client.contract.jobs import CheckpointJob
+from rla_client.contract.job.checkpoint_job import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]
 print("ready", flush=True)

@@ -17,16 +17,10 @@ import pytest
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.jobs import (
-    ARENA_FOLDER,
-    SLOT_BUSY,
-    SLOT_FREE,
-    ArenaSource,
-    BlobSource,
-    CheckpointJob,
-    RawBlobSource,
-)
-from rla_client.contract.protocol import pack, unpack
+from rla_client.contract.job.arena_layout import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
+from rla_client.contract.job.checkpoint_job import CheckpointJob
+from rla_client.contract.job.job_source import ArenaSource, BlobSource, RawBlobSource
+from rla_client.contract.spool.protocol import pack, unpack
 from rla_client.stream.arena import create_arena
 
 
@@ -166,7 +160,7 @@ def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path, raw: bool) -> None:
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
         "from rla_agent.pipeline.checkpoint_jobs import run_checkpoint\n"
-        "from rla_client.contract.jobs import CheckpointJob\n"
+        "from rla_client.contract.job.checkpoint_job import CheckpointJob\n"
         "sys.addaudithook(lambda event, _: os._exit(9) if event == 'pickle.find_class' else None)\n"
         "job = CheckpointJob.decode(msgpack.unpackb(sys.stdin.buffer.read()))\n"
         "print(run_checkpoint(job, Path(sys.argv[1]), Path(sys.argv[2], job.final_name)).outcome.value)\n"

@@ -20,9 +20,9 @@ import pytest
 from rla_agent.pipeline.blob_jobs import parse_code, run_code, sweep_objects
 from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
-from rla_client.contract.jobs import BLOB_MAGIC
-from rla_client.contract.protocol import pack
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.job.code_blob import BLOB_MAGIC
+from rla_client.contract.spool.protocol import pack
 
 Run = Callable[..., JobResult]
 

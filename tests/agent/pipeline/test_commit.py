@@ -145,7 +145,7 @@ def test_many_outputs_are_synced_with_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_an_item_file_that_is_not_kept_holds_the_position_back(lone: LoneStream) -> None:
-    from rla_client.contract.protocol import FrameKind, encode_frame, pack
+    from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 
     with Side(lone) as side:
         lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", "parameter.json", b"{}"])), 0)

@@ -23,8 +23,8 @@ from rla_agent.pipeline import blob_jobs as figure_sink
 from rla_agent.pipeline.blob_jobs import parse_figure, run_figure
 from rla_agent.pipeline.checkpoint_jobs import JobResult, Outcome
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.jobs import SLOT_BUSY, SLOT_FREE
-from rla_client.media.figures import dump_figure
+from rla_client.contract.job.arena_layout import SLOT_BUSY, SLOT_FREE
+from rla_client.media.figure_pickle import dump_figure
 from rla_client.stream.arena import Arena, create_arena
 
 Run = Callable[..., JobResult]

@@ -13,9 +13,9 @@ from rla_agent.model.ingest import ItemFile
 from rla_agent.pipeline import commit
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.store.database import Changes
-from rla_client.contract.jobs import encode_footer
-from rla_client.contract.opening import Opening
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.job.snapshot_footer import encode_footer
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 
 
 @pytest.fixture

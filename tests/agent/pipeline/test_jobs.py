@@ -15,8 +15,8 @@ from support.waiting import wait_until
 from rla_agent.model.ingest import Position
 from rla_agent.pipeline.jobs import MAX_TRIES, JobContext, JobKind, JobQueue, RetryLaterError
 from rla_agent.store.database import AgentDatabase, Changes, JobRow
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import pack
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import pack
 
 STREAM = "0000000000000001-1-0123abcd"
 JOB = JobRow(STREAM, Position(1, 20), "figure", pack({"blob": "b1"}))

@@ -23,9 +23,9 @@ from rla_agent.pipeline.lifecycle import Adopt
 from rla_agent.pipeline.volume import Stop, Volume, stop_volumes
 from rla_agent.store.database import AgentDatabase, Changes, JobRow
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import base_path, segment_path
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import base_path, segment_path
 
 
 class Kept(Volume):

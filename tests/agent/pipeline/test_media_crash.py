@@ -17,9 +17,9 @@ from PIL import Image
 
 from rla_agent.pipeline.blob_jobs import parse_figure, run_code, run_figure, sweep_objects
 from rla_agent.pipeline.checkpoint_jobs import Outcome
-from rla_client.contract.files import OLD_TEMP_S
-from rla_client.contract.jobs import BLOB_MAGIC
-from rla_client.contract.protocol import pack
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S
+from rla_client.contract.job.code_blob import BLOB_MAGIC
+from rla_client.contract.spool.protocol import pack
 
 KILLS = 8
 SHAPE = [1, 400, 400, 3]

@@ -28,11 +28,14 @@ from rla_agent.pipeline.runs import follow, new_run_record
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.database import Changes, JobRow
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.errors import RlaError
-from rla_client.contract.jobs import CHECKPOINT_KIND, BlobSource, CheckpointJob, Retention, Stamp
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, pack
-from rla_client.contract.segments import BLOBS_NAME
+from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJob
+from rla_client.contract.job.job_source import BlobSource
+from rla_client.contract.spool.protocol import FrameKind, pack
+from rla_client.contract.spool.segments import BLOBS_NAME
 from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 

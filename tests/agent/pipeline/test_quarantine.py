@@ -11,7 +11,7 @@ from support.lone import LoneStream
 
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.pipeline.lifecycle import RETRY_S, Unreadable
-from rla_client.contract.segments import segment_path
+from rla_client.contract.spool.segments import segment_path
 
 AT = 40  # inside of the opening frame's payload
 

@@ -15,9 +15,9 @@ from support.lone import LoneStream, Side
 from rla_agent.model.states import RunEvent, RunRecord, RunState
 from rla_agent.pipeline.runs import RunRegistry, follow, new_run_record
 from rla_agent.store.database import Changes
-from rla_client.contract.losses import Loss
-from rla_client.contract.opening import Continuation, Earlier
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.losses import Loss
+from rla_client.contract.spool.opening import Continuation, Earlier
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 
 
 @pytest.mark.parametrize(

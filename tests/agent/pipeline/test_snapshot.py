@@ -11,15 +11,10 @@ from typing import Any
 import pytest
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome, release, run_snapshot
-from rla_client.contract.jobs import (
-    SLOT_BUSY,
-    SLOT_FREE,
-    ArenaSource,
-    BlobSource,
-    SnapshotJob,
-    encode_footer,
-    saved_order,
-)
+from rla_client.contract.job.arena_layout import SLOT_BUSY, SLOT_FREE
+from rla_client.contract.job.job_source import ArenaSource, BlobSource
+from rla_client.contract.job.snapshot_footer import encode_footer, saved_order
+from rla_client.contract.job.snapshot_job import SnapshotJob
 from rla_client.stream.arena import Arena, create_arena
 
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from rla_agent.pipeline.checkpoint_jobs import fresh_temp
-from rla_client.contract.segments import process_start
+from rla_client.contract.spool.writer_liveness import process_start
 
 TOKEN = "0123456789abcdef"
 STEM = f".rla-tmp-{TOKEN}"

@@ -10,8 +10,8 @@ from support.lone import LoneStream, Side
 
 from rla_agent.pipeline.stream import read_opening
 from rla_client.contract.errors import SpoolError
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import segment_path
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import segment_path
 
 
 @pytest.fixture

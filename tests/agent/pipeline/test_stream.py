@@ -14,8 +14,8 @@ from rla_agent.pipeline.lifecycle import holds_nothing
 from rla_agent.pipeline.runs import follow, new_run_record
 from rla_agent.pipeline.stream import read_opening
 from rla_client.contract.errors import SpoolError
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import read_at, segment_path
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import read_at, segment_path
 
 
 @pytest.fixture

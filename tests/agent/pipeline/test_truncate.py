@@ -20,7 +20,7 @@ from rla_agent.outputs.encoders import CsvEncoder, JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.recovery import continue_outputs
-from rla_client.contract.opening import Continuation
+from rla_client.contract.spool.opening import Continuation
 
 TEXTS = ("plain", 'a "quoted"\ntext, too', "\u00e4\n\n")
 STEPS = range(30)

@@ -25,9 +25,9 @@ from rla_agent.pipeline.lifecycle import (
 )
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
-from rla_client.contract.files import FORK_COPY_PREFIX
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.segments import stream_names
+from rla_client.contract.filesystem.atomic_write import FORK_COPY_PREFIX
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import stream_names
 from rla_client.run.start import open_plain_run
 
 NAME = "0000000000000001-1-0123abcd"

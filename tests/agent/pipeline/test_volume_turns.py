@@ -28,9 +28,9 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
 from rla_agent.store.database import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
-from rla_client.contract.segments import read_at, segment_numbers, segment_path
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
+from rla_client.contract.spool.segments import read_at, segment_numbers, segment_path
 from rla_client.stream.outbox import Outbox
 
 PEER = b"client"

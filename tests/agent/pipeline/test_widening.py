@@ -14,7 +14,7 @@ from rla_agent.model.states import OutputState
 from rla_agent.outputs.data_roots import temp_name
 from rla_agent.pipeline.commit import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
 from rla_agent.pipeline.recovery import sweep_temp_files
-from rla_client.contract.files import OLD_TEMP_S
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rla_agent.replicate import agent_side, settings
 from rla_agent.replicate.agent_side import LOG_BYTES, Replication, ReplicatorProcess, rotate
 from rla_agent.replicate.settings import entries, folder
 from rla_agent.store.config_reader import ConfigReader
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 HOLDER = """
 import fcntl, os, signal, sys

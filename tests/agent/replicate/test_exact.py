@@ -32,7 +32,7 @@ from support.waiting import wait_until
 
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import Announcer
-from rla_client.contract.checkpoints import note_dropped
+from rla_client.contract.checkpoint.checkpoint_retention import note_dropped
 
 MakeNode = Callable[..., Node]
 

@@ -20,7 +20,13 @@ from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.backend.target import TransientError
 from rla_agent.replicate.fetch_back import answer, fetch_back, fetch_noted
 from rla_agent.replicate.transfer import READ_BYTES
-from rla_client.contract.checkpoints import PrunedFile, pruned_below, pruned_files, read_note, write_note
+from rla_client.contract.checkpoint.prune_notes import (
+    PrunedFile,
+    pruned_below,
+    pruned_files,
+    read_note,
+    write_note,
+)
 from rla_client.contract.errors import FetchError
 
 NAME = "checkpoint_10.pt"

@@ -10,7 +10,7 @@ import pytest
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.replicate.fetch_back import MAX_FETCHES, FetchQueue
 from rla_agent.store.config_reader import ConfigReader
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 @pytest.fixture

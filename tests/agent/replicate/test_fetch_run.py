@@ -13,8 +13,8 @@ import pytest
 
 from rla_agent.replicate.backend.simple import FolderSession
 from rla_agent.replicate.fetch_back import Question, _fetch
-from rla_client.contract.checkpoints import FETCHED_MARK, FOREIGN_MARK
 from rla_client.contract.errors import FetchError, StillWrittenError
+from rla_client.contract.layout import FETCHED_MARK, FOREIGN_MARK
 
 TABLE = "deep/table"
 OLDER, NEWER = "2026/11/20/09-30-01-000001_10.0.0.5_&", "2026/11/21/09-30-01-000002_10.0.0.6_&lr=0.1"

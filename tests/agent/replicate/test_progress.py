@@ -11,7 +11,7 @@ from support.hung_folder import hung, needs_hung_folder
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.replicate.settings import register
 from rla_agent.store.config_reader import ConfigReader
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 
 @needs_hung_folder

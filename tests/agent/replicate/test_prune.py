@@ -27,7 +27,8 @@ from rla_agent.replicate.prune import PruneError, Pruner, Rules
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import Announcer
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoints import PRUNED_FOLDER, pruned_below, pruned_files, read_note
+from rla_client.contract.checkpoint.prune_notes import pruned_below, pruned_files, read_note
+from rla_client.contract.layout import PRUNED_FOLDER
 from rla_client.database.upkeep import find_faults
 
 OLD = Rules(older_than_s=1.0)

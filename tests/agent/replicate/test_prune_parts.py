@@ -12,7 +12,7 @@ from support.replication_lab import ITEM
 
 from rla_agent.command import retain as prune_command
 from rla_agent.replicate.prune import is_pruned
-from rla_client.contract.checkpoints import PRUNED_FOLDER
+from rla_client.contract.layout import PRUNED_FOLDER
 
 
 def test_a_damaged_note_still_keeps_the_masters_copy(tmp_path: Path) -> None:

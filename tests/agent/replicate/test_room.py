@@ -18,7 +18,7 @@ from rla_agent.replicate.backend.target import LinkError
 from rla_agent.replicate.fetch_back import Question, _fetch, fetch_noted
 from rla_agent.replicate.room import RESERVE_BYTES, NoRoomError, Room, reserve_bytes
 from rla_agent.replicate.transfer import READ_BYTES, Selection, fetch, pull
-from rla_client.contract.checkpoints import PrunedFile, read_note, write_note
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, read_note, write_note
 
 SIZE = 40 << 20  # of the disk here
 RESERVE = SIZE // 20

@@ -13,8 +13,8 @@ import pytest
 from rla_agent.replicate import prune as module
 from rla_agent.replicate.prune import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.worker.plan import Local
-from rla_client.contract.checkpoints import PrunedFile, read_note, write_note
-from rla_client.contract.files import held_folder
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, read_note, write_note
+from rla_client.contract.filesystem.safe_paths import held_folder
 
 NAME = b"checkpoint_10.pt"
 ASIDE = b".rla-tmp-prune-0123abcd-" + NAME

@@ -10,7 +10,7 @@ import pytest
 
 from rla_agent.replicate import settings
 from rla_agent.replicate.settings import ListBusyError, add, entries, folder, register
-from rla_client.contract.descriptors import try_lock
+from rla_client.contract.process.locks import try_lock
 
 
 def test_nobody_waits_for_ever_for_the_lock_of_the_list(

@@ -28,7 +28,7 @@ from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.settings import register
 from rla_agent.replicate.transfer import Selection, Tally, fetch, pull, push
 from rla_agent.replicate.verify import parse
-from rla_client.checkpoint.files import file_problem
+from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError, UnsafeNameError
 
@@ -186,10 +186,10 @@ def test_what_a_pull_brings_is_not_unpickled_as_ones_own(remote: Path, tmp_path:
     pull(FolderSession(str(remote)), str(root), Selection(kinds=kinds, table="task"))
     for kind in kinds:
         path = root / kind / ITEM / "shots" / "params.pkl"
-        assert file_problem(path) == "it came from another machine", kind
+        assert pickle_problem(path) == "it came from another machine", kind
         (tmp_path / f"{kind}.pkl").symlink_to(path)
-        assert file_problem(tmp_path / f"{kind}.pkl") == "it came from another machine", kind
-    assert file_problem(root / "log" / "own" / "params.pkl") is None
+        assert pickle_problem(tmp_path / f"{kind}.pkl") == "it came from another machine", kind
+    assert pickle_problem(root / "log" / "own" / "params.pkl") is None
 
 
 def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> None:

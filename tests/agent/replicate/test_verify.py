@@ -19,7 +19,8 @@ from rla_agent.replicate.ledger import Key, Ledger
 from rla_agent.replicate.verify import settle, verify_ledger
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.replicate.worker.source import Source
-from rla_client.contract.files import closing_fd, open_root
+from rla_client.contract.filesystem.safe_paths import open_root
+from rla_client.contract.process.descriptors import closing_fd
 
 FILES = 10
 

@@ -18,9 +18,11 @@ from support.waiting import wait_until
 
 from rla_agent.service import control
 from rla_agent.service.control import ask_status, read_holder, start_detached, stop_agent
-from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, start_agent
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.places import Places
+from rla_client.contract.agent.systemd_unit import Unit, installed_unit
 from rla_client.contract.errors import AgentNotRunningError, AgentRunningError, RlaError
-from rla_client.contract.paths import Places
 
 CLIENT = """
 import sys

@@ -22,7 +22,7 @@ import pytest
 from rla_agent.model.status import Finding
 from rla_agent.service.doctor import Surroundings
 from rla_agent.service.systemd import install_user_unit
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "doctor.md"
 
@@ -190,7 +190,7 @@ def test_unit_state(
     answer: str,
     name: str | None,
 ) -> None:
-    from rla_client.contract.agent_process import Unit
+    from rla_client.contract.agent.systemd_unit import Unit
 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/systemctl").write_text(f"#!/bin/sh\necho {answer}\n")
@@ -201,7 +201,7 @@ def test_unit_state(
 
 @pytest.mark.slow
 def test_unit_that_does_not_serve(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
-    from rla_client.contract.agent_process import Unit
+    from rla_client.contract.agent.systemd_unit import Unit
 
     unit = Unit("rla-agent.service", system=False)
     assert look(unit=unit)["unit-not-serving"].fix == "rla-agent restart"

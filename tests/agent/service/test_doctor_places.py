@@ -23,8 +23,9 @@ from support.waiting import TIME_FACTOR
 from rla_agent.model.status import Finding
 from rla_agent.service.doctor import report
 from rla_agent.store.database import AgentDatabase
+from rla_client.contract.agent.places import Places, machine_key
 from rla_client.contract.errors import PlaceError
-from rla_client.contract.paths import Places, machine_key, network_file_system
+from rla_client.contract.filesystem.file_systems import network_file_system
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TRAINING = """
@@ -228,12 +229,14 @@ def test_state_in_memory_and_full(places: Places, tmp_path: Path) -> None:
 def test_network_file_system(
     look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, places: Places
 ) -> None:
-    from rla_client.contract import paths as module
+    from rla_client.contract.filesystem import file_systems
 
-    here = module.file_system_type(places.state)
-    monkeypatch.setitem(module.NETWORK_FILE_SYSTEMS, here, "NFS")  # the table alone says what is a network
+    here = file_systems.file_system_type(places.state)
+    monkeypatch.setitem(
+        file_systems.NETWORK_FILE_SYSTEMS, here, "NFS"
+    )  # the table alone says what is a network
     assert look()["state-network"].level == "fault"
-    monkeypatch.delitem(module.NETWORK_FILE_SYSTEMS, here)
+    monkeypatch.delitem(file_systems.NETWORK_FILE_SYSTEMS, here)
     assert "state-network" not in look()
 
 
@@ -370,7 +373,7 @@ def test_data_root(
 def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
     script = (
         "import sys\nfrom rla_agent.service.doctor import check_roots, Surroundings\n"
-        "from rla_client.contract.paths import find_places\n"
+        "from rla_client.contract.agent.places import find_places\n"
         "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
         "print(*(finding.name for finding in check_roots(around)))"
     )

@@ -22,10 +22,10 @@ from support.waiting import wait_until
 from rla_agent.pipeline.stream import read_opening
 from rla_agent.service.control import AgentLock, left_behind
 from rla_agent.service.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
-from rla_client.checkpoint.files import file_problem
+from rla_client.checkpoint.pickle_trust import pickle_problem
+from rla_client.contract.agent.places import Places, machine_key
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.paths import Places, machine_key
-from rla_client.contract.protocol import (
+from rla_client.contract.spool.protocol import (
     Frame,
     FrameKind,
     MessageKind,
@@ -35,7 +35,7 @@ from rla_client.contract.protocol import (
     frame_at,
     pack,
 )
-from rla_client.contract.segments import segment_path
+from rla_client.contract.spool.segments import segment_path
 
 ROWS = 300
 NO_ID = "-e3b0c442"  # the hash of nothing
@@ -297,7 +297,7 @@ def test_a_copied_spool_does_not_take_its_mark_off(
     assert drain("--spool", str(copy)).returncode == 0
     folder = tmp_path / "data" / "checkpoint" / spooled.relative_to(tmp_path / "data" / "log")
     assert sorted(os.listdir(folder)) == [".rla-foreign", "params.pkl"]
-    assert file_problem(folder / "params.pkl") == "it came from another machine"
+    assert pickle_problem(folder / "params.pkl") == "it came from another machine"
 
 
 @pytest.mark.usefixtures("spooled")

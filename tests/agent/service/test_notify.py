@@ -25,8 +25,8 @@ from rla_agent.service.systemd import (
     quote,
     user_unit,
 )
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.paths import Places
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from rla_agent.service.control import AgentLock, describe_holder, read_holder
-from rla_client.contract.agent_process import refuses_raw_blobs
+from rla_client.contract.agent.agent_process import refuses_raw_blobs
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import AgentRunningError
-from rla_client.contract.paths import Places
 
 HOLD = """
 import sys
 from rla_agent.service.control import AgentLock
-from rla_client.contract.paths import find_places
+from rla_client.contract.agent.places import find_places
 lock = AgentLock(find_places())
 print("held", flush=True)
 sys.stdin.read()

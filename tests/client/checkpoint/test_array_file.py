@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.checkpoint.files import decode_arrays, encode_arrays, normal
-from rla_client.checkpoint.pickling import NUMPY_STORAGE_CLASSES
+from rla_client.checkpoint.array_file import decode_arrays, encode_arrays, torch_array
+from rla_client.checkpoint.torch_names import NUMPY_STORAGE_CLASSES
 from rla_client.run.archive import (
     encode_archive,
     join_arrays,
@@ -52,7 +52,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_torch_reads_what_is_written_without_it() -> None:
-    given = {key: normal(value) for key, value in arrays().items()}
+    given = {key: torch_array(value) for key, value in arrays().items()}
     read = torch.load(io.BytesIO(encode_arrays(given)), weights_only=True)
     assert {key: value.numpy().tobytes() for key, value in read.items()} == {
         key: value.tobytes() for key, value in given.items()
@@ -64,9 +64,9 @@ def test_torch_reads_what_is_written_without_it() -> None:
 
 def test_it_is_read_without_torch_also_when_torch_wrote_it() -> None:
     given = arrays()
-    written = encode_arrays({key: normal(value) for key, value in given.items()})
+    written = encode_arrays({key: torch_array(value) for key, value in given.items()})
     buffer = io.BytesIO()
-    torch.save({key: torch.as_tensor(normal(value)) for key, value in given.items()}, buffer)
+    torch.save({key: torch.as_tensor(torch_array(value)) for key, value in given.items()}, buffer)
     for data in (written, buffer.getvalue()):
         for key, value in decode_arrays(data).items():
             assert value.dtype == given[key].dtype, key

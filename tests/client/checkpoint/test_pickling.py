@@ -14,16 +14,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_client.checkpoint.files import restore  # noqa: E402
-from rla_client.checkpoint.pickling import (  # noqa: E402
-    Captured,
-    Table,
-    Unusual,
-    capture,
-    capture_generally,
-    emit,
-)
-from rla_client.checkpoint.saver import copy_storages  # noqa: E402
+from rla_client.checkpoint.emitter import emit  # noqa: E402
+from rla_client.checkpoint.loading import restore  # noqa: E402
+from rla_client.checkpoint.opcodes import Unusual  # noqa: E402
+from rla_client.checkpoint.pickling import capture, capture_generally  # noqa: E402
+from rla_client.checkpoint.storage_copy import copy_storages  # noqa: E402
+from rla_client.checkpoint.storage_table import Captured, Table  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 

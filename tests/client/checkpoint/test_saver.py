@@ -4,50 +4,44 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime as dt
 import os
 import pickle
-import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.checkpoint_lab import arenas_of, assert_is, content, jobs_of, lock_held, swept, work
+from support.forked import in_forked_child
+from support.spooled import fill_spool
+from support.stamped import stamped
 
-from rla_client.contract.checkpoints import FETCHED_MARK
+from rla_agent.pipeline.checkpoint_jobs import (
+    Outcome,
+    release,
+)
+from rla_client.checkpoint import blob_file as blob_file_module
+from rla_client.checkpoint import saver as saver_module
+from rla_client.checkpoint.listing import list_checkpoints
+from rla_client.checkpoint.loading import load_file
+from rla_client.checkpoint.saver import CheckpointSaver
+from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.checkpoint_age import newest_order
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError
+from rla_client.contract.spool.segments import stream_names
+from rla_client.stream import arena as arena_module
+from rla_client.stream.outbox import Outbox
 
 torch = pytest.importorskip("torch")
-
-from support.checkpoint_lab import (  # noqa: E402
-    arenas_of,
-    assert_is,
-    content,
-    jobs_of,
-    lock_held,
-    work,
-)
-from support.spooled import fill_spool  # noqa: E402
-from support.stamped import stamped  # noqa: E402
-
-from rla_agent.pipeline.checkpoint_jobs import Outcome  # noqa: E402
-from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
-from rla_client.checkpoint import saver as fallback_module  # noqa: E402
-from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
-from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
-from rla_client.contract.checkpoints import newest_order  # noqa: E402
-from rla_client.contract.errors import (  # noqa: E402
-    ArgumentError,
-    BrokenFileError,
-    NoCheckpointError,
-    UntrustedCheckpointError,
-)
-from rla_client.contract.paths import Places  # noqa: E402
-from rla_client.stream import arena as arena_module  # noqa: E402
-from rla_client.stream.outbox import Outbox  # noqa: E402
 
 
 def test_save_returns_before_the_file_is_there_and_load_sees_it_at_once(
@@ -109,7 +103,7 @@ def test_a_file_that_is_half_written_is_removed(
         raise error
 
     assert outbox.blobs_folder is not None
-    monkeypatch.setattr(checkpoint_module, "_write_storage", fail)
+    monkeypatch.setattr(blob_file_module, "_write_storage", fail)
     error: BaseException = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         saver.save(content(1), time_step=1)
@@ -167,7 +161,7 @@ def test_an_agent_of_before_gets_no_raw_blob(saver: CheckpointSaver, places: Pla
 def test_what_no_job_may_name_is_written_here(
     saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(checkpoint_module, limit, 3)
+    monkeypatch.setattr(saver_module, limit, 3)
     saver.save(content(1), time_step=1)
     with lock_held(places):
         saver.save(content(2), time_step=2)
@@ -228,7 +222,7 @@ def test_short_memory_means_files_and_no_arena(
 def test_a_spool_without_room_leaves_the_direct_way(
     saver: CheckpointSaver, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint_module, "BACKLOG_MAX_BYTES", 1)
+    monkeypatch.setattr(saver_module, "BACKLOG_MAX_BYTES", 1)
     for step in range(4):
         saver.save(content(step), time_step=step)
     assert saver.ways == {"arena": 0, "blob": 1, "direct": 3}
@@ -256,7 +250,7 @@ def test_a_full_spool_leaves_the_direct_way(
 def test_a_full_disk_loses_the_checkpoint_and_says_so(
     saver: CheckpointSaver, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallback_module, "FREE_DISK_SHARE", 1.1)
+    monkeypatch.setattr(blob_file_module, "FREE_DISK_SHARE", 1.1)
     saver.save(content(1), time_step=1)
     saver.save(content(2), time_step=2)
     assert saver.lost == 2
@@ -313,109 +307,6 @@ def test_other_objects_and_arrays_come_back(saver: CheckpointSaver, places: Plac
         load_file(folder / "object_1.pt", run="another")
     assert isinstance(load_file(folder / "object_1.pt", run="own")["model"], torch.nn.Sequential)
     assert isinstance(load_file(folder / "object_1.pt", trust=True)["model"], torch.nn.Sequential)
-
-
-@pytest.mark.parametrize("trust", [False, True])
-def test_what_is_no_whole_checkpoint_is_named(tmp_path: Path, trust: bool) -> None:
-    path = tmp_path / "checkpoint_1.pt"
-    torch.save({"w": torch.ones(1000)}, path)
-    whole = path.read_bytes()
-    cuts = [whole[:end] for end in (0, 1, 300, len(whole) - 30, len(whole) - 10)]
-    others = [
-        b"version https://git-lfs.github.com/spec/v1\n",
-        b"<html>",
-        b"hello",
-        bytes(5000),
-        b"PK\5\6" + bytes(18),
-    ]
-    for damaged in cuts + others:
-        path.write_bytes(damaged)
-        with pytest.raises(BrokenFileError, match=r"checkpoint_1\.pt cannot be read: it is no checkpoint"):
-            load_file(path, trust=trust)
-    torch.save({"w": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
-    assert load_file(path)["w"].sum() == 3
-
-
-def _others_may_write(path: Path) -> None:
-    path.chmod(0o666)
-
-
-def _folder_is_open(path: Path) -> None:
-    path.parent.chmod(0o777)
-
-
-def _is_marked(path: Path) -> None:
-    (path.parent / FETCHED_MARK).touch()
-
-
-def _is_anothers(path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    os.chown(path, 12345, -1)
-
-
-@pytest.mark.parametrize("spoil", [_others_may_write, _folder_is_open, _is_marked, _is_anothers])
-def test_what_others_could_have_written_is_not_the_runs_own(
-    saver: CheckpointSaver, places: Places, folder: Path, spoil: Callable[[Path], None]
-) -> None:
-    with lock_held(places):
-        saver.save({"model": torch.nn.Linear(2, 2)}, "object", 1)
-        saver.save({"w": torch.ones(3)}, "plain", 1)
-        work(places, folder)
-    assert isinstance(saver.load("object")[1]["model"], torch.nn.Linear)
-    for name in ("object", "plain"):
-        spoil(folder / f"{name}_1.pt")
-    with pytest.raises(UntrustedCheckpointError, match=r"Linear.*trust=True"):
-        saver.load("object")
-    assert isinstance(saver.load("object", trust=True)[1]["model"], torch.nn.Linear)
-    assert torch.equal(saver.load("plain")[1]["w"], torch.ones(3)), "tensors need no trust"
-
-
-def test_plain_data_of_any_kind_needs_no_trust(tmp_path: Path) -> None:
-    content = {
-        "random": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 - as users have it
-        "generator": np.random.default_rng(1).bit_generator.state,
-        "torch": torch.get_rng_state(),
-        "scalars": [np.float64(1.5), np.int32(3), np.bool_(1), 1 + 2j, Decimal("1.5")],
-        "arrays": [np.ones(3, ">f4"), np.array(["a"]), np.zeros(2, "M8[ns]")],
-        "sets": [{1, 2}, frozenset([3]), range(3), slice(1, 2), b"bytes", bytearray(b"x")],
-        "ordered": OrderedDict(a=1),
-        "kinds": [torch.float16, torch.device("cpu"), torch.Size([2, 3])],
-        "arguments": argparse.Namespace(lr=0.1, path=Path("x"), layers=(1, 2)),
-        "when": [dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), dt.timedelta(1)],
-    }
-    torch.save(content, tmp_path / "x_1.pt")
-    loaded = load_file(tmp_path / "x_1.pt")
-    assert loaded["arguments"] == content["arguments"]
-    assert loaded["scalars"] == content["scalars"]
-    assert loaded["when"] == content["when"]
-    random.setstate(loaded["random"])
-
-
-def test_both_spellings_are_found_newest_by_number(saver: CheckpointSaver, folder: Path) -> None:
-    for name in ("checkpoint-9.pt", "checkpoint_10.pt", "checkpoint_9.pt", "other_99.pt", "checkpoint_x.pt"):
-        torch.save({"file": name}, folder / name)
-    assert [step for step, _ in list_checkpoints(folder)] == [9, 10]
-    assert saver.load() == (10, {"file": "checkpoint_10.pt"})
-    assert saver.load(index=9) == (9, {"file": "checkpoint_9.pt"})
-    with pytest.raises(NoCheckpointError, match="9, 10"):
-        find_checkpoint(folder, index=7)
-
-
-def test_the_newest_is_the_one_that_was_saved_last(outbox: Outbox, places: Places, folder: Path) -> None:
-    """Time-steps begin again with each stage of a curriculum."""
-    saver = CheckpointSaver(outbox, folder)
-    for stage in (1, 2):
-        for step in (10, 20, 30) if stage == 1 else (10, 20):
-            saver.save({"stage": stage, "step": step}, time_step=step)
-            assert saver.load() == (step, {"stage": stage, "step": step}), "before its file is there"
-            work(places, folder)
-            assert saver.load() == (step, {"stage": stage, "step": step})
-    assert [step for step, _ in list_checkpoints(folder)] == [30, 10, 20]
-    assert find_checkpoint(folder)[0] == 20
-    assert saver.load(index=30) == (30, {"stage": 1, "step": 30})
-    saver.close()
 
 
 def test_saves_come_after_those_of_an_earlier_process_whose_clock_was_ahead(
@@ -535,3 +426,228 @@ def test_the_page_says_how_to_read_the_rest(
     assert found["content"][np.int64(3)] == frozenset([np.float32(1)])
     assert found["content"]["path"] == Path("a/b")
     assert repr(saver.load()[1]) == repr(pickle.loads(pickle.dumps(content, 2)))  # of a byte order, too
+
+
+torch = pytest.importorskip("torch")
+TRAINER = """
+    import os, sys, torch
+    from pathlib import Path
+    from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.config.schema import AgentConfig
+    from rla_client.contract.agent.places import find_places
+    from rla_client.run.run import make_opening
+    from rla_client.stream.outbox import Outbox
+
+    def content(step):
+        generator = torch.Generator().manual_seed(step)
+        return {"step": step, "w": [torch.rand(50_000, generator=generator) for _ in range(4)]}
+
+    opening = make_opening(root=sys.argv[1], folders={"log": "."}, sinks=(), names={}, item={})
+    outbox = Outbox(find_places(), opening, AgentConfig(autostart=False))
+    saver = CheckpointSaver(outbox, Path(sys.argv[1]), max_to_keep=2)
+    if "wait" in sys.argv:
+        assert saver._pool.wait_prepared(30)
+"""
+
+
+def test_a_signal_handler_that_saves_during_a_save(
+    saver: CheckpointSaver, places: Places, folder: Path
+) -> None:
+    class Nested:
+        def __reduce__(self) -> Any:
+            if threading.current_thread() is threading.main_thread() and not nested:
+                nested.append(1)
+                signal.raise_signal(signal.SIGUSR1)
+            return int, (7,)
+
+    nested: list[int] = []
+    old = signal.signal(signal.SIGUSR1, lambda *_: saver.save(content(2), time_step=2))
+    try:
+        with lock_held(places):
+            saver.save({"x": Nested(), "w": torch.ones(3)}, time_step=1)
+            assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert_is(saver.load(index=2)[1], 2)
+    assert saver.load(index=1)[1]["x"] == 7
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # it may hit a weakref's callback
+def test_an_exception_in_the_middle_of_the_copy_gives_the_slot_back(
+    saver: CheckpointSaver, places: Places
+) -> None:
+    def alarm(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    big = {"w": [torch.rand(1000) for _ in range(3000)]}
+    old = signal.signal(signal.SIGALRM, alarm)
+    interrupted = 0
+    try:
+        with lock_held(places):
+            for delay in range(1, 40):
+                try:  # two of them: the alarm may come in the inner one's end
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, delay * 0.0005)
+                        saver.save(big, time_step=delay)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                for job, blobs in jobs_of(places):
+                    release(job, blobs)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert interrupted
+    assert saver._pool is not None
+    assert saver._pool.current is None or saver._pool.current.idle
+    for name in os.listdir("/proc/self/fd"):  # Python may be interrupted before it keeps what open(2) gave
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}") == str(places.lock):
+                os.close(int(name))
+
+
+def test_threads_save_at_once(saver: CheckpointSaver, places: Places, folder: Path) -> None:
+    with lock_held(places):
+        threads = [
+            threading.Thread(target=saver.save, args=(content(step), f"t{step}", step)) for step in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    for step in range(6):
+        assert_is(saver.load(f"t{step}")[1], step)
+
+
+def test_a_forked_child_leaves_the_parents_arena_alone(
+    saver: CheckpointSaver, places: Places, folder: Path
+) -> None:
+    with lock_held(places):
+        saver.save(content(1), time_step=1)
+        second = content(2)  # a child must not calculate with tensors: PyTorch's threads are gone there
+
+        def save_in_child() -> bool:
+            saver.save(second, time_step=2)
+            saver.close()
+            return saver.ways["blob"] == 1
+
+        assert in_forked_child(save_in_child)
+        assert len(stream_names(places.spool)) == 2
+        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        saver.save(content(3), time_step=3)
+        assert saver.ways["arena"] == 2
+        work(places, folder)
+    assert_is(load_file(folder / "checkpoint_2.pt"), 2)
+    assert_is(load_file(folder / "checkpoint_3.pt"), 3)
+
+
+def start_trainer(
+    folder: Path, body: str, *arguments: str, under: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    code = textwrap.dedent(TRAINER) + textwrap.dedent(body)
+    command = [*under, sys.executable, "-c", code, str(folder), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_right_after_save_returned(
+    places: Places, folder: Path, wait_until: Callable[..., Any]
+) -> None:
+    body = """
+        for step in range(1, 1000):
+            saver.save(content(step), time_step=step)
+            os.write(1, b"%d\\n" % step)
+    """
+    with lock_held(places):
+        trainer = start_trainer(folder, body, "wait")
+        assert trainer.stdout is not None
+        told = 0
+        while told < 5:
+            told = int(trainer.stdout.readline())
+        trainer.kill()
+        told = max([told, *map(int, trainer.stdout.read().split(b"\n")[:-1])])
+        trainer.wait()
+        trainer.stdout.close()
+        assert arenas_of(places) != []
+        assert swept(places, stream_names(places.spool)) == []  # not yet: jobs wait
+        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    steps = [step for step, _ in list_checkpoints(folder)]
+    assert steps[-1] in {told, told + 1}
+    for step in steps:
+        assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
+    swept(places, [])
+    wait_until(lambda: arenas_of(places) == [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("k", range(11, 20))
+def test_a_trainer_killed_at_each_write_of_a_blob(places: Places, folder: Path, k: int) -> None:
+    """Those of the second save: the skeleton, four storages, the token, the job's frame."""
+    body = """
+        saver.save(content(1), time_step=1)
+        os.write(1, b"1\\n")
+        saver.save(content(2), time_step=2)
+        os.write(1, b"2\\n")
+        saver.save(content(3), time_step=3)
+    """
+    kill = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e")
+    trainer = start_trainer(folder, body, under=(*kill, f"inject=write:signal=KILL:when={k}"))
+    told = [int(line) for line in trainer.communicate()[0].split()]
+    assert trainer.returncode != 0
+    assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    swept(places, [])  # a killed trainer leaves its shared memory
+    steps = [step for step, _ in list_checkpoints(folder)]
+    assert steps in ([*told], [*told, len(told) + 1])
+    for step in steps:
+        assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
+
+
+@pytest.mark.slow
+def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
+    places: Places, folder: Path, wait_until: Callable[..., Any]
+) -> None:
+    body = """
+        child = os.fork()
+        if child == 0:
+            import signal
+            signal.pause()
+        os.write(1, b"%d\\n" % child)
+        os.waitpid(child, 0)
+    """
+    trainer = start_trainer(folder, body, "wait")
+    assert trainer.stdout is not None
+    child = int(trainer.stdout.readline())
+    try:
+        assert swept(places, []) == []
+        trainer.kill()
+        trainer.wait()
+        wait_until(lambda: swept(places, []) != [])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        trainer.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_normal_exit_leaves_no_shared_memory(places: Places, folder: Path) -> None:
+    with lock_held(places):
+        trainer = start_trainer(folder, "saver.save(content(1), time_step=1)\n", "wait")
+        assert trainer.communicate(timeout=60)[0] == b""
+        assert trainer.returncode == 0
+        assert len(arenas_of(places)) == 1  # it holds what has not been read
+        assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+        assert len(swept(places, [])) == 1
+        trainer = start_trainer(folder, "pass\n", "wait")
+        trainer.communicate(timeout=60)
+        assert arenas_of(places) == []
+
+
+def test_a_stopped_reader_never_makes_a_save_wait(saver: CheckpointSaver, places: Places) -> None:
+    with lock_held(places):
+        saver.save(content(1), time_step=1)
+        saver.save(content(2), time_step=2)
+        saver.save(content(3), time_step=3)  # returns, though the lock is held
+    assert saver.ways == {"arena": 2, "blob": 1, "direct": 0}

@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from rla_client.checkpoint.files import load_file
+from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickling import capture
-from rla_client.checkpoint.saver import write_checkpoint
+from rla_client.checkpoint.direct_write import write_checkpoint
 from rla_client.contract.errors import ShardedContentError, SnapshotError
-from rla_client.contract.jobs import Stamp
+from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.launcher.training_state import encode
 from rla_client.run.archive import split_arrays
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rla_client.checkpoint.files import load_tensorflow, save_tensorflow
+from rla_client.checkpoint.tensorflow import load_tensorflow, save_tensorflow
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.manager import ExpManager
 

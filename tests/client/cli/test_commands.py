@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from rla_client.cli.app import COMMAND_MODULES
-from rla_client.contract.textformat import text_width
+from rla_client.contract.text.terminal_text import text_width
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rla_client.contract.parsing import rows_text
+from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes import changing
 from rla_client.database.upkeep import find_faults, repair
 

@@ -18,7 +18,7 @@ import pytest
 from support.spooled import stop_autostart
 from support.waiting import wait_until
 
-from rla_client.contract.paths import find_places
+from rla_client.contract.agent.places import find_places
 from rla_client.database.catalogue import RACY_NS
 
 MakeRun = Callable[..., str]

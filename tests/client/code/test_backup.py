@@ -14,11 +14,12 @@ from support.spooled import bare_opening, fill_spool
 
 from rla_agent.pipeline.blob_jobs import parse_code, run_code
 from rla_agent.pipeline.checkpoint_jobs import Outcome
-from rla_client.code.capture import back_up_code
-from rla_client.code.select import BackupPlan, BackupReport, select_files
+from rla_client.code.backup import back_up_code
+from rla_client.code.backup_plan import BackupPlan, BackupReport
+from rla_client.code.file_selection import select_files
 from rla_client.config.schema import AgentConfig, load_config
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.stream.outbox import Outbox
 
 

@@ -15,15 +15,10 @@ from typing import Any
 import pytest
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.code import capture
-from rla_client.code.capture import (
-    EnvironmentCapture,
-    git_state,
-    hide_in_diff,
-    package_versions,
-    shown_variables,
-)
-from rla_client.code.secrets import HIDDEN, hide_in_command, hide_in_url
+from rla_client.code import environment
+from rla_client.code.environment import EnvironmentCapture, package_versions, shown_variables
+from rla_client.code.git_state import git_state, hide_in_diff
+from rla_client.code.secret_values import HIDDEN, hide_in_command, hide_in_url
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -47,10 +42,10 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def captured(root: Path, wait_s: float = capture.DIFF_WAIT_S) -> dict[str, Any]:
+def captured(root: Path, wait_s: float = environment.DIFF_WAIT_S) -> dict[str, Any]:
     written: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture, "DIFF_WAIT_S", wait_s)
+        patch.setattr(environment, "DIFF_WAIT_S", wait_s)
         EnvironmentCapture(root).write(written.append)
     data: dict[str, Any] = json.loads(written[-1])
     return data
@@ -154,7 +149,7 @@ def test_a_slow_git_is_not_waited_for_and_written_later(
         by.append(threading.get_ident())
         written.append(content)
 
-    monkeypatch.setattr(capture, "GIT_LIMIT_S", 3600.0)
+    monkeypatch.setattr(environment, "GIT_LIMIT_S", 3600.0)
     EnvironmentCapture(repository).write(write)  # returns, though git does not end
 
     assert by == [threading.get_ident()]
@@ -179,8 +174,8 @@ def test_git_is_given_up_at_the_limit(
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     written: list[bytes] = []
 
-    monkeypatch.setattr(capture, "GIT_LIMIT_S", 0.5)
-    monkeypatch.setattr(capture, "DIFF_WAIT_S", 3600.0)
+    monkeypatch.setattr(environment, "GIT_LIMIT_S", 0.5)
+    monkeypatch.setattr(environment, "DIFF_WAIT_S", 3600.0)
     EnvironmentCapture(repository).write(written.append)
 
     assert "took too long" in json.loads(written[0])["git"]["diff"]["state"]

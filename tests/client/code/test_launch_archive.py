@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rla_client.code import launch_archive
-from rla_client.code.launch_archive import find_repository
+from rla_client.code.repository import find_repository
 from rla_client.contract.errors import LaunchError
-from rla_client.contract.jobs import MAX_FILE_BYTES
+from rla_client.contract.job.code_blob import MAX_FILE_BYTES
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "protocol.file.allow=always")
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.code.launch_archive import Repository, find_repository, restore
-from rla_client.code.select import note_written
-from rla_client.contract.paths import Places
+from rla_client.code.launch_archive import restore
+from rla_client.code.repository import Repository, find_repository
+from rla_client.code.written_files import note_written
+from rla_client.contract.agent.places import Places
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y")
 LAUNCHER = """

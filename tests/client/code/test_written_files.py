@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.code.select import (
-    MAX_NOTES,
-    NOTES_FILE,
-    BackupPlan,
-    BackupReport,
-    note_written,
-    read_written,
-    select_files,
-)
+from rla_client.code.backup_plan import BackupPlan, BackupReport
+from rla_client.code.file_selection import select_files
+from rla_client.code.written_files import MAX_NOTES, NOTES_FILE, note_written, read_written
 
 
 def chosen(project: Path, data: Path, **plan: object) -> list[str]:
@@ -68,7 +62,7 @@ def test_notes_are_bounded_and_broken_ones_passed_over(
         file.write(b'{"path": 3\n[]\n"x"\n{"path": "/gone", "size": 1, "mtime_ns": 1}\n\xff\n')
     assert set(read_written([data, project / "nowhere"])) == {str(project / "floor.png"), "/gone"}
     full = (data / NOTES_FILE).stat().st_size
-    monkeypatch.setattr("rla_client.code.select.MAX_NOTES_BYTES", full)
+    monkeypatch.setattr("rla_client.code.written_files.MAX_NOTES_BYTES", full)
     note_written(data, project / "scores.csv")
     lines = [json.loads(line) for line in (data / NOTES_FILE).read_text().splitlines()]
     assert [Path(line["path"]).name for line in lines] == ["floor.png", "scores.csv"]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rla_client.config.rules import MAX_CONFIG_BYTES
 from rla_client.config.schema import Config, load_config, template_text
+from rla_client.config.yaml_nodes import MAX_CONFIG_BYTES
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.contract.opening import ran_s
+from rla_client.contract.run_file import ran_s
 
 
 @pytest.mark.parametrize("state", [["finished"], {"finished": 1}, None, 5])

@@ -147,7 +147,8 @@ def test_control_characters_of_sources_never_reach_the_terminal(
 def test_what_rla_plots_and_exports_is_in_no_later_backup(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
-    from rla_client.code.select import BackupPlan, BackupReport, select_files
+    from rla_client.code.backup_plan import BackupPlan, BackupReport
+    from rla_client.code.file_selection import select_files
 
     make_run()
     project = tmp_path / "project"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.protocol import MAX_KEYS_PER_ROW
+from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
 from rla_client.database.imports import folders, import_logs, tables

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rla_client import database
-from rla_client.contract.opening import ran_s
+from rla_client.contract.run_file import ran_s
 
 AGAIN = {"reopened": 1000.0, "ran_before_s": 50.0}
 ENDED = {"state": "finished", "opened": 100.0, "last_row": 150.0, "closed": 160.0}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.contract.textformat import text_width
+from rla_client.contract.text.terminal_text import text_width
 from rla_client.database.text import cut, json_text, plain, table_text
 
 

@@ -75,7 +75,7 @@ for wrong in (2, {"other": jnp.ones(1)}, {"train": {"params": {"dense": {"w": jn
     path = run.folder("checkpoint") / "checkpoint_2.pt"
     import torch
 
-    from rla_client.checkpoint.files import load_file
+    from rla_client.checkpoint.loading import load_file
 
     assert path.exists()
     content = load_file(path)  # weights_only, and without jax

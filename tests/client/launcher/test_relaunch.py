@@ -23,7 +23,7 @@ from rla_client.contract.errors import LaunchError
 from rla_client.launcher import relaunch
 from rla_client.launcher.context import settle
 from rla_client.launcher.launch import described, differs, fits, recorded_value
-from rla_client.stream.values import plain_hyper_param
+from rla_client.stream.param_values import plain_hyper_param
 
 BASE = Path("data", "local", "experiment")
 HEAD = (

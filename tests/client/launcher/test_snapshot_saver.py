@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from support.spooled import fill_spool
 
-from rla_client.contract.jobs import ARENA_FOLDER, read_footer, spool_key
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.job.arena_layout import ARENA_FOLDER, spool_key
+from rla_client.contract.job.snapshot_footer import read_footer
+from rla_client.contract.spool.segments import stream_names
 from rla_client.launcher import Snapshotter, wrap_experiment
 from rla_client.launcher.context import settle
 from rla_client.launcher.outputs import SnapshotSaver, current_outputs

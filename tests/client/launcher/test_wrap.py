@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 
 sys.path.insert(0, str(Path(__file__).parent))
 from typing import NoReturn

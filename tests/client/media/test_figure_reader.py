@@ -18,8 +18,8 @@ from support.honest_figures import HONEST, OWN
 
 from rla_client.contract.errors import RlaError
 from rla_client.media import render
+from rla_client.media.figure_pickle import NotPortableError, dump_figure
 from rla_client.media.figure_reader import FigureUnpickler, RefusedError
-from rla_client.media.figures import NotPortableError, dump_figure
 
 mpl.use("agg")
 from matplotlib import pyplot as plt

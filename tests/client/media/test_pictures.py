@@ -84,7 +84,7 @@ def test_a_page_of_plotly(run: Any, current: Logger) -> None:
 
 
 def file_frames(run: Any) -> Iterator[tuple[str, str, bytes]]:
-    from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+    from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 
     for segment in run.outbox.stream_folder.glob("*.seg"):
         for frame in iter_frames(segment.read_bytes()):
@@ -147,7 +147,7 @@ def test_of_an_object_the_text_is_kept_and_the_warning_says_so(run: Any, tmp_pat
     made = Logger(str(tmp_path), ["csv", "tensorboard"], run.outbox)
     made.record("thing", Path("a/b"))
     made.record("words", "abc")
-    from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+    from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 
     data = b"".join(segment.read_bytes() for segment in run.outbox.stream_folder.glob("*.seg"))
     said = [unpack(frame.payload)[1] for frame in iter_frames(data) if frame.kind == FrameKind.TEXT]

@@ -18,21 +18,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rla_agent.pipeline.checkpoint_jobs import Outcome
-from rla_client.contract import jobs as contract_jobs
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
-from rla_client.media import jobs as media_jobs
-from rla_client.media import render
-from rla_client.media.figures import dump_figure
-from rla_client.media.recorders import (
-    ImgRecorder,
-    MatplotlibRecorder,
-    VideoRecorder,
-    bind,
-    simple_hist,
-    simple_plot,
-    simple_scatter,
-)
+from rla_client.contract.job import media_job
+from rla_client.media import job_sender, render
+from rla_client.media.figure_pickle import dump_figure
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+from rla_client.media.recording_target import bind
 from rla_client.media.render import render_figure
+from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
 
 mpl.use("agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -393,7 +386,7 @@ def test_without_a_run_a_folder_is_needed(tmp_path: Path) -> None:
 
 
 def test_without_an_agent_the_caller_draws(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media_jobs, "AGENT_START_S", 0.0)
+    monkeypatch.setattr(job_sender, "AGENT_START_S", 0.0)
     for name in ("a", "b"):
         MatplotlibRecorder.save(name, plt.figure())
     ImgRecorder.save("i", np.full((2, 3), 9, np.uint8))
@@ -409,7 +402,7 @@ def test_without_an_agent_the_caller_draws(run: Any, monkeypatch: pytest.MonkeyP
 def test_a_removed_results_folder_is_a_warning_and_is_not_made_again(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(media_jobs, "AGENT_START_S", 0.0)
+    monkeypatch.setattr(job_sender, "AGENT_START_S", 0.0)
     run.results.rmdir()
 
     MatplotlibRecorder.save("a", plt.figure())
@@ -479,14 +472,14 @@ def test_an_interpreter_that_somebody_else_can_exchange(
     (tmp_path / "bin").chmod(0o777)
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
-    media_jobs._own_interpreter_problem.cache_clear()
+    job_sender._own_interpreter_problem.cache_clear()
     try:
         for number in range(2):
             curves()
             MatplotlibRecorder.save(f"curves{number}", plt.gcf())
             ImgRecorder.save(f"image{number}", np.zeros((4, 4, 3), np.uint8))
     finally:
-        media_jobs._own_interpreter_problem.cache_clear()
+        job_sender._own_interpreter_problem.cache_clear()
     assert run.work() == []
     assert len(list(run.results.glob("7-*.png"))) == 4
     (warning,) = run.warnings
@@ -512,8 +505,8 @@ def test_a_figure_that_its_farthest_text_makes_too_large_is_not_drawn(run: Any) 
 
 
 def test_the_render_process_has_the_same_limits() -> None:
-    assert render.MAX_FIGURE_PIXELS == contract_jobs.MAX_FIGURE_PIXELS
-    assert render.VECTOR_FORMATS == contract_jobs.VECTOR_FORMATS
+    assert render.MAX_FIGURE_PIXELS == media_job.MAX_FIGURE_PIXELS
+    assert render.VECTOR_FORMATS == media_job.VECTOR_FORMATS
 
 
 def test_images_and_videos_over_the_limits_are_refused_at_the_call(run: Any) -> None:

@@ -17,9 +17,9 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_client import exp_manager, time_step_holder
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.contract.paths import Places
 from rla_client.run import archive
 from rla_client.run.archive import (
     arrays_of,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.code.secrets import Secrets
+from rla_client.code.secret_values import Secrets
 from rla_client.run.archive import (
     changed_parameters,
     keep_changes,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.spooled import bare_opening, stop_autostart
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 from rla_client.run import start
 
 

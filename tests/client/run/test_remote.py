@@ -8,8 +8,8 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_client.config.schema import load_config
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import FetchError
-from rla_client.contract.paths import Places
 from rla_client.run.resume import find_elsewhere
 
 CONFIG = """

@@ -17,10 +17,10 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_client import exp_manager, logger
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
-from rla_client.contract.paths import Places
-from rla_client.contract.segments import stream_names
+from rla_client.contract.spool.segments import stream_names
 from rla_client.run import find
 from rla_client.run.find import find_unfinished
 from rla_client.run.resume import prepare

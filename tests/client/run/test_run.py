@@ -18,9 +18,9 @@ from support.ports import free_port
 from support.spooled import stop_autostart, values
 
 from rla_client import logger
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.opening import Opening
-from rla_client.contract.paths import Places
+from rla_client.contract.spool.opening import Opening
 from rla_client.run.run import REASON_CHARS, TRACEBACK_BYTES, make_opening
 
 HEAD = """

@@ -14,16 +14,11 @@ import pytest
 from support.spooled import openings
 
 from rla_client import exp_manager, logger, time_step_holder
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.contract.paths import Places
 from rla_client.manager import ExpManager
-from rla_client.media.recorders import (
-    ImgRecorder,
-    MatplotlibRecorder,
-    simple_hist,
-    simple_plot,
-    simple_scatter,
-)
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
+from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
 from rla_client.media.video import VideoRecorder
 from rla_client.run.trackers import print_large_memory_variable, time_tracker
 

@@ -17,7 +17,7 @@ import pytest
 from support.waiting import wait_until
 
 from rla_agent.pipeline.checkpoint_jobs import sweep_arenas
-from rla_client.contract.jobs import (
+from rla_client.contract.job.arena_layout import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -33,7 +33,8 @@ from rla_client.contract.jobs import (
     stream_key,
 )
 from rla_client.stream import arena as arena_module
-from rla_client.stream.arena import Arena, ArenaPool, create_arena, memory_room
+from rla_client.stream.arena import Arena, ArenaPool, create_arena
+from rla_client.stream.free_memory import memory_room
 
 
 @pytest.fixture

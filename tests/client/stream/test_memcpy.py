@@ -9,18 +9,18 @@ import sys
 
 from support.waiting import wait_until
 
-from rla_client.stream import memory
+from rla_client.stream import memcpy
 
 
 def test_a_child_that_is_forked_during_a_copy_waits_for_nobody() -> None:
-    share = memory._Share([])
+    share = memcpy._Share([])
     assert share.owner("helper") == "helper"  # whose thread the child has not
-    memory._running.add(share)
+    memcpy._running.add(share)
     child = os.fork()
     if child == 0:
-        memory.copy_memory([])
+        memcpy.copy_memory([])
         os._exit(0)
-    memory._running.clear()
+    memcpy._running.clear()
     try:
         wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 10, "end of the child")
     except BaseException:
@@ -32,8 +32,8 @@ def test_copies_interrupted_by_signals_leave_no_writer_behind() -> None:
     """Exceptions from a signal handler at any moment: afterwards nobody writes to the target."""
     code = """
 import ctypes, mmap, random, signal, sys
-from rla_client.stream.memory import PARALLEL_MIN_BYTES, copy_memory, wait_for_copies
-import rla_client.stream.memory as module
+from rla_client.stream.memcpy import PARALLEL_MIN_BYTES, copy_memory, wait_for_copies
+import rla_client.stream.memcpy as module
 module.os.sched_getaffinity = lambda pid: range(4)
 size = 2 * PARALLEL_MIN_BYTES
 source = ctypes.create_string_buffer(b"s" * 1024, size)

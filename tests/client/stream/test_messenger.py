@@ -15,8 +15,8 @@ import pytest
 from support.few_descriptors import run_with_few
 
 from rla_client import logger
-from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.stream import messenger as messenger_module
 from rla_client.stream.messenger import Messenger
 
@@ -160,7 +160,7 @@ def test_a_flush_does_not_wait_for_an_agent_that_may_not_come(
 FEW_DESCRIPTORS = """
 import time
 from rla_client.stream.messenger import Messenger
-from rla_client.contract.paths import find_places
+from rla_client.contract.agent.places import find_places
 take_all()
 for free in range(24):
     messenger = Messenger(find_places(), autostart=False, config_path=None)

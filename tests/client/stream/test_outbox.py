@@ -16,14 +16,15 @@ from support.spooled import bare_opening, marks, openings, stop_autostart
 from support.spooled import rows as spooled_rows
 
 import rla_client.stream.outbox as outbox_module
-import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.ingest import Close, Mark, Row, parse
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.losses import ROW, Loss
-from rla_client.contract.opening import Continuation
-from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, pack
-from rla_client.contract.segments import segment_numbers, segment_path, spool_bytes, stream_names
+from rla_client.contract.agent.places import Places
+from rla_client.contract.spool.losses import ROW, Loss
+from rla_client.contract.spool.opening import Continuation
+from rla_client.contract.spool.protocol import FrameKind, pack
+from rla_client.contract.spool.segments import segment_numbers, segment_path, spool_bytes, stream_names
+from rla_client.stream import quota as quota_module
+from rla_client.stream import segment_writer as segment_writer_module
 from rla_client.stream.outbox import Outbox
 
 
@@ -178,7 +179,7 @@ def test_waiting_records_are_written_once_under_exceptions(
 def test_a_full_spool_counts_and_takes_the_last_word(
     new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "CHECK_BYTES", 100)
+    monkeypatch.setattr(quota_module, "CHECK_BYTES", 100)
     monkeypatch.setattr(outbox_module, "FULL_RECHECK_S", 0.0)
     outbox = new_outbox(spool_max_bytes=1 << 24)
     ballast = places.spool / stream_names(places.spool)[0] / "ballast"
@@ -205,8 +206,8 @@ def test_the_limit_of_the_spool_holds_for_rows_of_any_size(
     size: int, pace: str, new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment, limit = 1 << 18, 1 << 20
-    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", segment)
-    monkeypatch.setattr(spool_module, "CHECK_BYTES", segment >> 3)
+    monkeypatch.setattr(segment_writer_module, "SEGMENT_MAX_BYTES", segment)
+    monkeypatch.setattr(quota_module, "CHECK_BYTES", segment >> 3)
     outbox = new_outbox(spool_max_bytes=limit)
     now, seq = 1e9, 0
     while not outbox.lost and seq * size < 3 * limit:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.spooled import bare_opening
 
-from rla_client.stream import segment_writer as spool_module
-from rla_client.stream.segment_writer import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+from rla_client.stream import quota as quota_module
+from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 
 MIB = 1 << 20
 
@@ -96,9 +96,9 @@ def test_a_count_goes_on_from_call_to_call(tmp_path: Path, monkeypatch: pytest.M
         add_stream(tmp_path, number, 1000)
     quota = quota_of(tmp_path, 5000)
     add_stream(tmp_path, 5, 1000)
-    monkeypatch.setattr(spool_module, "COUNT_TURN_S", -1.0)  # a stream a call
+    monkeypatch.setattr(quota_module, "COUNT_TURN_S", -1.0)  # a stream a call
     assert quota.why_full(SHARE_ROWS, 1) is not None, "a refusal has the next look begin a count"
-    monkeypatch.setattr(spool_module, "RECOUNT_S", 0.0)
+    monkeypatch.setattr(quota_module, "RECOUNT_S", 0.0)
     quota._max_bytes = 7000
     found = []
     for _ in range(7):

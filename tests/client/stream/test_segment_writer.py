@@ -13,11 +13,8 @@ from support.few_descriptors import run_with_few
 
 import rla_client.stream.segment_writer as spool_module
 from rla_client.contract.errors import SpoolError
-from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.contract.segments import (
-    segment_numbers,
-    segment_path,
-)
+from rla_client.contract.spool.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.spool.segments import segment_numbers, segment_path
 from rla_client.stream.segment_writer import SegmentWriter
 
 

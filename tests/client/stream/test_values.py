@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.contract.protocol import pack, unpack
-from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
+from rla_client.contract.spool.protocol import pack, unpack
+from rla_client.stream.param_values import plain_hyper_param
+from rla_client.stream.values import MAX_INT_BITS, to_plain
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

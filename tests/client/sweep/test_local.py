@@ -13,7 +13,7 @@ import psutil
 import pytest
 from support.waiting import TIME_FACTOR, lives, wait_until
 
-from rla_client.contract.paths import Places
+from rla_client.contract.agent.places import Places
 from rla_client.sweep.engines import local
 from rla_client.sweep.engines.base import Ended, Work, group_of, is_held
 from rla_client.sweep.engines.local import LocalEngine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.waiting import wait_until
 
-from rla_client.contract.descriptors import try_lock
+from rla_client.contract.process.locks import try_lock
 from rla_client.web.runs import MAX_DIFF_LINES, MAX_NOTE, WARNINGS
 
 if TYPE_CHECKING:

@@ -1,0 +1,33 @@
+"""The rule by which a pickle is this user's own, so that it may be loaded in full.
+
+Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
+or any folder that leads to it (contract/trusted_paths.py), and when it did not come from the master or from
+a copied spool (contract/provenance.py). A checkpoint must also carry the stamp of the run that loads it: a
+fork or a chain copies files of other runs beside those of its own. The user's word (`trust=True`) is above
+this.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rla_client.contract.checkpoint.provenance import is_foreign
+from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.filesystem import trusted_paths
+
+
+def checkpoint_problem(path: Path, run: str) -> str | None:
+    """Why a checkpoint is not what the run with this identity wrote here; None when it is."""
+    stamp = read_stamp(path)
+    if not run or stamp is None or stamp.run != run:
+        return "it was not written by this run"
+    return pickle_problem(path)
+
+
+def pickle_problem(path: Path) -> str | None:
+    """Why a file is not this user's own; None when it is."""
+    if is_foreign(path):
+        return "it came from another machine"
+    problem = trusted_paths.file_problem(os.path.abspath(path))
+    return None if problem is None else problem.what

@@ -1,0 +1,105 @@
+"""Own values in the place of hidden ones.
+
+Whoever reads a hidden value back never takes the marker for the value: `restored` puts the own value in its
+place, or tells the name; `refilled` does so for a command line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rla_client.code.secret_values import HIDDEN, words_of
+from rla_client.stream.param_values import plain_hyper_param
+
+DESCRIBED = "$typename"  # in the description of an object (experiment/recorded_parameters.py)
+
+
+def is_hidden(stored: object) -> bool:
+    """Whether a stored value is or has the marker of a secret in it."""
+    return isinstance(stored, str) and HIDDEN in stored
+
+
+def restored(stored: Any, own: Any, missing: list[str], name: str = "") -> Any:  # noqa: ANN401
+    """Stored data with the own value in the place of each hidden one; itself where nothing is hidden.
+
+    Args:
+        stored: as it was read.
+        own: of the program now, plain data or objects.
+        missing: gets the dotted names of hidden values that `own` lacks. They are left out of their dict,
+            and None in a list.
+        name: of the whole.
+    """
+    if is_hidden(stored):
+        if own is None:
+            missing.append(name)
+            return None
+        return own
+    if isinstance(stored, Mapping) and DESCRIBED in stored:
+        return stored  # an object's attributes; nobody makes an object of them
+    if isinstance(stored, Mapping):
+        known = own if isinstance(own, Mapping) else plain_hyper_param(own)
+        mine = known if isinstance(known, Mapping) else {}
+        result: dict[Any, Any] = {}
+        for key, value in stored.items():
+            before = len(missing)
+            found = restored(value, mine.get(key), missing, f"{name}.{key}" if name else str(key))
+            if not (is_hidden(value) and len(missing) > before):
+                result[key] = found
+        return result if len(result) < len(stored) or _differs(result.values(), stored.values()) else stored
+    if isinstance(stored, list | tuple):
+        fits = isinstance(own, list | tuple) and len(own) == len(stored)
+        items = [
+            restored(value, own[number] if fits else None, missing, f"{name}[{number}]")
+            for number, value in enumerate(stored)
+        ]
+        return items if _differs(items, stored) else stored
+    return stored
+
+
+def _differs(some: Iterable[object], others: Iterable[object]) -> bool:
+    return any(one is not other for one, other in zip(some, others, strict=True))
+
+
+def taken_over(stored: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Stored parameters for this program, and what to tell of those that it lacks ("": there are none)."""
+    missing: list[str] = []
+    found: dict[str, Any] = restored(stored, own, missing)
+    if not missing:
+        return found, ""
+    return found, f"not kept, for they are secret: {', '.join(missing)}; give them with set_hyper_param"
+
+
+def refilled(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """A stored command line with its hidden values taken from the environment.
+
+    The variable is the option's name in capitals: WANDB_API_KEY for `--wandb-api-key`; RLA_ARGUMENT_<n>
+    where the n-th argument (from 1) has no name; with _2, _3, … behind it for further values of an option.
+
+    Returns:
+        The arguments, and (argument, variable) of each that the environment lacks.
+    """
+    result: list[str] = []
+    missing: list[tuple[str, str]] = []
+    option, asked = "", Counter[str]()  # whose values come now; how many values of it have come
+    for number, argument in enumerate(arguments, 1):
+        head, equals, _ = argument.partition("=")
+        if not is_hidden(argument):
+            option = "" if equals else head
+            result.append(argument)
+            continue
+        named = bool(equals) and HIDDEN not in head and "://" not in head
+        name = head if named else option
+        option = name if argument == HIDDEN else ""  # an option may have several values
+        variable = words_of(name).upper() or f"RLA_ARGUMENT_{number}"
+        asked[variable] += 1
+        variable += f"_{asked[variable]}" if asked[variable] > 1 else ""
+        value = environment.get(variable)
+        if value is None:
+            missing.append((name or argument, variable))
+        whole = f"{head}={value}" if named else value
+        result.append(argument if value is None else str(whole))
+    return result, missing

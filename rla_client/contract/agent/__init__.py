@@ -1,0 +1,1 @@
+"""The agent as its clients find, start or ask it."""

@@ -1,0 +1,67 @@
+"""The agent of this machine, as its lock file shows it.
+
+The agent holds an open-file-description lock on `Places.lock` for life; asking for that lock's holder
+disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rla_client.contract.agent.places import Places
+from rla_client.contract.process.locks import is_locked
+
+START_TIMEOUT_S = 5.0
+RAW_BLOBS = "raw_blobs"  # in agent.lock: this agent makes checkpoints from them
+LEAST_FILES = 64  # open ones, below which an agent writes no outputs
+CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
+READY_BODY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
+SHORT_MOST = 255  # bytes of a body whose length is one byte
+RECEIVE_BYTES = 1 << 16
+MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; beyond, the peer is not an agent
+
+
+def agent_alive(places: Places) -> bool:
+    """Whether an agent holds the lock of this state folder now."""
+    try:
+        descriptor = os.open(places.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return is_locked(descriptor, by_file=True)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def memory_apart(places: Places) -> bool:
+    """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
+    theirs = agent_record(places).get("shm")
+    return isinstance(theirs, int) and theirs != shared_memory_device()
+
+
+def refuses_raw_blobs(places: Places) -> bool:
+    """Whether the agent that serves is older than raw blobs: it would take one for a torn `.pt`."""
+    record = agent_record(places)
+    return bool(record) and RAW_BLOBS not in record and agent_alive(places)
+
+
+def agent_record(places: Places) -> dict[str, Any]:
+    """What an agent wrote of itself; empty where none did."""
+    import json  # noqa: PLC0415 - not at import of the package
+
+    try:
+        found = json.loads(places.lock.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def shared_memory_device() -> int | None:
+    """Names this process's /dev/shm among all of this machine, None without one."""
+    try:
+        return os.stat("/dev/shm").st_dev
+    except OSError:
+        return None

@@ -1,0 +1,1 @@
+"""Checkpoint files, as client or agent treat them."""

@@ -1,0 +1,81 @@
+"""Torch's zip of stored records, written without torch.
+
+::
+
+    archive/data.pkl        the skeleton pickle
+    archive/byteorder       "little" or "big"
+    archive/data/<key>      the bytes of storage <key>
+    archive/version         torch's number of this format, 3
+
+Each record's data begins at a multiple of ALIGNMENT, by an extra field of zeros in its header, so that
+`torch.load(mmap=True)` can use a map of the file as it is. The bytes are a pure function of what is added.
+`.format_version` is left out on purpose: with it torch computes record offsets by its own writer's rules.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from rla_client.contract.job.arena_layout import ALIGNMENT
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+ZIP_TOP = "archive"  # folder in the zip file that a `.pt` is
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal bytes
+TORCH_FORMAT = b"3\n"
+_LOCAL_HEADER_BYTES = 30
+_ZIP64_EXTRA_BYTES = 20
+_ZIP64_FROM = 1 << 30  # well below where zipfile would ask for it by itself
+_PADDING_ID = 0x4246  # the id that torch's writer uses, "FB"
+EXTRA_HEADER = struct.Struct("<HH")
+
+
+class TorchZip:
+    """One file in the making: a context whose end writes the directory that makes it a zip."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
+        self._file = file
+
+    def add(self, name: str, size: int, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write one record of `size` bytes that come in pieces; CRC-32 is computed on the way.
+
+        Raises:
+            ValueError: the pieces are not `size` bytes in all.
+            OSError: the file cannot be written.
+        """
+        info = zipfile.ZipInfo(f"{ZIP_TOP}/{name}", ZIP_DATE)
+        info.compress_type = zipfile.ZIP_STORED
+        large = size >= _ZIP64_FROM
+        info.extra = self._padding(len(info.filename.encode()), large=large)
+        written = 0
+        with self._zip.open(info, "w", force_zip64=large) as record:
+            for piece in pieces:
+                record.write(piece)
+                written += len(piece)
+        if written != size:
+            raise ValueError(f"record {name} has {written} bytes instead of {size}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the directory; after an error only let go of the file."""
+        if kind is None:
+            self._zip.close()
+            return
+        with suppress(OSError, ValueError):
+            self._zip.close()
+
+    def _padding(self, name_bytes: int, *, large: bool) -> bytes:
+        """The extra field after which data begins at a multiple of ALIGNMENT."""
+        begin = self._file.tell() + _LOCAL_HEADER_BYTES + name_bytes + EXTRA_HEADER.size
+        begin += _ZIP64_EXTRA_BYTES if large else 0
+        zeros = -begin % ALIGNMENT
+        return EXTRA_HEADER.pack(_PADDING_ID, zeros) + bytes(zeros)

@@ -1,0 +1,1 @@
+"""Jobs for the agent, with the layout of their bytes."""

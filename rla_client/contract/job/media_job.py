@@ -1,0 +1,25 @@
+"""The limits of jobs that make a figure, an image or a video.
+
+Their bytes lie in a blob or a slot.
+"""
+
+from __future__ import annotations
+
+JOB_FIGURE = "figure"
+JOB_IMAGE = "image"
+JOB_VIDEO = "video"
+FORMATS = {
+    JOB_FIGURE: frozenset({
+        "png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw",
+        "rgba",
+    }),
+    JOB_IMAGE: frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"}),
+    JOB_VIDEO: frozenset({"mp4", "gif"}),
+}  # fmt: skip
+MAX_FPS = 1000.0
+# what is larger would hold up what is drawn behind it, or the machine's memory; said where it is recorded
+MAX_SIDE = 16384  # pixels of an image or frame
+MAX_FRAMES = 1_000_000
+MAX_RAW_BYTES = 4 << 30  # of an image or video before it is encoded
+MAX_FIGURE_PIXELS = 100_000_000  # some seconds of drawing
+VECTOR_FORMATS = frozenset({"pdf", "svg", "svgz", "eps", "ps", "pgf"})  # their pixels cost nothing

@@ -1,0 +1,1 @@
+"""This process among others: descriptors, locks, forks, signals."""

@@ -1,0 +1,52 @@
+"""Hooks at a fork, or at the end of a process, forked ones included.
+
+Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
+there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row) must
+not be used twice. Objects with such things say so by `at_fork`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Forked(Protocol):
+    """Something that has to know when it finds itself in a forked child."""
+
+    def after_fork_in_child(self) -> None:
+        """Renew what must not be shared with the parent; called once in each child, in no order."""
+
+
+_forked: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def at_fork(thing: Forked) -> None:
+    """Have `thing.after_fork_in_child()` called in forked children for as long as it is referred to."""
+    _forked.add(thing)
+
+
+def _after_fork_in_child() -> None:
+    for thing in list(_forked):
+        thing.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def renew_lock(lock: threading.Lock | threading.RLock) -> None:
+    """In a child: free a lock that a thread of the parent may have held."""
+    lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """Have it called at the end of this process, also of a forked `multiprocessing` child; twice in some."""
+    atexit.register(call)
+    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, call, exitpriority=0)

@@ -1,0 +1,71 @@
+"""System calls that some builds of Python lack, conda's among them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+_MFD_CLOEXEC = 1
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on all machines
+
+
+def memory_file(name: str) -> int:
+    """A new file in memory that has no name; its descriptor, which a started program does not get.
+
+    Args:
+        name: shown in /proc.
+
+    Raises:
+        OSError: this system has none.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "memfd_create"):
+        raise OSError(errno.ENOSYS, "this system has no files in memory")
+    return _checked(library.memfd_create(name.encode(), _MFD_CLOEXEC))
+
+
+def process_descriptor(pid: int) -> int:
+    """A descriptor of a process, which can be read once that has ended; never of another one with its number.
+
+    Raises:
+        OSError: there is no such process, or the kernel is older than 5.3.
+    """
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    if not 0 < pid < 1 << 31:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    return _syscall(_PIDFD_OPEN, pid, 0)
+
+
+def signal_process(descriptor: int, number: signal.Signals) -> None:
+    """Send a signal to the process of a `process_descriptor`.
+
+    Raises:
+        OSError: it has ended (ProcessLookupError), or is somebody else's.
+    """
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(descriptor, number)
+        return
+    _syscall(_PIDFD_SEND_SIGNAL, descriptor, number, 0, 0)
+
+
+def _syscall(number: int, *arguments: int) -> int:
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    return _checked(call(*map(ctypes.c_long, (number, *arguments))))
+
+
+def _checked(result: int) -> int:
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

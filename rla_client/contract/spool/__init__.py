@@ -1,0 +1,1 @@
+"""The spool, with the protocol of its frames."""

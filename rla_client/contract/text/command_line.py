@@ -1,0 +1,79 @@
+"""The behaviour that the commands `rla` or `rla-agent` have in common."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from rla_client.contract.text.terminal_text import fitted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import typer
+
+
+EXIT_USAGE = 2
+_MEANT = "Did you mean"  # of typer's messages
+
+
+def escape_unprintable(*streams: object) -> None:
+    """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
+    for stream in streams:
+        reconfigure = getattr(stream, "reconfigure", None)  # what tests or an embedder put there has none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help; each line is a paragraph, so that none is joined to another."""
+    return "\n\n".join(["Examples:", *lines])
+
+
+def columns(stream: TextIO) -> int:
+    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    import shutil  # noqa: PLC0415 - not at import of the package
+
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
+
+
+def tell_error(message: object) -> None:
+    """Print `error: …` on stderr, whole words a line; lines of the message, such as `hint: …`, stay lines."""
+    print(fitted(f"error: {message}", columns(sys.stderr)), file=sys.stderr)  # noqa: T201
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and end with its exit code; wrong words are told as other errors are.
+
+    Raises:
+        SystemExit: always, or whatever else the command raises.
+    """
+    try:
+        code = app(arguments, standalone_mode=False)
+    except Exception as error:
+        kind = type(error).__name__  # typer brings click's classes under names of its own
+        if kind == "Abort":
+            print("Aborted.", file=sys.stderr)  # noqa: T201
+            sys.exit(1)
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        if kind == "NoArgsIsHelpError":  # its help is printed already, or is the message
+            print(message(), end="")  # noqa: T201
+        else:
+            path = getattr(getattr(error, "ctx", None), "command_path", "")
+            tell_error(_with_hint(message(), getattr(error, "possibilities", None) or [], path))
+        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_hint(message: str, options: Sequence[str], path: str) -> str:
+    """What is wrong, without the names that look like it; these, or the help, as the hint."""
+    problem, meant, names = message.partition(_MEANT)
+    options = [one for place, one in enumerate(options) if one != "--help" or not place]  # it resembles many
+    if options:
+        problem = problem.partition(" (")[0]
+        names = f" {' or '.join(one if one.startswith('-') else repr(one) for one in options)}?"
+    if meant or options:
+        return f"{problem.strip().rstrip('.')}\nhint: did you mean{names.replace(', ', ' or ')}"
+    return f"{problem}\nhint: {path} --help" if path else problem

@@ -1,0 +1,102 @@
+"""Files of the master, fetched by way of the agent.
+
+Pruned checkpoints, and runs begun on another machine, come from the master. The client never speaks SSH; it
+asks the agent on its control socket again and again until the answer is there or the deadline has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.dealer import ask
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
+
+TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
+FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
+AGENT_S = 10.0  # for the agent to come up and answer at all
+ANSWER_S = 2.0  # for one question; then it is asked again
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
+
+
+def fetch_timeout_s() -> float:
+    """Seconds that a fetch may take: `RLA_FETCH_TIMEOUT_S`, else ten minutes.
+
+    Raises:
+        ArgumentError: the variable holds no number of seconds.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        found = float(text) if text else FETCH_TIMEOUT_S
+    except ValueError:
+        found = -1.0
+    if not 0 < found < float("inf"):
+        raise ArgumentError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}")
+    return found
+
+
+def bring_back(path: Path) -> None:
+    """Fetch a pruned file; on return it is here, whole.
+
+    Args:
+        path: where it was.
+
+    Raises:
+        FetchError: no agent, no master, no such file there, or not in time.
+    """
+    absolute = Path(os.path.abspath(path))
+    question = {"folder": str(absolute.parent), "name": absolute.name, "config": None}
+    what = f"{path.name} was pruned here and must come from the master"
+    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+
+
+def ask_for_fetch(
+    question: dict[str, Any], what: str, timeout_s: float, *, start: Callable[[], bool] | None
+) -> dict[str, Any]:
+    """Have the agent fetch something.
+
+    Args:
+        question: for the agent's fetching process.
+        what: the beginning of an error's message.
+        timeout_s: deadline.
+        start: starts an agent where none runs; None: none may be started.
+
+    Returns:
+        The process's answer.
+
+    Raises:
+        StillWrittenError: the run that was asked for is being written elsewhere.
+        FetchError: see `bring_back`.
+    """
+    places = find_places()
+    if not agent_alive(places) and not (start is not None and start()):
+        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")
+    began = heard = time.monotonic()
+    wait = FIRST_WAIT_S
+    while True:
+        left = began + timeout_s - time.monotonic()
+        answer = ask(places.control_socket, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
+        now = time.monotonic()
+        if answer is not None and "fetch" in answer:
+            heard = now
+            if answer["fetch"] == "done":
+                return answer
+            if answer["fetch"] == "failed":
+                kind = StillWrittenError if answer.get("still_written") else FetchError
+                raise kind(f"{what}: {answer.get('error')}")
+        if now - heard > AGENT_S:
+            raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
+        if now - began > timeout_s:
+            raise FetchError(
+                f"{what}, which is not done after {timeout_s:g} s; it continues where it stopped when it is "
+                f"asked for again ({TIMEOUT_VARIABLE} sets the limit)"
+            )
+        time.sleep(min(wait, max(0.0, left)))
+        wait = min(2 * wait, LONGEST_WAIT_S)

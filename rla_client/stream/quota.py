@@ -1,0 +1,166 @@
+"""A run's share of the spool.
+
+`free` is what is left below `spool_max_bytes`, or above the disk's reserve where that is less. A run may
+hold at most a multiple of it: SHARE_ROWS times for rows, less for texts, once for media; what it holds of
+media and texts does not count against its rows. No sum over all runs reaches the limit, and nobody has to
+be asked.
+
+All files of all streams count: segments, blobs, and what dead writers left. A count is a walk over the
+streams, COUNT_TURN_S a call. A process counts again once it has written half the free bytes, divided by the
+streams that are being written; and RECOUNT_S after it was refused something. All streams of one run share,
+which their opening frames name; a process reads that of each stream once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rla_client.contract.spool.opening import stream_opening
+from rla_client.contract.spool.segments import BLOBS_NAME, stream_names, stream_size
+
+SHARE_MEDIA = 1  # of what is free; one run alone then holds 1/2 of the limit
+SHARE_TEXT = 3  # 3/4
+SHARE_ROWS = 16  # 16/17
+CHECK_BYTES = 4 << 20  # a process writes at most so much before it counts again
+TURN_BYTES = 64 << 10  # and so much between the turns of a count
+COUNT_TURN_S = 0.0005  # of a training call, some dozen streams
+RECOUNT_S = 1.0
+FRESH_S = 0.01  # what is written in between is no more than memory can copy
+WRITTEN_S = 60.0  # a stream that nobody wrote to for so long takes no part in what may be written next
+_runs: dict[Path, dict[str, object]] = {}  # by spool: run of each stream that this process counted
+
+
+class Quota:
+    """What one process may put into the spool.
+
+    Args:
+        spool: folder of all streams of the machine.
+        max_bytes: bound over all streams.
+        min_free_fraction: part of the disk, 0…1, that the spool leaves free.
+    """
+
+    def __init__(self, spool: Path, max_bytes: int, min_free_fraction: float) -> None:
+        self._spool = spool
+        self._max_bytes = max_bytes
+        self._min_free_fraction = min_free_fraction
+        self._runs = _runs.setdefault(spool, {})
+        self.begin("", None)
+
+    def begin(self, stream: str, run: object) -> None:
+        """Say which stream this process writes, and of which run it is."""
+        self._stream, self._run = stream, run
+        self._rest: Iterator[str] | None = None  # streams that the count under way has still to visit
+        self._used = self._own = self._blobs = 0  # of all streams, of our run's, of their blobs, as counted
+        self._counted, self._written = [0, 0, 0], 0  # the same, by the count under way; streams written to
+        self._disk_left = self._max_bytes
+        self._spent = self._frames = 0  # of this process: since the last count; ever, but for its rows
+        self._part = 0  # what it may spend before the next one
+        self._refused = False
+        self._last_count = float("-inf")  # monotonic
+        self._unseen: str | None = None
+
+    @property
+    def look_after(self) -> int:
+        """How many more bytes may be written before the next look."""
+        until_count = TURN_BYTES if self._rest is not None else self._part - self._spent
+        return max(min(self.room(SHARE_ROWS), until_count), 0)
+
+    def spend(self, size: int, no_rows: int = 0) -> None:
+        """Note bytes that this process wrote (negative: took back), `no_rows` of them in other frames."""
+        self._spent += size
+        self._frames += no_rows
+
+    @property
+    def overspent(self) -> bool:
+        """Whether this process wrote more than its part since the last count."""
+        return self._spent > self._part
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is time to count before much is written at once."""
+        return self.overspent or time.monotonic() > self._last_count + FRESH_S
+
+    def room(self, share: int) -> int:
+        """How many bytes our run may still add, as records of this share; negative where it holds more.
+
+        Where the spool cannot be looked at (it was renamed, say), what was counted last holds for rows.
+        """
+        if self._unseen is not None and share != SHARE_ROWS:
+            return -1
+        free = min(self._max_bytes - self._used, self._disk_left) - self._spent
+        own = self._own + self._spent
+        if share == SHARE_ROWS:
+            own = max(own - self._blobs - self._frames, 0)
+        return (share * free - own) // (share + 1)
+
+    def why_full(self, share: int, size: int = 0) -> str | None:
+        """Say why `size` more bytes of this share may not be spooled, or None."""
+        if size <= self.room(share):
+            return None
+        self._refused = True
+        if self._unseen is not None:
+            return self._unseen
+        used, left = self._used + self._spent, self._disk_left - self._spent
+        if left < self._max_bytes - used:
+            return f"the disk of {self._spool} has only {max(left, 0) >> 20} MiB left above its reserve"
+        whole = f"the spool {self._spool} holds {used >> 20} MiB, its limit is {self._max_bytes >> 20} MiB"
+        return f"{whole}, of which {self._own + self._spent >> 20} MiB are this run's"
+
+    def look(self, *, count: bool = False) -> None:
+        """Look at the disk; continue a count, or begin one when it is time; with `count`, count all now."""
+        until = float("inf") if count else time.monotonic() + COUNT_TURN_S
+        if count:
+            self._rest = None
+        try:
+            disk = os.statvfs(self._spool)
+            left = disk.f_bavail - disk.f_blocks * self._min_free_fraction
+            self._disk_left = int(left * disk.f_frsize) + self._spent
+            due = self._spent >= self._part or (
+                self._refused and time.monotonic() >= self._last_count + RECOUNT_S
+            )
+            if self._rest is None and (due or count):
+                names = stream_names(self._spool)
+                for gone in set(self._runs).difference(names):
+                    self._runs.pop(gone, None)
+                self._rest = iter(names)
+                self._counted, self._written = [0, 0, 0], 0
+                self._refused = False
+            self._count_on(until)
+            self._unseen = None
+        except OSError as error:
+            self._rest = None
+            self._unseen = f"the spool {self._spool} cannot be read: {error.strerror}"
+
+    def _count_on(self, until: float) -> None:
+        if self._rest is None:
+            return
+        for name in self._rest:
+            if name != self._stream:
+                self._visit(name)
+            if time.monotonic() > until:
+                return
+        if self._stream:
+            self._visit(self._stream)  # last: what we wrote during the count is in it
+        self._rest = None
+        self._disk_left -= self._spent
+        self._used, self._own, self._blobs = self._counted
+        self._spent = 0
+        self._last_count = time.monotonic()
+        half = min(self._max_bytes - self._used, self._disk_left) // 2
+        self._part = min(CHECK_BYTES, max(half // max(self._written, 1), TURN_BYTES))
+
+    def _visit(self, name: str) -> None:
+        size, changed = stream_size(self._spool / name)
+        self._counted[0] += size
+        self._written += time.time() - changed < WRITTEN_S
+        if name == self._stream or (self._run is not None and self._run_of(name) == self._run):
+            self._counted[1] += size
+            self._counted[2] += stream_size(self._spool / name / BLOBS_NAME)[0]
+
+    def _run_of(self, name: str) -> object:
+        if name not in self._runs and (opening := stream_opening(self._spool / name)) is not None:
+            self._runs[name] = opening.run
+        return self._runs.get(name)
