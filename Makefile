@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 MINIMAL := .venv-minimal
 MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
 MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream tests/client/run tests/client/lake \
-    tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/replicate/backend
+    tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
 LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
 SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/test_ray_sampler.py

@@ -1,17 +1,15 @@
-"""The agent process: wires the parts, serves until told to stop, shuts down in order.
+"""The agent process.
 
-The main thread is the ingest thread: it receives messages, finds new streams in the spool, routes both to one
-`Volume` thread per file system, and answers commands, `status` by a thread of its own. It never touches a
-data root.
+It wires the parts, serves until told to stop, shuts down in order. The main thread is the ingest thread: it
+receives messages, finds new streams in the spool, routes both to one `Volume` thread per file system, and
+answers commands, `status` by a thread of its own. It never touches a data root.
 
-Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds, commits and
-ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What still writes then
-ends with the process, and so does the lock. A second signal ends the process at once; nothing is lost by
-that. After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock held
-did not start an agent.
-
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (service/control.py). An
-agent that systemd starts takes over from one that a client started: it lets that one drain.
+On SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds, commits and ends (DRAIN_S
+at most); jobs that run may end within JOBS_S of that; sockets close. A second signal ends the process at
+once; nothing is lost by that. After releasing the lock on idle exit the spool is scanned once more: a
+client that saw the lock held did not start an agent. An agent whose lock, spool or agent.db is gone or
+another one by now ends at once (service/agent_lock.py); one that systemd starts lets the one that a client
+started drain, and takes over.
 """
 
 from __future__ import annotations
@@ -25,53 +23,38 @@ import sys
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
-import zmq
-
-from rla_agent.alerts import Alerting
-from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status, problem
-from rla_agent.outputs.data_roots import Disk, disk_of
-from rla_agent.pipeline.commit import NOTHING, Flush
-from rla_agent.pipeline.lifecycle import (
-    MEMORY_SWEEP_INTERVAL_S,
-    Adopt,
-    SpoolWatch,
-    Unreadable,
-    sweep_half_made,
-    sweep_memory,
-)
-from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.alerts.alerting import Alerting
+from rla_agent.model.problem import problem
+from rla_agent.model.rate_meter import RateMeter
+from rla_agent.model.status import ENDED_SHOWN, Facts, build_status
+from rla_agent.outputs.lanes import Disk, disk_of
+from rla_agent.pipeline.flush import NOTHING, Flush
+from rla_agent.pipeline.open_stream import Adopt
+from rla_agent.pipeline.quarantine import Quarantine
+from rla_agent.pipeline.run_registry import RunRegistry
+from rla_agent.pipeline.spool_watch import SpoolWatch
+from rla_agent.pipeline.sweep import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.volume import Data, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
-from rla_agent.sampling import Sampler
-from rla_agent.service import control
-from rla_agent.service.systemd import Notifier
-from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.store.database import AgentDatabase, NewerFormatError, database_files, open_or_replace
+from rla_agent.sampling.sampler import ResourceSampler
+from rla_agent.service import agent_lock, process_setup
+from rla_agent.service.notifier import Notifier
+from rla_agent.sockets import Sockets
+from rla_agent.store.agent_db import AgentDatabase
+from rla_agent.store.config_reader import ConfigReader
+from rla_agent.store.settings import InForce, settings_in_force
+from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_replace
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE, tight_limits
-from rla_client.contract.agent.places import NOWHERE, Places, find_places
-from rla_client.contract.errors import (
-    AgentRunningError,
-    ConfigError,
-    PlaceError,
-    RemoteProtocolError,
-    UnknownVersionError,
-)
-from rla_client.contract.filesystem.trusted_paths import make_private
+from rla_client.contract.agent.places import Places, find_places
+from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.contract.spool.opening import Opening
-from rla_client.contract.spool.protocol import (
-    MAX_MESSAGE_BYTES,
-    PROTOCOL_VERSION,
-    MessageKind,
-    decode_message,
-    encode_message,
-    message_version,
-)
+from rla_client.contract.spool.protocol import MessageKind
 from rla_client.contract.spool.segments import spool_bytes, stream_names
 from rla_client.contract.spool.writer_liveness import process_lives
 
@@ -85,14 +68,7 @@ REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it continues with the
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
 EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/reference/status.md
-BACKLOG = 4096  # clients that may connect at the same moment
-RECEIVE_QUEUE = 64  # of one client; beyond, its messages are refused and its file is read
-ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
-MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
-ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
-
 _log = logging.getLogger("rla_agent")
-Message: TypeAlias = tuple[bytes, int, dict[str, Any], bytes, bool]  # peer, kind, header, body, is_command
 
 
 class Daemon:
@@ -103,7 +79,7 @@ class Daemon:
         places: Places,
         in_force: InForce,
         notifier: Notifier,
-        lock: control.AgentLock,
+        lock: agent_lock.AgentLock,
         *,
         idle_exit: bool = False,
         config: Path | None = None,
@@ -121,15 +97,15 @@ class Daemon:
         self.started = time.time()
         self._owner = os.environ.get(OWNER_VARIABLE, "").encode()  # the `rla-agent run` whose agent it is
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
-        self._wire = Wire(places)
+        self._wire = Sockets(places)
         self._configs = ConfigReader()
         self._replication = Replication(places, self._configs)
         own = None if idle_exit else config
         self._alerting = Alerting(places, own, self._live_streams, self.started, self._configs)
-        self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
+        self._sampler = ResourceSampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[Disk, Volume] = {}
         self._route: dict[str, Volume] = {}
-        self._unreadable = Unreadable(places.spool)
+        self._unreadable = Quarantine(places.spool)
         self._next_scan = 0.0
         self._spool_watch = SpoolWatch(places.spool)
         self._busy_at = time.monotonic()
@@ -195,7 +171,7 @@ class Daemon:
         """End the process, with nothing more written, where what it serves is another agent's by now."""
         if why := self._lock.lost():
             _log.error("%s: the agent ends; the next one continues with what the spool holds", why)
-            control.end_process(EXIT_FAILED)
+            process_setup.end_process(EXIT_FAILED)
 
     def _adopt(self, name: str) -> Volume | None:
         self._end_unless_ours()
@@ -361,138 +337,6 @@ class Daemon:
         return any(volume.is_alive() for volume in self._volumes.values())
 
 
-class Wire:
-    """Both sockets and their poller."""
-
-    def __init__(self, places: Places) -> None:
-        """Bind, unless the sockets lie NOWHERE. The caller holds the agent's lock: nobody else serves there.
-
-        Raises:
-            zmq.ZMQError: a path cannot be bound.
-        """
-        self.garbage = 0
-        self.newer = 0
-        self._closed = False
-        self._bound: list[tuple[zmq.Socket[bytes], Path]] = []
-        self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
-            self._context.set(ZERO_COPY_RECV, 0)
-        self._data = self._router(places.data_socket)
-        self._control = self._router(places.control_socket)
-        self._answers: deque[tuple[zmq.Socket[bytes], bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._poller = zmq.Poller()
-        for what in (self._data, self._control, self._wake_read):
-            self._poller.register(what, zmq.POLLIN)
-
-    def _router(self, path: Path) -> zmq.Socket[bytes]:
-        router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        router.setsockopt(zmq.LINGER, 0)
-        router.setsockopt(zmq.BACKLOG, BACKLOG)
-        router.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE)
-        router.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        if path.parent != NOWHERE:
-            path.unlink(missing_ok=True)
-            self._bind(router, path)
-            self._bound.append((router, path))
-        return router
-
-    def bind_again(self) -> None:
-        """Bind anew where the file of a socket is gone: a cleaner took it, or a logout its folder.
-
-        Those who are connected stay so. The former binding is kept: to end it would delete the new file.
-        """
-        for router, path in self._bound:
-            if os.path.lexists(path):
-                continue
-            with suppress(zmq.ZMQError, OSError, PlaceError):
-                make_private(path.parent)
-                self._bind(router, path)
-                _log.warning("the socket %s was deleted, and is there again", path)
-
-    @staticmethod
-    def _bind(router: zmq.Socket[bytes], path: Path) -> None:
-        router.bind(f"ipc://{path}")
-        path.chmod(0o600)
-
-    def receive(self, timeout_s: float, most: int) -> list[Message]:
-        """Wait, then take what is there: each valid message, at most `most`."""
-        ready = dict(self._poller.poll(int(timeout_s * 1000)))
-        messages: list[Message] = []
-        if self._wake_read in ready:
-            with suppress(BlockingIOError):
-                os.read(self._wake_read, 4096)
-            self._send_answers()
-        if self._control in ready:
-            self._take(self._control, messages, 100)
-        if self._data in ready:
-            self._take(self._data, messages, most)
-        return messages
-
-    def _take(self, router: zmq.Socket[bytes], messages: list[Message], most: int) -> None:
-        for _ in range(most):
-            try:
-                parts = router.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            if len(parts) != 2:  # noqa: PLR2004 - peer and message
-                self.garbage += 1
-                continue
-            try:
-                kind, header, body = decode_message(parts[1])
-            except UnknownVersionError:
-                self.newer += 1
-            except RemoteProtocolError:
-                self.garbage += 1
-            else:
-                if (version := message_version(parts[1])) != PROTOCOL_VERSION:
-                    if len(self._older) >= MAX_OLDER_PEERS:
-                        self._older.clear()
-                    self._older[parts[0]] = version
-                messages.append((parts[0], kind, header, body, router is self._control))
-
-    def reply(self, peer: bytes, header: dict[str, Any]) -> None:
-        """Answer a command."""
-        with suppress(zmq.ZMQError):
-            message = encode_message(MessageKind.REPLY, header, version=self._older.get(peer))
-            self._control.send_multipart([peer, message], zmq.NOBLOCK)
-
-    def answer_later(self, peer: bytes, header: dict[str, Any], *, command: bool = False) -> None:
-        """Answer a flush, or a command; from any thread."""
-        kind = MessageKind.REPLY if command else MessageKind.FLUSHED
-        message = encode_message(kind, header, version=self._older.get(peer))
-        self._answers.append((self._control if command else self._data, peer, message))
-        self.wake()
-
-    def wake(self) -> None:
-        """Make `receive` return; from any thread and from signal handlers."""
-        if self._closed:
-            return
-        with suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"x")
-
-    def _send_answers(self) -> None:
-        while self._answers:
-            router, peer, message = self._answers.popleft()
-            with suppress(zmq.ZMQError):
-                router.send_multipart([peer, message], zmq.NOBLOCK)
-
-    def close(self) -> None:
-        """Send what waits, close, and take the sockets' files away; the caller holds the agent's lock."""
-        self._send_answers()
-        self._closed = True
-        self._data.close(linger=200)
-        self._control.close(linger=200)
-        self._context.term()
-        for _, path in self._bound:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-
-
 def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     """Run an agent for the places of this environment until it is told to stop.
 
@@ -507,11 +351,11 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     try:
         places.create()
         places, elsewhere = places.serving()
-        control.set_up_logging(places, to_console=to_console)
+        process_setup.set_up_logging(places, to_console=to_console)
         if elsewhere:
             _log.warning("%s; the sockets are in %s", elsewhere, places.runtime)
         settings = settings_in_force(config, autostarted=idle_exit)
-        lock = control.take_lock(places, notifier.kind)
+        lock = agent_lock.take_lock(places, notifier.kind)
     except ConfigError as error:
         _log.error("%s", error)
         return EXIT_CONFIG
@@ -521,8 +365,8 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     except (PlaceError, OSError) as error:
         sys.stderr.write(f"cannot use the state folder {places.state}: {error}\n")
         return EXIT_PLACE
-    control.raise_limits()
-    control.spare_collections()
+    process_setup.raise_limits()
+    process_setup.spare_collections()
     while True:
         code, idled, writing = serve_once(
             places, settings, notifier, lock, idle_exit=idle_exit, config=config
@@ -533,7 +377,7 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
         if not idled or not stream_names(places.spool):
             return code
         try:
-            lock = control.AgentLock(places)
+            lock = agent_lock.AgentLock(places)
         except AgentRunningError:
             return code
 
@@ -542,7 +386,7 @@ def serve_once(
     places: Places,
     settings: InForce,
     notifier: Notifier,
-    lock: control.AgentLock,
+    lock: agent_lock.AgentLock,
     *,
     idle_exit: bool,
     config: Path | None,
@@ -595,7 +439,7 @@ def main() -> NoReturn:
         code = run_agent(arguments.config, idle_exit=arguments.idle_exit, to_console=not arguments.background)
     except Exception:  # noqa: BLE001 - the top of the main thread
         _log.exception("the agent failed; it replays on the next start")
-    control.end_process(code)
+    process_setup.end_process(code)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,17 @@
-"""The dispatcher: a thread that turns what happened into alerts, and has them sent.
+"""Dispatcher of alerts, a thread that turns events into deliveries.
 
-It looks each LOOK_S at what is durable: run states in agent.db (so an alert tells of nothing that a
-crash could undo, and one that a crash interrupted is seen again), firings of metric rules there,
-free space, replication. What it finds goes into alerts.db in one transaction, then out of agent.db.
+It looks each LOOK_S at what is durable: run states in agent.db (so an alert tells of nothing that a crash
+could undo, and one that a crash interrupted is seen again), firings of metric rules there, free space,
+replication. What it finds goes into alerts.db in one transaction, then out of agent.db.
 
-Sending never happens here: each channel has one courier thread at a time, so that a server that
-hangs holds up its own channel and nothing else. A failed try comes again after RETRY_FIRST_S, twice
-that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is stored, so a restart neither loses a message
-nor hurries. A message is marked as sent after the other side accepted it: a kill in between sends
-it again, with the same Message-ID or Idempotency-Key.
-
-In alerts.db, which this thread alone uses, an event has a key, so that one that is seen again after a restart
-gives no second alert. A delivery is one alert by one channel; it stays until it was sent or given up. `runs`
-holds the last state of each run that was seen, `limits` until when a rule tells no more of a run, `levels`
-which conditions of the machine hold now.
-
-Rules of the machine look at free space in lanes (rla_agent/outputs/data_roots.py), as `statvfs` on a server
-that hangs does not return, and at whether replication has stopped, by its ledger.
+Sending never happens here: each channel has one courier thread at a time, so that a server that hangs holds
+up its own channel and nothing else. A message is marked as sent after the other side accepted it: a kill in
+between sends it again, with the same Message-ID or Idempotency-Key.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import json
 import logging
 import math
 import os
@@ -32,26 +21,23 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.channels import Route, SendError, send
-from rla_agent.alerts.rules import Alert, Rule, RuleSet, of_machine, of_metric, of_run
-from rla_agent.outputs.data_roots import Disk, Lanes, disk_of
+from rla_agent.alerts.alert_store import GIVEN_UP, SENT, AlertStore
+from rla_agent.alerts.channels import send
+from rla_agent.alerts.delivery import GIVE_UP_S, RETRY_MOST_S, Delivery, batches, retry_delay
+from rla_agent.alerts.disk_watch import DiskWatch
+from rla_agent.alerts.messages import Alert, of_machine, of_metric, of_run
+from rla_agent.alerts.route import Route, SendError
+from rla_agent.alerts.rule import ConfiguredRule
+from rla_agent.alerts.rule_files import RuleSet
 from rla_agent.replicate.report import replication_status, stopped
-from rla_agent.store.database import (
-    AgentDatabase,
-    NewerFormatError,
-    connect,
-    grow_wal,
-    migrate,
-    open_or_replace,
-    transaction,
-)
+from rla_agent.store.agent_db import AgentDatabase
+from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening
 
@@ -60,44 +46,16 @@ REOPEN_S = 10.0  # after a fault of alerts.db or agent.db, or of ours
 PASSING = ("full", "locked")  # in what SQLite says of faults that an open database gets over
 SWEEP_S = 3600.0
 SWEEP_AFTER = 10_000  # events: a metric that flaps gives some hundred a second
-RETRY_FIRST_S = 2.0
-RETRY_MOST_S = 900.0
-GIVE_UP_S = 86400.0
-MERGE_FROM = 5  # more than so many alerts that wait for one channel go in one message
-MOST_MERGED = 100
 CLOCK_SLACK_S = 60.0
 UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look takes all runs since then
 RECENT_SHOWN = 20
-DISK_LOOK_S = 10.0
 REPLICATION_LOOK_S = 10.0
 REARM = 1.1  # a disk is well again when it has so much more than the limit
-KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against telling them twice
-KEPT_RUNS_S = 60 * 86400.0
-MAX_EVENTS = 20_000
-MAX_WAITING = 5000  # deliveries; beyond, the oldest are given up
-WAITING, SENT, GIVEN_UP = 0, 1, 2
-
 _log = logging.getLogger("rla_agent.alerts")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS alerts(key TEXT PRIMARY KEY, at REAL NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS deliveries(
-  id INTEGER PRIMARY KEY, alert TEXT NOT NULL, config TEXT NOT NULL, channel TEXT NOT NULL,
-  state INT NOT NULL DEFAULT 0, tries INT NOT NULL DEFAULT 0, next_at REAL NOT NULL, made REAL NOT NULL,
-  done REAL, error TEXT NOT NULL DEFAULT '');
-CREATE INDEX IF NOT EXISTS deliveries_state ON deliveries(state, next_at);
-CREATE TABLE IF NOT EXISTS runs(run TEXT PRIMARY KEY, mark TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS limits(
-  rule TEXT NOT NULL, run TEXT NOT NULL, until REAL NOT NULL, held INT NOT NULL, alert TEXT NOT NULL,
-  PRIMARY KEY(rule, run)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS levels(name TEXT PRIMARY KEY) WITHOUT ROWID;
-"""
-STEPS = (_SCHEMA,)  # to the newest version, in order; a change is a new one at the end
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _MessageResult:
     """What came of one message; `given_up`: the last try failed."""
 
     deliveries: list[Delivery]
@@ -118,7 +76,7 @@ class _Report:
 
     key: tuple[str, str]
     file: int
-    outcomes: list[_Outcome]
+    outcomes: list[_MessageResult]
 
 
 class Dispatcher(threading.Thread):
@@ -143,7 +101,7 @@ class Dispatcher(threading.Thread):
         self._live = live
         self._since = since
         self._host = socket.gethostname() or "localhost"
-        self._disks = Disks()
+        self._disks = DiskWatch()
         self._state_device = os.stat(places.state).st_dev
         self._stopped: dict[str, str] = {}  # what of replication has stopped → details
         self._next_replication = 0.0
@@ -329,7 +287,7 @@ class Dispatcher(threading.Thread):
                     self._add(store, alert, rule, now)
             store.keep_levels(f"{rule.name}:", set(self._stopped))
 
-    def _disk_rules(self, store: AlertStore, rules: list[Rule], now: float) -> None:
+    def _disk_rules(self, store: AlertStore, rules: list[ConfiguredRule], now: float) -> None:
         live = [opening for _, opening in self._live()]
         state = str(self._places.state)
         folders = {opening.root: opening.root_device for opening in live}
@@ -346,7 +304,7 @@ class Dispatcher(threading.Thread):
                     alert = of_machine(rule.name, "disk_low", folder, text, now, self._host)
                     self._add(store, alert, rule, now)
 
-    def _add(self, store: AlertStore, alert: Alert, rule: Rule, now: float) -> None:
+    def _add(self, store: AlertStore, alert: Alert, rule: ConfiguredRule, now: float) -> None:
         if store.add(alert, rule.config, rule.rule.send, rule.rule.interval_s, now):
             _log.info("alert: %s", alert.to_plain()["title"])
 
@@ -379,7 +337,7 @@ class Dispatcher(threading.Thread):
 
     def _carry(self, key: tuple[str, str], file: int, route: Route, messages: list[list[Delivery]]) -> None:
         """Send messages one after the other; after a failure the others are not tried now."""
-        outcomes: list[_Outcome] = []
+        outcomes: list[_MessageResult] = []
         for deliveries in messages:
             error, retry_after_s = "", None
             try:
@@ -390,7 +348,7 @@ class Dispatcher(threading.Thread):
                 _log.exception("an alert by channel %s could not be sent", key[1])
                 error = f"{type(fault).__name__}: {fault}"
             given_up = bool(error) and time.time() - min(one.made for one in deliveries) > GIVE_UP_S
-            outcomes.append(_Outcome(deliveries, error, retry_after_s, given_up))
+            outcomes.append(_MessageResult(deliveries, error, retry_after_s, given_up))
             if given_up:
                 _log.error("%d alert(s) given up, channel %s: %s", len(deliveries), key[1], error)
             elif error:
@@ -428,272 +386,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
-    """One message each; where many wait, one message for all, so that a mass kill is no flood."""
-    if len(deliveries) <= MERGE_FROM:
-        return [[delivery] for delivery in deliveries]
-    return [deliveries[at : at + MOST_MERGED] for at in range(0, len(deliveries), MOST_MERGED)]
-
-
-def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
-    """Seconds until the next try.
-
-    Args:
-        tries: failed so far, one at least.
-        asked_s: what the server asked for.
-        chance: from 0 to 1; spreads agents that all lost the same server.
-    """
-    if asked_s is not None:
-        return min(asked_s, RETRY_MOST_S)
-    return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
-
-
-class Disks:
-    """Free bytes of folders; a file system that hangs leaves only its own unknown."""
-
-    def __init__(self) -> None:
-        self._free: dict[str, int] = {}
-        self._lanes = Lanes("alert-disks")
-        self._next = 0.0
-
-    def look(self, folders: Mapping[str, int], now: float) -> dict[str, int]:
-        """Free bytes as last seen, by folder; looks again in the background when that is due.
-
-        Args:
-            folders: folder → `st_dev` as it is known, which tells file systems apart.
-            now: monotonic.
-        """
-        if now >= self._next:
-            self._next = now + DISK_LOOK_S
-            self._free = {folder: free for folder, free in list(self._free.items()) if folder in folders}
-            by_disk: dict[Disk, list[str]] = {}
-            for folder in sorted(folders):
-                by_disk.setdefault(disk_of(folder, folders[folder]), []).append(folder)
-            idle = {disk: some for disk, some in by_disk.items() if self._lanes.hung_s(disk) is None}
-            self._lanes.run({disk: partial(self._see, some) for disk, some in idle.items()}, 0.0)
-        return dict(self._free)
-
-    def _see(self, folders: list[str]) -> None:
-        for folder in folders:
-            with suppress(OSError):
-                disk = os.statvfs(folder)
-                self._free[folder] = disk.f_bavail * disk.f_frsize
-
-
-# -- alerts.db ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One alert by one channel."""
-
-    number: int
-    config: str
-    channel: str
-    alert: dict[str, Any]
-    tries: int
-    made: float
-
-
-class AlertStore:
-    """The connection to alerts.db."""
-
-    def __init__(self, path: Path) -> None:
-        """Open, creating the tables.
-
-        Raises:
-            NewerFormatError: a later release has it; nothing is written to it.
-            sqlite3.Error: the file cannot be opened or is not a database.
-        """
-        self.added = 0  # events since the last sweep
-        self._seen = -1  # of SQLite's count of changes
-        self._db = connect(path, STEPS)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA cache_size=-256")  # KiB
-        migrate(self._db, path, STEPS)
-
-    def grow_wal(self) -> None:
-        """See `rla_agent.store.database.grow_wal`."""
-        grow_wal(self._db)
-
-    def has_changed(self) -> bool:
-        """Whether anything was stored since the last call; True at first."""
-        former, self._seen = self._seen, self._db.total_changes
-        return former != self._seen
-
-    def transaction(self) -> AbstractContextManager[object]:
-        """Everything inside, or nothing."""
-        return transaction(self._db)
-
-    def add(self, alert: Alert, config: str, channels: Sequence[str], interval_s: float, now: float) -> bool:
-        """Note an event and what is to be sent of it; nothing when it is known already.
-
-        Within `interval_s` of the last message of this rule, event and run it waits for the end of the
-        interval; of several that wait only the last is sent, with their number.
-
-        Args:
-            alert: the event.
-            config: configuration that names the channels.
-            channels: their names.
-            interval_s: see above.
-            now: Unix seconds.
-
-        Returns:
-            Whether the event is new.
-        """
-        key = config + "\0" + alert.key
-        if self._db.execute("SELECT 1 FROM alerts WHERE key=?", (key,)).fetchone():
-            return False
-        limit = (f"{alert.rule}:{alert.when}", alert.run)
-        row = self._db.execute(
-            "SELECT until, held, alert FROM limits WHERE rule=? AND run=?", limit
-        ).fetchone()
-        until, held, former = row or (0.0, 0, "")
-        if former and now >= until:  # what was held went out at `until`
-            until, held, former = until + interval_s, 0, ""
-        hold = row is not None and now < until <= now + 2 * interval_s
-        self._db.execute(
-            "INSERT INTO alerts VALUES(?,?,?)", (key, now, json.dumps(alert.to_plain(held if hold else 0)))
-        )
-        self.added += 1
-        if hold and former:
-            self._db.execute(
-                "UPDATE deliveries SET alert=? WHERE state=? AND tries=0 AND alert=?", (key, WAITING, former)
-            )
-        else:
-            self._db.executemany(
-                "INSERT INTO deliveries(alert,config,channel,next_at,made) VALUES(?,?,?,?,?)",
-                ((key, config, channel, until if hold else now, now) for channel in channels),
-            )
-        values = (until, held + 1, key) if hold else (now + interval_s, 0, "")
-        self._db.execute("INSERT OR REPLACE INTO limits VALUES(?,?,?,?,?)", (*limit, *values))
-        return True
-
-    def run_changed(self, run: str, mark: str, now: float) -> bool:
-        """Whether a run's mark is not the one of the last look; it is from now on."""
-        row = self._db.execute("SELECT mark FROM runs WHERE run=?", (run,)).fetchone()
-        if row is not None and row[0] == mark:
-            return False
-        self._db.execute("INSERT OR REPLACE INTO runs VALUES(?,?,?)", (run, mark, now))
-        return True
-
-    def level(self, name: str, *, holds: bool) -> bool:
-        """Whether a condition begins to hold now; what holds is remembered."""
-        known = self._db.execute("SELECT 1 FROM levels WHERE name=?", (name,)).fetchone() is not None
-        if holds and not known:
-            self._db.execute("INSERT INTO levels VALUES(?)", (name,))
-        elif known and not holds:
-            self._db.execute("DELETE FROM levels WHERE name=?", (name,))
-        return holds and not known
-
-    def keep_levels(self, prefix: str, names: set[str]) -> None:
-        """Of the conditions whose name begins with `prefix`, only these hold."""
-        rows = self._db.execute("SELECT name FROM levels WHERE substr(name, 1, ?)=?", (len(prefix), prefix))
-        gone = [name for (name,) in rows if name[len(prefix) :] not in names]
-        self._db.executemany("DELETE FROM levels WHERE name=?", ((name,) for name in gone))
-
-    # -- deliveries -----------------------------------------------------------------------------
-
-    def due(self, now: float, latest: float, busy: Collection[tuple[str, str]] = ()) -> list[Delivery]:
-        """Deliveries to try now, oldest first.
-
-        Args:
-            now: Unix seconds.
-            latest: no delivery waits longer than until here (a clock that was set back).
-            busy: (config, channel) of those that send now; what waits for them holds up no others.
-        """
-        marks = ",".join(["(?,?)"] * len(busy))
-        free = f" AND (d.config, d.channel) NOT IN (VALUES {marks})" if busy else ""
-        rows = self._db.execute(
-            "SELECT d.id, d.config, d.channel, a.data, d.tries, d.made FROM deliveries d "  # noqa: S608 - marks
-            "JOIN alerts a ON a.key = d.alert WHERE d.state=? AND (d.next_at<=? OR d.next_at>?)"
-            f"{free} ORDER BY d.id LIMIT 500",
-            (WAITING, now, latest, *(name for key in busy for name in key)),
-        )
-        return [
-            Delivery(n, config, channel, json.loads(data), t, made)
-            for n, config, channel, data, t, made in rows
-        ]
-
-    def done(self, numbers: Sequence[int], state: int, error: str, now: float) -> None:
-        """Deliveries were sent or given up."""
-        self._db.executemany(
-            "UPDATE deliveries SET state=?, tries=tries+1, error=?, done=? WHERE id=?",
-            ((state, error, now, number) for number in numbers),
-        )
-
-    def failed(self, config: str, channel: str, numbers: Sequence[int], error: str, next_at: float) -> None:
-        """A try failed; there will be another, and no delivery by this channel before."""
-        self._db.executemany(
-            "UPDATE deliveries SET tries=tries+1, error=?, next_at=? WHERE id=?",
-            ((error, next_at, number) for number in numbers),
-        )
-        self._db.execute(
-            "UPDATE deliveries SET next_at=max(next_at, ?) WHERE state=? AND config=? AND channel=?",
-            (next_at, WAITING, config, channel),
-        )
-
-    def waiting(self) -> int:
-        """Deliveries that are neither sent nor given up."""
-        (count,) = self._db.execute("SELECT count(*) FROM deliveries WHERE state=?", (WAITING,)).fetchone()
-        return int(count)
-
-    def summary(self) -> list[dict[str, Any]]:
-        """Per channel: config, channel, waiting, sent, given_up, last_sent, next_try, error.
-
-        `error` is that of the last try, empty when a message went through since.
-        """
-        rows = self._db.execute(
-            "SELECT config, channel, sum(state=0), sum(state=1), sum(state=2),"
-            " max(CASE state WHEN 1 THEN done END), min(CASE state WHEN 0 THEN next_at END)"
-            " FROM deliveries GROUP BY config, channel"
-        ).fetchall()
-        names = ("config", "channel", "waiting", "sent", "given_up", "last_sent", "next_try")
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        for entry in found:
-            error = self._db.execute(
-                "SELECT error FROM deliveries WHERE config=? AND channel=? AND tries>0 AND state IN (?,?)"
-                " AND coalesce(done, ?)>? ORDER BY state, id DESC LIMIT 1",
-                (entry["config"], entry["channel"], WAITING, GIVEN_UP, 1e18, entry["last_sent"] or 0.0),
-            ).fetchone()
-            entry["error"] = error[0] if error else ""
-        return found
-
-    def recent(self, most: int) -> list[dict[str, Any]]:
-        """The last events, newest first: time, event, title."""
-        rows = self._db.execute("SELECT data FROM alerts ORDER BY at DESC LIMIT ?", (most,))
-        plains = (json.loads(data) for (data,) in rows)
-        return [{name: plain[name] for name in ("time", "event", "title")} for plain in plains]
-
-    def meta(self, name: str) -> float | None:
-        """A number that was noted."""
-        row = self._db.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
-        return None if row is None else float(row[0])
-
-    def note(self, name: str, value: float) -> None:
-        """Note a number."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES(?,?)", (name, repr(value)))
-
-    def sweep(self, now: float) -> None:
-        """Forget what is old, and what is beyond the bounds."""
-        self._db.execute(
-            "UPDATE deliveries SET state=?, done=?, error='too many waited' WHERE state=? AND id NOT IN"
-            " (SELECT id FROM deliveries WHERE state=? ORDER BY id DESC LIMIT ?)",
-            (GIVEN_UP, now, WAITING, WAITING, MAX_WAITING),
-        )
-        self._db.execute("DELETE FROM deliveries WHERE state<>? AND done<?", (WAITING, now - KEPT_S))
-        self._db.execute(
-            "DELETE FROM alerts WHERE key NOT IN (SELECT alert FROM deliveries) AND (at<? OR key NOT IN"
-            " (SELECT key FROM alerts ORDER BY at DESC LIMIT ?))",
-            (now - KEPT_S, MAX_EVENTS),
-        )
-        self._db.execute("DELETE FROM runs WHERE at<?", (now - KEPT_RUNS_S,))
-        self._db.execute("DELETE FROM limits WHERE until<?", (now - KEPT_S,))
-        self.added = 0
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._db.close()

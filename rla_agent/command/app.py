@@ -21,17 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from rla_agent.model.status import absent_status
-from rla_agent.service.control import (
-    ask_status,
-    describe_holder,
-    follow_log,
-    last_lines,
-    left_behind,
-    start_detached,
-    stop_agent,
-)
-from rla_agent.service.systemd import SERVICE_VARIABLE, install_system_unit, install_user_unit
-from rla_agent.store.database import NewerFormatError
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.lock_holder import describe_holder
+from rla_agent.service.log_tail import follow_log, last_lines
+from rla_agent.service.notifier import SERVICE_VARIABLE
+from rla_agent.service.other_spools import left_behind
+from rla_agent.service.start_stop import start_detached, stop_agent
+from rla_agent.service.unit_files import install_system_unit, install_user_unit
+from rla_agent.store.sqlite import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
 from rla_client.contract import __version__
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
@@ -289,7 +286,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Check everything that the agent depends on; each finding says how to fix it."""
-    from rla_agent.service.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor.examination import examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor.surroundings import Surroundings  # noqa: PLC0415 - only here
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:
@@ -406,7 +404,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list.")] = False,
 ) -> None:
     """Delete rows that wait for a data root which will not come back. Lists them first."""
-    from rla_agent.service.drain import chosen, give_up, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
+    from rla_agent.service.forget import chosen, forget_streams, listing, waiting_streams  # noqa: PLC0415 - loads the sinks
 
     places = find_places()
     try:
@@ -421,7 +419,7 @@ def forget(
         if not yes:
             typer.echo("nothing was changed; to delete these rows for good: rla-agent forget DATA_ROOT --yes")
             return
-        give_up(places, some)
+        forget_streams(places, some)
     except (RlaError, OSError) as error:
         fail(error)
     typer.echo(f"{len(some)} streams given up")
@@ -453,8 +451,10 @@ def send_test(
     """Send a test message through each channel, from this shell, and report the result."""
     import socket  # noqa: PLC0415 - only here
 
-    from rla_agent.alerts.channels import Route, SendError, send  # noqa: PLC0415 - smtplib
-    from rla_agent.alerts.rules import RuleSet, of_test  # noqa: PLC0415
+    from rla_agent.alerts.channels import send  # noqa: PLC0415 - smtplib
+    from rla_agent.alerts.messages import of_test  # noqa: PLC0415
+    from rla_agent.alerts.route import Route, SendError  # noqa: PLC0415 - smtplib
+    from rla_agent.alerts.rule_files import RuleSet  # noqa: PLC0415
     from rla_agent.store.config_reader import ConfigReader  # noqa: PLC0415
 
     found = _alerts_of(config)

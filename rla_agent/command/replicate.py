@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rla_agent.command.retain import ConfigOption, KindOption, RootOption, transfer_app
-from rla_agent.model.status import Finding
+from rla_agent.model.problem import Finding
 from rla_agent.replicate import ledger, report, settings, transfer
 from rla_agent.replicate import verify as verifying
 from rla_agent.replicate.backend.bucket import BucketSession

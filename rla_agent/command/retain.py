@@ -32,7 +32,7 @@ from rla_agent.replicate.ledger import PRUNED, STEPS, ledger_path
 from rla_agent.replicate.prune import MAX_AT_ONCE, Done, Plan, Pruner, Rules, rules_of
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.worker.source import Scanner, Scope
-from rla_agent.store.database import connect_readonly
+from rla_agent.store.sqlite import connect_readonly
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.prune_notes import PRUNABLE, pruned_files

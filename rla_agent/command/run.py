@@ -33,11 +33,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_agent.command.console import READ_BYTES, LogWriter
-from rla_agent.model.states import RunRecord
-from rla_agent.pipeline.stream import read_opening
-from rla_agent.service.control import ask_status, read_holder, start_detached, stop_agent
-from rla_agent.service.drain import wait_durable
-from rla_agent.store.database import AgentDatabase, Changes
+from rla_agent.model.run_record import RunRecord
+from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.flush_client import wait_durable
+from rla_agent.service.lock_holder import read_holder
+from rla_agent.service.start_stop import start_detached, stop_agent
+from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
 from rla_client.contract.agent.agent_process import agent_alive

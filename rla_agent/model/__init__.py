@@ -1,1 +1,1 @@
-"""Pure decisions: frames to records, states of streams, outputs and runs, the agent's status."""
+"""Pure decisions: frames to records, events to states, facts to status."""

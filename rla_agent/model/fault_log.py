@@ -1,4 +1,6 @@
-"""What the agent's log says of faults that last: when one begins, and when it is over. Pure.
+"""Log lines of faults that last. Pure.
+
+There is one when a fault begins, another when it is over.
 
 `status` shows a fault as long as it is there; many files may have it at once, and each is tried again all the
 time. The log gets one line for each reason, which is the text up to its first colon, and one when nothing

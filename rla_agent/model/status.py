@@ -1,4 +1,4 @@
-"""What the agent says of itself: its status, and the form of its log lines. Pure: facts in, plain data out.
+"""Status of the agent, as `rla-agent status --json` prints it. Pure: facts in, plain data out.
 
 The JSON is stable and described in docs/reference/status.md: fields are added, never renamed or removed
 while `format` stays the same.
@@ -6,56 +6,21 @@ while `format` stays the same.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_agent.model.states import RunRecord
+from rla_agent.model.problem import OTHERWISE, WITHOUT_AGENT, WITHOUT_LIMITS, problem
+from rla_agent.model.run_record import RunRecord
 from rla_client.config.machine_config import machine_config_path
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.spool.protocol import SEGMENT_MAX_BYTES
-from rla_client.contract.text.terminal_text import printable
 
 STATUS_FORMAT = 1
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 ENDED_SHOWN = 10  # runs that ended lately and are still listed
-RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
-
-OTHER_FOLDER = (
-    "run an agent where the training process runs, or mount the folder under the same path there; "
-    "if it was deleted and recreated: rla-agent forget"
-)
-NOT_HERE = (
-    "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
-    "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW; if it will not come back: "
-    "rla-agent forget"
-)
-WITHOUT_LIMITS = "start it from a shell without that limit, or as a service: rla-agent restart"
-FIXES = (
-    (
-        ("internal error",),
-        "please report it with the traceback (rla-agent logs); to try again: rla-agent restart",
-    ),
-    (
-        ("no space", "quota", "is full", "mib free"),
-        "free space on that disk, or inodes (df -i); rows wait in the spool until then",
-    ),
-    (("file too large",), WITHOUT_LIMITS),
-    (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
-    (("permission", "not permitted"), "give this user the right to write there"),
-    (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
-    (("another folder here",), OTHER_FOLDER),
-    (("is not here",), NOT_HERE),
-    (("version",), "update rla-agent, then: rla-agent restart"),
-    (("opening frame",), "rla-agent doctor names the folder; move it out of the spool"),
-)
-WITHOUT_AGENT = "rla-agent start --detach, or once: rla-agent drain"
-OTHERWISE = "see: rla-agent logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +64,6 @@ class Facts:
     garbage: int = 0
     newer: int = 0
     limits: tuple[str, ...] = ()
-
-
-class RateMeter:
-    """Rows per second of each run over the last RATE_WINDOW_S."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, deque[tuple[float, int]]] = {}
-
-    def sample(self, now: float, rows: Mapping[str, int]) -> None:
-        """Note how many rows each live run has; `now` in seconds of any steady clock."""
-        for gone in self._samples.keys() - rows.keys():
-            del self._samples[gone]
-        for run, count in rows.items():
-            samples = self._samples.setdefault(run, deque())
-            samples.append((now, count))
-            while len(samples) > 2 and samples[1][0] <= now - RATE_WINDOW_S:  # noqa: PLR2004 - a span needs two
-                samples.popleft()
-
-    def rate(self, run: str, now: float, rows: int) -> float | None:
-        """Rows per second up to now, None when the run was seen only once."""
-        samples = self._samples.get(run)
-        if not samples or now - samples[0][0] <= 0:
-            return None
-        return max(0.0, (rows - samples[0][1]) / (now - samples[0][0]))
 
 
 def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -227,9 +168,6 @@ def _run(plain: dict[str, Any], facts: Facts, *, live: bool) -> dict[str, Any]:
     }
 
 
-# -- what needs attention -----------------------------------------------------------------------
-
-
 def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
     problems = [problem(text) for text in volume["faults"].values()]
     for stream in volume["streams"]:
@@ -274,35 +212,3 @@ def _own_problems(facts: Facts) -> list[dict[str, str]]:
         what = f"the spool holds {facts.spool_bytes >> 20} MiB of {facts.spool_max_bytes >> 20} MiB"
         problems.append({"what": what, "fix": "see below what it waits for, or raise AGENT.spool_max_bytes"})
     return problems
-
-
-def problem(text: str) -> dict[str, str]:
-    """A fault and what to do about it."""
-    low = text.lower()
-    fix = next((fix for needles, fix in FIXES if any(needle in low for needle in needles)), OTHERWISE)
-    return {"what": text, "fix": fix}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be.
-
-    Attributes:
-        name: stable identifier.
-        level: fault, warning or note.
-        what: what is wrong.
-        fix: what to do.
-    """
-
-    name: str
-    level: str
-    what: str
-    fix: str
-
-
-class OneLine(logging.Formatter):
-    """A message is one line, whatever a client called its things; tracebacks stay below it."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, with control characters escaped."""
-        return printable(super().formatMessage(record))

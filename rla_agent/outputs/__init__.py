@@ -1,1 +1,1 @@
-"""The bytes of one output file: encoders, positions, repair after a crash."""
+"""Output files: formats, encoders, repair after a crash."""

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import crc32c
 
-from rla_agent.model.ingest import Event, Mark, Record, Row
-from rla_agent.outputs.encoders import Content, Encoder, Whole, values_for
+from rla_agent.model.records import Event, Mark, Record, Row
+from rla_agent.outputs.encoder import Encoder, WholePart, values_for
+from rla_agent.outputs.file_content import FileContent
 from rla_client.contract.event_records import FRAME_HEAD_BYTES, MASK_DELTA, masked_crc, whole_records_of
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.spool.opening import Opening
@@ -148,13 +149,13 @@ class EventEncoder(Encoder):
             ends.append(at)
         return ends
 
-    def end_of_records(self, content: Content) -> int:
+    def end_of_records(self, content: FileContent) -> int:
         """See Encoder."""
         return whole_records_of(content.chunks())
 
-    def whole_part(self, content: Content) -> Whole:
+    def whole_part(self, content: FileContent) -> WholePart:
         """See Encoder. All is `kept`: each stream has its own file; `pipeline.recovery` cuts earlier ones."""
-        return Whole(whole_records_of(content.chunks()), b"", {})
+        return WholePart(whole_records_of(content.chunks()), b"", {})
 
 
 def whole_step(step: float) -> int:

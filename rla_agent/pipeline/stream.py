@@ -1,9 +1,9 @@
-"""One stream inside the agent: reads its segments, hands records to outputs, follows its run.
+"""One stream inside the agent.
 
-`position` is how far the stream was taken in; each output has a position of its own and lags
-while it is blocked (a rewrite, a full disk). Bytes that arrive by message are used only when they
-begin exactly at `position`; everything else is read from the segment. So one path serves live
-records, replay after a crash and catching up.
+It reads its segments, hands records to outputs and counts what its run has to know. `position` is how far
+the stream was taken in; each output has a position of its own and lags while it is blocked (a rewrite, a
+full disk). Bytes that arrive by message are used only when they begin exactly at `position`; everything
+else is read from the segment. So one path serves live records, replay after a crash and catching up.
 
 A stream belongs to one volume thread and is not thread-safe.
 """
@@ -16,46 +16,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rla_agent.model.ingest import (
+from rla_agent.model.frame_decoder import parse
+from rla_agent.model.records import (
     Batch,
     Close,
-    Content,
     ItemFile,
-    Job,
+    JobRequest,
     Mark,
     OpeningFrame,
     Position,
     Record,
     Row,
-    RowWatch,
-    clipped,
+    clipped_batch,
     cut_at_jobs,
-    decode,
-    parse,
 )
 from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
-from rla_agent.outputs.output import MARKS_FIELD, OpenFiles, Output, make_outputs
-from rla_agent.store.database import JobRow, OutputRow
-from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_agent.outputs.formats import make_outputs
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.outputs.output_file import MARKS_FIELD, Output
+from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.store.agent_db import JobRow, OutputRow
+from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.filesystem.atomic_write import fsync_file, fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
 from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND
 from rla_client.contract.spool.losses import LOST_MARK, Loss, read_losses
 from rla_client.contract.spool.opening import Opening
-from rla_client.contract.spool.protocol import (
-    FRAME_HEADER_BYTES,
-    MAX_FRAME_BYTES,
-    SEGMENT_MAX_BYTES,
-    Frame,
-    find_frame,
-    frame_at,
-    pack,
-)
+from rla_client.contract.spool.protocol import FRAME_HEADER_BYTES, MAX_FRAME_BYTES, pack
 from rla_client.contract.spool.segments import (
     base_path,
-    check_stream,
     end_of,
     read_at,
     segment_numbers,
@@ -68,7 +59,25 @@ CONTROL = ""  # name of the row that holds the stream's own position
 LOST = "lost"  # in its state; earlier releases lack it
 MOST_LOST = 1 << 60  # whatever a client says
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
-MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
+
+
+class RowWatch(Protocol):
+    """Metric rules over one stream's rows.
+
+    Attributes:
+        firings: of rules, since the last commit.
+    """
+
+    firings: Any
+
+    def take(self, batch: Batch) -> None:
+        """Look at the rows of a batch."""
+
+    def state(self) -> object:
+        """What a restart must know, as plain data; it is stored with the stream's position."""
+
+    def restore(self, state: object) -> None:
+        """Go on from a stored state; one that makes no sense counts as none."""
 
 
 class Stream:
@@ -107,7 +116,7 @@ class Stream:
         self.durable = Position(0, 0)
         self.state = StreamState.TAKING_IN
         self.parked = ""
-        self.aside = False  # see `runs.step_aside`
+        self.aside = False  # see `fencing.fence`
         self.replayed = False
         self.writer_gone = False
         self.closed: Close | None = None
@@ -196,7 +205,7 @@ class Stream:
         self.writer_gone = True
         self.touch()
 
-    def step_aside(self, opening: Opening) -> None:
+    def fence(self, opening: Opening) -> None:
         """The run went on elsewhere: from now on the stream has outputs of its own, beside the run's."""
         self.opening = opening
         self.outputs = make_outputs(opening, self.name)
@@ -344,7 +353,7 @@ class Stream:
                 self.marks.append(mark)
             case ItemFile() as file:
                 self.new_files.append(file)
-            case Job() as job:
+            case JobRequest() as job:
                 fields = pack(self._with_marks(job))
                 self.new_jobs.append(JobRow(self.name, Position(number, record.end), job.kind, fields))
             case OpeningFrame({"lost": int() as lost}) if lost:
@@ -370,7 +379,7 @@ class Stream:
         self.new_losses.append(Loss("file", path, why))
         self.touch()
 
-    def _with_marks(self, job: Job) -> dict[str, Any]:
+    def _with_marks(self, job: JobRequest) -> dict[str, Any]:
         """A job's fields; a checkpoint's also say how long every output is at this frame."""
         if job.kind != CHECKPOINT_KIND:
             return job.fields
@@ -395,7 +404,7 @@ class Stream:
                 output.enter_segment(number + 1)
                 continue
             if number == self.position.number and batch.end > self.position.offset:
-                batch = clipped(batch, self.position.offset)
+                batch = clipped_batch(batch, self.position.offset)
             self._give(output, batch, files)
             if time.monotonic() > until:
                 return
@@ -570,54 +579,3 @@ class Stream:
     def errors(self) -> list[str]:
         """Why its segments, or some of its outputs, cannot be read or written now."""
         return [error for error in (self.unread, *(output.error for output in self.outputs)) if error]
-
-
-def read_opening(folder: Path) -> tuple[Opening, int]:
-    """The opening frame of the oldest segment that has one, and the oldest segment's number.
-
-    Raises:
-        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
-        UnknownVersionError: it is of a later release.
-        OSError: a segment cannot be read.
-    """
-    check_stream(folder)
-    numbers = segment_numbers(folder)
-    why = ""
-    for number in numbers:
-        try:
-            content = _first_content(segment_path(folder, number))
-            if isinstance(content, OpeningFrame):
-                return Opening.from_fields(content.fields), numbers[0]
-        except UnknownVersionError:
-            raise
-        except RemoteProtocolError as error:
-            why = why or f": {error}"
-    raise SpoolError(f"{folder} has no readable opening frame{why}")
-
-
-def _first_content(path: Path) -> Content | None:
-    """What the first whole frame of a segment says: every segment begins with its opening frame."""
-    for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
-        data = read_at(path, 0, size)
-        frame = next(valid_frames(data), None)
-        if frame is not None:
-            return decode(frame.kind, frame.payload)
-        if len(data) < size:
-            break
-    return None
-
-
-def valid_frames(data: bytes) -> Iterator[Frame]:
-    """Frames of a segment, those after damage too.
-
-    Raises:
-        UnknownVersionError: one is of a later release.
-    """
-    at = 0
-    while at < len(data):
-        found = frame_at(data, at)
-        if isinstance(found, Frame):
-            yield found
-            at = found.end
-        else:
-            at = find_frame(data, at + 1)

@@ -1,4 +1,4 @@
-"""One thread per file system: takes in the streams whose data roots lie on it.
+"""Volume: the thread that takes in the streams of one file system.
 
 A hung or slow disk therefore delays only its own streams. The thread's loop: take what the ingest thread
 put into the queue, look at every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
@@ -27,31 +27,32 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rla_agent.jobs.job_queue import JobQueue
+from rla_agent.jobs.runners import KINDS
 from rla_agent.model.fault_log import FaultLog
-from rla_agent.model.ingest import Position
-from rla_agent.model.states import OutputState, RunRecord, StreamEvent
-from rla_agent.outputs.output import OpenFiles
-from rla_agent.pipeline.commit import Committer, Flush, FlushWaiters, Widener, drop_faults, keep_new_files
-from rla_agent.pipeline.jobs import KINDS, JobQueue
-from rla_agent.pipeline.lifecycle import (
+from rla_agent.model.records import Position
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.states import OutputState, StreamEvent
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline.csv_widening import Widener
+from rla_agent.pipeline.data_root_watch import job_context, look_for_item, root_is_back
+from rla_agent.pipeline.flush import Flush, FlushWaiters
+from rla_agent.pipeline.group_commit import Committer
+from rla_agent.pipeline.item_files import drop_faults, keep_new_files
+from rla_agent.pipeline.open_stream import (
     Adopt,
-    NotYetError,
+    StreamNotReadyError,
     align_outputs,
     close_files,
-    give_up,
-    job_context,
-    look_for_item,
     open_spool,
     open_stream,
-    remove_durably,
-    root_is_back,
-    sweep_after,
-    sweep_fork_copies,
-    waits_behind,
 )
-from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.pipeline.remove_stream import discard_stream, remove_durably
+from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.database import AgentDatabase, Changes
+from rla_agent.pipeline.stream_order import waits_behind
+from rla_agent.pipeline.sweep import sweep_after, sweep_fork_copies
+from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
@@ -303,7 +304,7 @@ class Volume(threading.Thread):
         self.at = item.root
         try:
             self._take_up(item)
-        except NotYetError as error:
+        except StreamNotReadyError as error:
             self._late[item.stream] = item
             self.faults[item.stream] = str(error)
         except OF_ALL:
@@ -415,7 +416,7 @@ class Volume(threading.Thread):
             if (item.number, item.offset + len(item.body)) <= stream.position:
                 return False
         if (stream.parked or stream.unread) and self._given_up(stream):
-            give_up(stream)
+            discard_stream(stream)
         if stream.parked and not root_is_back(stream, self._database, self.files, self.faults):
             return False
         if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:

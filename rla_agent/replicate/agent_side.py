@@ -35,7 +35,7 @@ from rla_agent.replicate.ledger import CLEAN, STEPS, database_number, folder_sta
 from rla_agent.replicate.settings import Announcer, ListBusyError
 from rla_agent.replicate.worker.source import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader, Reading
-from rla_agent.store.database import NewerFormatError, connect_readonly
+from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 from rla_client.contract.agent.places import Places
 from rla_client.contract.filesystem.atomic_write import fsync_folder
 from rla_client.contract.spool.opening import Opening

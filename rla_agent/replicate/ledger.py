@@ -35,7 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from rla_agent.replicate.backend.target import RemoteStat, Twin
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.database import Step, connect, migrate
+from rla_agent.store.sqlite import Step, connect, migrate
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rla_agent.replicate import settings
 from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty, read_json
 from rla_agent.replicate.ledger import STEPS, ledger_path
-from rla_agent.store.database import NewerFormatError, connect_readonly
+from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 from rla_client.config.schema import BUCKETS
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.text.terminal_text import printable

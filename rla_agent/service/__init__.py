@@ -1,1 +1,1 @@
-"""The agent as a process: one for a spool, as a service, its surroundings, its last work."""
+"""The agent as a process: lock, start, stop, systemd, doctor, drain."""

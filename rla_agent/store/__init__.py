@@ -1,1 +1,1 @@
-"""agent.db, and the configuration in force."""
+"""Durable state of the agent, with its settings."""

@@ -1,14 +1,13 @@
-"""Reading `rla_config.yaml` beside the threads that may not wait for it.
+"""Reader of `rla_config.yaml` beside the threads that may not wait for it.
 
-A run's configuration lies in a home or project folder. Where that is on a file server that hangs, stat(2)
-and open(2) return when the server does, if ever. So threads that take in rows or send alerts never call
-them: a reader thread does, and who asks waits for WAIT_S at most and continues with the defaults (no
-rules for alerts, nothing replicated), or with what the file said before. What comes later is taken up then.
+A run's configuration may lie on a file server that hangs: stat(2) and open(2) return when the server does,
+if ever. So threads that take in rows or send alerts never call them: a reader thread does, and who asks
+waits for WAIT_S at most and continues with the defaults (no rules for alerts, nothing replicated), or with
+what the file said before.
 
-A reader that is stuck (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most,
-for a thread in such a call cannot be ended; then all that is unread waits until one comes back. There
-is no reader while there is nothing to read. An error that may pass (the server went away) is no
-answer: `retry` asks again. `problems` says what is unread.
+A reader that is stuck (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most, for a
+thread in such a call cannot be ended; then all that is unread waits until one comes back. An error that may
+pass is no answer: `retry` asks again. `problems` says what is unread.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from rla_client.config.machine_config import MACHINE_KEYS, RUN_KEYS, machine_config_path
-from rla_client.config.schema import AgentConfig, Config, load_config
+from rla_client.config.schema import Config, load_config
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.filesystem.trusted_paths import file_problem
 
 WAIT_S = 1.0  # reading takes some ms; so long at most a volume's rows wait, once for each file
 STUCK_S = 0.4  # after which another reader takes over what is left, in time for who waits for that
-START_WAIT_S = 10.0  # for the agent's own, whose settings hold until its end
 MOST_READERS = 4  # mounts that hang at a time; each costs a thread until it comes back
 MOST_KEPT = 1000  # files; the least lately read is forgotten
 MOST_ASKED = 1000  # files that wait for a reader
@@ -40,7 +36,6 @@ _PASSING = frozenset(
      errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET, errno.EAGAIN, errno.EINTR,
      errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EREMOTEIO}
 )  # fmt: skip
-
 Changed = tuple[int, int, int] | None  # what tells one content of a file from another; None without a file
 _log = logging.getLogger("rla_agent.config")
 
@@ -208,72 +203,6 @@ class ConfigReader:
             while len(self._known) > MOST_KEPT:
                 del self._known[next(iter(self._known))]
             self._asked.pop(config).done.set()
-
-
-def agent_settings(config: Path | None) -> AgentConfig:
-    """The AGENT section of the agent's own configuration; the defaults where it cannot be read in time.
-
-    Raises:
-        ConfigError: it has faults.
-    """
-    if config is None:
-        return AgentConfig()
-    found = ConfigReader().reading(os.path.abspath(config), START_WAIT_S)
-    if found is None:
-        _log.warning("%s cannot be read now; the agent serves with the default settings", config)
-        return AgentConfig()
-    if found.config is None:
-        raise ConfigError(str(config), list(found.faults))
-    return found.config.agent
-
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """What an agent goes by.
-
-    Attributes:
-        agent: the AGENT section.
-        sources: key → the file that its value comes from, `default` where none says it.
-        faults: of the machine's file, which does not count then.
-    """
-
-    agent: AgentConfig
-    sources: Mapping[str, str]
-    faults: tuple[str, ...] = ()
-
-    def to_plain(self) -> dict[str, dict[str, Any]]:
-        """For `status`."""
-        return {
-            key: {"value": getattr(self.agent, key), "source": source} for key, source in self.sources.items()
-        }
-
-
-def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
-    """What the agent of a machine goes by: one file for all projects, whoever starts it.
-
-    Args:
-        config: named on the command line, where it counts most; by a client, it is just the first project's.
-        autostarted: by a client.
-
-    Raises:
-        ConfigError: `config` has faults.
-    """
-    named = agent_settings(config)
-    path, machine = machine_config_path(), AgentConfig()
-    found = ConfigReader().reading(str(path), START_WAIT_S)
-    if found is not None and found.config is not None:
-        machine = found.config.agent
-    faults = found.faults if found is not None and found.config is None and found.changed is not None else ()
-    if faults or found is None:
-        _log.error("%s does not count: %s", path, "; ".join(faults) or "it cannot be read now")
-    values, sources, usual = {}, {}, AgentConfig()
-    for key in (*MACHINE_KEYS, *RUN_KEYS):
-        values[key], sources[key] = getattr(machine, key), str(path)
-        if not autostarted and getattr(named, key) != getattr(usual, key):
-            values[key], sources[key] = getattr(named, key), str(config)
-        elif values[key] == getattr(usual, key):
-            sources[key] = "default"
-    return InForce(replace(machine if autostarted else named, **values), sources, faults)
 
 
 def _read(config: str, former: Reading | None) -> Reading:

@@ -42,7 +42,7 @@ from rla_client.media.figure_reader import (
 )
 
 PROTOCOL = 5
-MAX_FIGURE_BYTES = 256 << 20  # rla_agent.pipeline.blob_jobs takes no more
+MAX_FIGURE_BYTES = 256 << 20  # rla_agent.jobs.render_job takes no more
 
 
 class NotPortableError(RlaError):

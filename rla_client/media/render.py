@@ -1,6 +1,6 @@
 """The render process: one picture or video, made in a process of its own.
 
-Started by the agent (`rla_agent/pipeline/blob_jobs.py`) as a script, with the interpreter of the
+Started by the agent (`rla_agent/jobs/render_job.py`) as a script, with the interpreter of the
 training process: `<python> -E <this file> <request>`, the blob as standard input and the new
 file as standard output, both plain files opened by the agent. So this process is given no path
 to write to, no socket and no credentials, and it exits after one blob. Whatever it prints goes

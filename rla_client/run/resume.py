@@ -3,7 +3,7 @@
 In place, `abandon_later` moves figures and checkpoints that came later to `abandoned-N/` (time-steps may
 have begun again since: the order of the saves counts, and of figures the time, too), and a
 `ResumePoint` says for the new stream's opening frame how much of the rows and events counts; the agent
-cuts them before it takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving
+cuts them before it takes the first new record in (rla_agent/pipeline/resume_fork.py). The clock, moving
 averages, random generators and custom data come back from the state that `save_checkpoint` stored.
 
 Of a run that another machine began, the checkpoint that was saved last comes from the master: the agent finds
@@ -19,7 +19,7 @@ run stays as it is on the master. Who would rather wait than begin anew says `mu
 In a fork (`put_under`) the data of an earlier run are put under the open one, which continues in them.
 Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a
 new stream of the run says in its opening frame that they are to take their places when it begins; the
-agent does so after the last record of the stream before (rla_agent/pipeline/recovery.py). So it does not
+agent does so after the last record of the stream before (rla_agent/pipeline/resume_fork.py). So it does not
 matter whether an agent runs, or when it comes, and the run's own records stay in the spool that has them.
 A kill leaves the run as it was, or forked: what is visible is whole, and nothing of the run's own is
 replaced: it is moved to `before-fork/`.

@@ -2,7 +2,7 @@
 
 They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`, and
 event files in `tb/<label>/`.
-The agent cuts those of the main process when its stream begins (rla_agent/pipeline/recovery.py). These are
+The agent cuts those of the main process when its stream begins (rla_agent/pipeline/resume_fork.py). These are
 cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
 ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 
-from rla_agent.model.status import Finding
-from rla_agent.service.doctor import Surroundings, examine
+from rla_agent.model.problem import Finding
+from rla_agent.service.doctor.examination import examine
+from rla_agent.service.doctor.surroundings import Surroundings
 from rla_client.contract.agent.places import Places
 
 

@@ -19,9 +19,9 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
-from rla_agent.pipeline.lifecycle import sweep_memory
-from rla_agent.service.control import ask_status
-from rla_agent.service.systemd import TEMPLATE_NAME, template
+from rla_agent.pipeline.sweep import sweep_memory
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.unit_files import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places

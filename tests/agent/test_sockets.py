@@ -10,7 +10,7 @@ import pytest
 import zmq
 from support.waiting import wait_until
 
-from rla_agent.daemon import RECEIVE_QUEUE, Wire
+from rla_agent.sockets import RECEIVE_QUEUE, Sockets
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import MessageKind, encode_message
 
@@ -21,7 +21,7 @@ MOST_GROWTH = 40 << 20  # 12,800 messages; each of them kept 8 KiB before, with 
 
 @pytest.mark.slow
 def test_a_queue_of_many_clients_is_small_and_bounded(places: Places, tmp_path: Path) -> None:
-    wire = Wire(places)
+    wire = Sockets(places)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealers = [context.socket(zmq.DEALER) for _ in range(CLIENTS)]
     try:
@@ -64,7 +64,7 @@ def test_a_queue_of_many_clients_is_small_and_bounded(places: Places, tmp_path: 
 
 
 def test_a_client_whose_queue_is_full_is_refused(places: Places) -> None:
-    wire = Wire(places)
+    wire = Sockets(places)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     try:

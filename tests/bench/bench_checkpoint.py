@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 
-from rla_agent.pipeline.checkpoint_jobs import release, run_checkpoint
+from rla_agent.jobs.checkpoint_job import run_checkpoint
+from rla_agent.jobs.job_source import release
 from rla_client.checkpoint.saver import CheckpointSaver
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places

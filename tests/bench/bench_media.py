@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rla_agent.pipeline.checkpoint_jobs import free_slot
+from rla_agent.jobs.job_source import free_slot
 from rla_client.code.backup import back_up_code
 from rla_client.code.backup_plan import BackupPlan
 from rla_client.code.environment import EnvironmentCapture

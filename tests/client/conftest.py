@@ -16,9 +16,9 @@ import pytest
 from support.legacy_database import named_database, write_look_alike
 from support.spooled import bare_opening, stop_autostart
 
-from rla_agent.pipeline.blob_jobs import parse_figure, run_figure
-from rla_agent.pipeline.checkpoint_jobs import JobResult as FigureResult
-from rla_agent.pipeline.checkpoint_jobs import sweep_arenas
+from rla_agent.jobs.outcome import JobResult as FigureResult
+from rla_agent.jobs.render_job import parse_figure, run_figure
+from rla_agent.jobs.shm_sweep import sweep_arenas
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places

@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.spooled import bare_opening
 
-from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
-from rla_agent.outputs.encoders import Content, CsvEncoder, Encoder, TextEncoder, new_columns, widened
-from rla_agent.outputs.output import FORMATS, ends_of
+from rla_agent.model.frame_decoder import decode
+from rla_agent.model.records import Close, Event, Mark, Record, Row, Text
+from rla_agent.outputs.csv_encoder import CsvEncoder, new_columns, widened
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.file_content import FileContent
+from rla_agent.outputs.formats import FORMATS, ends_of
 from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text_encoder import TextEncoder
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
 from rla_client.contract.spool.protocol import FrameKind, pack
 
@@ -133,7 +137,7 @@ def test_records_end_where_the_encoder_says(name: str, tmp_path: Path) -> None:
     for size in range(len(data) + 1):
         path.write_bytes(data[:size])
         with path.open("rb") as file:
-            content = Content(file.fileno())
+            content = FileContent(file.fileno())
             assert encoder.end_of_records(content) <= size
             assert encoder.end_of_records(content) in {0, *ends, data[:size].rfind(b"\n") + 1}
             found = make().whole_part(content)
@@ -154,7 +158,7 @@ def test_what_stays_when_a_run_goes_on_earlier(
     whole = encoder.head() + b"".join(encoder.encode(rows_of(step))[0] for step in (10, 20, 30))
     (tmp_path / "file").write_bytes(whole)
     with (tmp_path / "file").open("rb") as file:
-        kept = encoder.kept(Content(file.fileno()), rows, time_step)
+        kept = encoder.kept(FileContent(file.fileno()), rows, time_step)
     if kept is None:  # texts stay as they are; event files are cut as files
         assert isinstance(encoder, TextEncoder | EventEncoder)
         return

@@ -21,7 +21,7 @@ from support.loop_disk import loop_disk  # noqa: F401 - a fixture
 from support.oracle import Trainer
 from support.waiting import DEADLINE_S
 
-from rla_agent.service.control import ask_status
+from rla_agent.service.control_client import ask_status
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.segments import stream_names

@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from rla_agent.model.ingest import Row, parse
-from rla_agent.outputs.encoders import (
-    CsvEncoder,
-    JsonEncoder,
-    TextEncoder,
-    new_columns,
-    row_keys,
-    to_csv,
-    widened,
-)
+from rla_agent.model.frame_decoder import parse
+from rla_agent.model.records import Row
+from rla_agent.outputs.csv_encoder import CsvEncoder, new_columns, row_keys, to_csv, widened
+from rla_agent.outputs.json_encoder import JsonEncoder
 from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text_encoder import TextEncoder
 from rla_client.contract.spool.protocol import TextTarget
 
 

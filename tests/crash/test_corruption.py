@@ -14,7 +14,7 @@ from crash.conftest import BareAgent
 from crash.workload import row_of
 from support.oracle import Trainer
 
-from rla_agent.model.ingest import parse
+from rla_agent.model.frame_decoder import parse
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.contract.spool.segments import segment_path, stream_names

@@ -17,7 +17,7 @@ from crash.conftest import Bench
 from support.alert_receivers import HookServer, hooked, serving
 from support.oracle import Trainer, check_folder, csv_seqs
 
-from rla_agent.service.control import ask_status
+from rla_agent.service.control_client import ask_status
 
 pytestmark = [
     pytest.mark.root,

@@ -13,8 +13,8 @@ from crash.conftest import BareAgent
 from crash.zygote import Zygote
 from support.oracle import Trainer, check_folder
 
-from rla_agent.outputs.output import make_outputs
-from rla_agent.pipeline.stream import read_opening
+from rla_agent.outputs.formats import make_outputs
+from rla_agent.pipeline.segment_reader import read_opening
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.segments import stream_names
 

@@ -27,9 +27,10 @@ import pytest
 from support.replication_lab import tree
 from support.waiting import DEADLINE_S
 
-from rla_agent.model.ingest import OpeningFrame, parse
+from rla_agent.model.frame_decoder import parse
+from rla_agent.model.records import OpeningFrame
 from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
-from rla_agent.store.database import STEPS
+from rla_agent.store.agent_db import STEPS
 from rla_client import database
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack

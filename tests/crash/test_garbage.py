@@ -16,8 +16,8 @@ from crash.mutations import frames
 from support.lone import LoneStream, Side
 from support.oracle import check_folder, event_records
 
-from rla_agent.model.ingest import parse
-from rla_agent.service.control import ask_status
+from rla_agent.model.frame_decoder import parse
+from rla_agent.service.control_client import ask_status
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.spool.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from crash.golden import decoded, outputs_of
 
-from rla_agent.model.ingest import parse
+from rla_agent.model.frame_decoder import parse
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION, encode_frame, pack
 

@@ -23,8 +23,8 @@ from support.lone import LoneStream, Side
 from support.replication_lab import Node, Sshd, tree
 from support.waiting import wait_until
 
-from rla_agent.pipeline.commit import keep_new_files
-from rla_agent.pipeline.stream import read_opening
+from rla_agent.pipeline.item_files import keep_new_files
+from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.replicate.settings import register
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError

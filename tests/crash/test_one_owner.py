@@ -20,8 +20,8 @@ from support.oracle import Trainer, check_folder
 from support.waiting import wait_until
 
 from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
-from rla_agent.service.control import read_holder
-from rla_agent.store.database import STEPS
+from rla_agent.service.lock_holder import read_holder
+from rla_agent.store.agent_db import STEPS
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.segments import stream_names
 from rla_client.contract.spool.writer_liveness import LOCK_NAME

@@ -15,7 +15,7 @@ from support.loop_disk import ALL, CANARY, JOURNAL, NO_FLUSH, LoopDisk, needs_lo
 from support.oracle import Trainer, check_after_power_cut
 from support.waiting import DEADLINE_S
 
-from rla_agent.service.control import ask_status
+from rla_agent.service.control_client import ask_status
 from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.segments import segment_path, stream_names

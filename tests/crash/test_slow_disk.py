@@ -17,8 +17,8 @@ from support.loop_disk import LoopDisk, needs_loop_disk
 from support.oracle import Trainer, check_folder
 from support.waiting import DEADLINE_S
 
-from rla_agent.service.control import ask_status
-from rla_agent.service.systemd import BEATS_PER_TIMEOUT
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.notifier import BEATS_PER_TIMEOUT
 from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
 

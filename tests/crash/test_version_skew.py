@@ -22,9 +22,10 @@ import pytest
 from crash.make_golden import messages
 from support.waiting import DEADLINE_S
 
-from rla_agent.model.ingest import Position
-from rla_agent.service.control import ask_status, stop_agent
-from rla_agent.store.database import AgentDatabase, Changes, FiringRow
+from rla_agent.model.records import Position
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.start_stop import stop_agent
+from rla_agent.store.agent_db import AgentDatabase, Changes, FiringRow
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION, decode_message, encode_message

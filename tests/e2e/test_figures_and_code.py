@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_agent.store.database import database_files
+from rla_agent.store.sqlite import database_files
 from rla_client.contract.agent.places import Places
 
 SCRIPT = """

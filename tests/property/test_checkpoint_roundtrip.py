@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.pipeline.checkpoint_jobs import Outcome, run_checkpoint  # noqa: E402
+from rla_agent.jobs.checkpoint_job import run_checkpoint  # noqa: E402
+from rla_agent.jobs.outcome import JobOutcome  # noqa: E402
 from rla_client.checkpoint.loading import load_file, restore  # noqa: E402
 from rla_client.checkpoint.numpy_marks import as_numpy  # noqa: E402
 from rla_client.checkpoint.pickling import capture, capture_generally  # noqa: E402
@@ -187,7 +188,7 @@ def write(captured: Captured, arena: Arena, stream: Path, folder: Path) -> Path:
     job = CheckpointJob.decode(CheckpointJob(stamp, source, Retention()).encode())
     final = folder / job.final_name
     result = run_checkpoint(job, stream / "blobs", final)
-    assert result.outcome is Outcome.WRITTEN, result
+    assert result.outcome is JobOutcome.WRITTEN, result
     return final
 
 

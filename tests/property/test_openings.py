@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.spooled import stop_autostart
 
-from rla_agent.service.control import ask_status
+from rla_agent.service.control_client import ask_status
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening

@@ -21,12 +21,13 @@ import pytest
 import rla_agent.pipeline.stream as reading_module
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.states import OutputState
-from rla_agent.outputs.output import OpenFiles
-from rla_agent.pipeline.commit import Committer, Widener
-from rla_agent.pipeline.lifecycle import root_is_back
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline.csv_widening import Widener
+from rla_agent.pipeline.data_root_watch import root_is_back
+from rla_agent.pipeline.group_commit import Committer
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.database import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.stream.segment_writer import SegmentWriter
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.ingest import Content, Event, ItemFile, Mark, OpeningFrame, Row, Text, parse
+from rla_agent.model.frame_decoder import parse
+from rla_agent.model.records import Event, ItemFile, Mark, OpeningFrame, RecordContent, Row, Text
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening
@@ -36,9 +37,9 @@ def fill_spool(outbox: Outbox) -> Path:
     return ballast
 
 
-def contents(places: Places) -> list[Content]:
+def contents(places: Places) -> list[RecordContent]:
     """All records of all streams, oldest stream first."""
-    found: list[Content] = []
+    found: list[RecordContent] = []
     for name in stream_names(places.spool):
         folder: Path = places.spool / name
         for number in segment_numbers(folder):

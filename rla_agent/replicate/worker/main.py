@@ -30,7 +30,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rla_agent.model.status import LOG_FORMAT, OneLine
+from rla_agent.model.log_format import LOG_FORMAT, OneLine
 from rla_agent.replicate import report, settings
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.prune import Kept, Retention

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES
 
 if TYPE_CHECKING:
-    from rla_agent.outputs.output import Ends
+    from rla_agent.outputs.formats import Ends
 
 REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
 OVERDUE_S: Final = 15.0  # … or has waited so long

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from rla_agent.outputs.output import Ends, ends_of
+from rla_agent.outputs.formats import Ends, ends_of
 from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,

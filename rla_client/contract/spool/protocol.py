@@ -76,7 +76,7 @@ class FrameKind(IntEnum):
     EVENT = 4  # [serialised TensorBoard Event]
     FILE = 5  # [kind, relative path, content]: a small whole file of the item
     CLOSE = 6  # [state, reason, timestamp]: the writer says that it is done
-    MARK = 7  # [name, data]: things the run registry keeps (see rla_agent/model/states.py)
+    MARK = 7  # [name, data]: things the run registry keeps (see rla_agent/pipeline/run_registry.py)
     JOB = 8  # [job kind, {…}]: starts work (figure, video, checkpoint)
 
 

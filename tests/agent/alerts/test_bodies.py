@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.alerts import channels
-from rla_agent.alerts.rules import Rule, of_machine, of_metric, of_run, of_test
+from rla_agent.alerts import bodies
+from rla_agent.alerts.messages import of_machine, of_metric, of_run, of_test
+from rla_agent.alerts.rule import ConfiguredRule
 from rla_client.config.alerts import AlertRule
 
 RUN = {
@@ -48,7 +49,7 @@ def test_the_same_event_has_the_same_id_and_another_has_not() -> None:
 def test_a_metric() -> None:
     firing = {"number": 1, "offset": 9, "metrics": {"loss": 3.5}, "time_step": 4, "timestamp": 2.5}
     rule = AlertRule(("above",), ("m",), metric="loss", value=3, rows=2)
-    plain = of_metric(Rule("id", "/c.yaml", rule), "stream", firing, RUN, "h").to_plain()
+    plain = of_metric(ConfiguredRule("id", "/c.yaml", rule), "stream", firing, RUN, "h").to_plain()
     assert plain["title"].startswith("loss = 3.5, above 3: cartpole")
     assert (plain["metrics"], plain["threshold"], plain["time_step"]) == ({"loss": 3.5}, 3, 4)
     assert "for 2 rows, at time-step 4" in plain["text"]
@@ -65,7 +66,7 @@ def test_held_back_ones_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["webhook", "command", "slack", "discord"])
 def test_shapes(kind: str) -> None:
-    shaped = json.loads(channels.body(kind, [killed()]))
+    shaped = json.loads(bodies.body(kind, [killed()]))
     if kind == "slack":
         assert set(shaped) == {"text"}
     elif kind == "discord":
@@ -80,7 +81,7 @@ def test_shapes(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["webhook", "command"])
 def test_json_has_no_nan(kind: str) -> None:
     shaped = json.loads(
-        channels.body(kind, [killed(time_step=math.nan, rows=-math.inf)]), parse_constant=pytest.fail
+        bodies.body(kind, [killed(time_step=math.nan, rows=-math.inf)]), parse_constant=pytest.fail
     )
     run = shaped["alerts"][0]["run"]
     assert (run["time_step"], run["rows"]) == ("nan", "-inf")
@@ -88,17 +89,17 @@ def test_json_has_no_nan(kind: str) -> None:
 
 def test_hostile_names_stay_text() -> None:
     alert = killed(table=HOSTILE, index="x", reason=HOSTILE, log_folder="/d/\udcff\n\n" + "y" * 9000)
-    mail = channels.mail([alert], "a@b", ["c@d"], "h").as_bytes()
+    mail = bodies.mail([alert], "a@b", ["c@d"], "h").as_bytes()
     head = mail.partition(b"\n\n")[0].replace(b"\n ", b"")
     assert b"\nBcc" not in head
     assert b"\x1b" not in mail
-    assert "<!channel>" not in channels.body("slack", [alert]).decode()
-    assert len(json.loads(channels.body("discord", [alert] * 5))["content"]) <= 2000
+    assert "<!channel>" not in bodies.body("slack", [alert]).decode()
+    assert len(json.loads(bodies.body("discord", [alert] * 5))["content"]) <= 2000
     assert "\\n" in alert["title"]
 
 
 def test_many_in_one_message() -> None:
     alerts = [killed(run_id=str(number)) for number in range(40)]
-    assert channels.subject(alerts).startswith("[rla] 40 alerts: ")
-    assert "and 35 more:" in channels.text(alerts)
-    assert channels.idempotency_key(alerts) != channels.idempotency_key(alerts[:-1])
+    assert bodies.subject(alerts).startswith("[rla] 40 alerts: ")
+    assert "and 35 more:" in bodies.text(alerts)
+    assert bodies.idempotency_key(alerts) != bodies.idempotency_key(alerts[:-1])

@@ -18,8 +18,9 @@ from support.descriptors import open_below
 from support.ports import free_port
 from support.waiting import lives
 
-from rla_agent.alerts.channels import Route, SendError, send
-from rla_agent.alerts.rules import of_test
+from rla_agent.alerts.channels import send
+from rla_agent.alerts.messages import of_test
+from rla_agent.alerts.route import Route, SendError
 from rla_client.config.alerts import Channel
 
 ALERTS = [of_test(1763717401.5, "box").to_plain()]

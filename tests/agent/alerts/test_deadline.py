@@ -17,9 +17,10 @@ from support.alert_receivers import SmtpServer, make_certificate, server_context
 from support.waiting import TIME_FACTOR
 
 from rla_agent.alerts import deadline as module
-from rla_agent.alerts.channels import Route, SendError, send
+from rla_agent.alerts.channels import send
 from rla_agent.alerts.deadline import Deadline
-from rla_agent.alerts.rules import of_test
+from rla_agent.alerts.messages import of_test
+from rla_agent.alerts.route import Route, SendError
 from rla_client.config.alerts import Channel
 
 ALERTS = [of_test(1763717401.5, "box").to_plain()]

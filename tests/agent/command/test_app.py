@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from support.lone import LoneStream
 
-from rla_agent.service.control import follow_log, last_lines, stop_agent
+from rla_agent.service.log_tail import follow_log, last_lines
+from rla_agent.service.start_stop import stop_agent
 from rla_client import __version__
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places

@@ -22,7 +22,8 @@ from support.loop_disk import LoopDisk, needs_loop_disk
 
 from rla_agent.command.console import WAITING_BYTES, ConsoleKeeper, _Waiting
 from rla_agent.command.run import Ending, Launch, ended_record
-from rla_agent.model.states import RunRecord, RunState
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.run_states import RunState
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
 
@@ -91,7 +92,7 @@ def test_an_agent_that_the_command_starts_ends_with_it(
 ) -> None:
     """Another job's agent goes, and a client is quicker than `rla-agent run` to start the next."""
     code = (
-        "from rla_agent.service.control import stop_agent\n"
+        "from rla_agent.service.start_stop import stop_agent\n"
         "from rla_client.contract.agent.agent_start import start_agent\n"
         "from rla_client.contract.agent.places import find_places\n"
         "places = find_places()\nstop_agent(places)\nassert start_agent(places)\n"

@@ -14,10 +14,13 @@ from rich.console import Console
 from support.hung_folder import hung, needs_hung_folder
 
 from rla_agent.command.status_view import render_status
-from rla_agent.model.states import RunRecord, RunState
-from rla_agent.model.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
+from rla_agent.model.problem import problem
+from rla_agent.model.rate_meter import RATE_WINDOW_S, RateMeter
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.run_states import RunState
+from rla_agent.model.status import Facts, absent_status, build_status
 from rla_agent.replicate.report import size_text
-from rla_agent.service.control import ask_status
+from rla_agent.service.control_client import ask_status
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import SEGMENT_MAX_BYTES, FrameKind, pack

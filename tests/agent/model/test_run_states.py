@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rla_agent.model.states import RUN_TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.run_states import RUN_TRANSITIONS, RunEvent, RunState, closed_as
 
 ENDED = {RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.model.states import RunRecord
-from rla_agent.pipeline.runs import further_than, newer_than, read_run_file, write_run_file
-from rla_agent.store.database import database_files
+from rla_agent.model.run_record import RunRecord
+from rla_agent.pipeline.run_file import further_than, newer_than, read_run_file, write_run_file
+from rla_agent.store.sqlite import database_files
 from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAINING = """

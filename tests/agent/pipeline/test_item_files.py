@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.ingest import ItemFile
-from rla_agent.pipeline import commit
-from rla_agent.pipeline.runs import RunRegistry
-from rla_agent.store.database import Changes
+from rla_agent.model.records import ItemFile
+from rla_agent.pipeline import item_files
+from rla_agent.pipeline.run_registry import RunRegistry
+from rla_agent.store.agent_db import Changes
 from rla_client.contract.job.snapshot_footer import encode_footer
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
@@ -36,14 +36,14 @@ def test_of_several_contents_of_a_file_only_the_last_is_written(
         written.append((file.path, file.content))
         keep(opening, file)
 
-    keep = commit.keep_item_file
-    monkeypatch.setattr(commit, "keep_item_file", note)
+    keep = item_files.keep_item_file
+    monkeypatch.setattr(item_files, "keep_item_file", note)
     with Side(lone) as side:
         for number in range(5):
             lone.writer.append(file_frame("params.pkl", number), 0)
             lone.writer.append(file_frame(f"itr_{number % 2}.pkl", number), 0)
         side.read_all()
-        commit.keep_new_files(side.stream, {}, 0.0)
+        item_files.keep_new_files(side.stream, {}, 0.0)
         assert side.stream.new_files == []
     assert written == [("itr_1.pkl", b"3"), ("params.pkl", b"4"), ("itr_0.pkl", b"4")]
     assert (lone.root / "params.pkl").read_bytes() == b"4"
@@ -61,7 +61,7 @@ def test_a_snapshot_takes_no_place_of_a_later_one(lone: LoneStream) -> None:
         with Side(lone) as side:
             side.read_all()
             faults: dict[str, str] = {}
-            commit.keep_new_files(side.stream, faults, 0.0)
+            item_files.keep_new_files(side.stream, faults, 0.0)
         assert faults == {}
         assert (lone.root / name).read_bytes() == content(expected)
 
@@ -72,7 +72,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def fail(_path: str, _content: bytes, mode: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(commit, "write_atomic", fail)
+    monkeypatch.setattr(item_files, "write_atomic", fail)
 
 
 def with_file(lone: LoneStream, side: Side, name: str = "x") -> None:
@@ -86,7 +86,7 @@ def test_a_file_whose_folder_is_gone_holds_nothing_up(lone: LoneStream) -> None:
         folders = {**side.stream.opening.folders, "checkpoint": "saved"}  # which somebody removed
         side.stream.opening = side.stream.opening._replace(folders=folders)
         side.stream.new_files = [ItemFile("checkpoint", "x", b"1"), ItemFile("log", "y", b"2")]
-        commit.keep_new_files(side.stream, side.faults, 0.0)
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
         assert side.stream.new_files == []
         assert "x was not kept: No such file" in side.faults[f"{side.stream.name}/x"]
         assert (lone.root / "y").read_bytes() == b"2"
@@ -96,11 +96,11 @@ def test_files_wait_for_a_data_root_that_is_away(lone: LoneStream) -> None:
     with Side(lone) as side:
         with_file(lone, side)
         away = lone.root.rename(lone.root.with_name("away"))
-        commit.keep_new_files(side.stream, side.faults, 0.0)
-        commit.keep_new_files(side.stream, side.faults, 1e9)
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
+        item_files.keep_new_files(side.stream, side.faults, 1e9)
         assert side.stream.new_files
         away.rename(lone.root)
-        commit.keep_new_files(side.stream, side.faults, 1e9)
+        item_files.keep_new_files(side.stream, side.faults, 1e9)
         assert (side.stream.new_files, side.faults) == ([], {})
     assert (lone.root / "x").read_bytes() == b"1"
 
@@ -113,11 +113,11 @@ def test_where_writing_is_forbidden_a_file_is_given_up_after_a_while(
     with Side(lone) as side:
         for name, begun in (("x", 100.0), ("y", 500.0)):  # each file has its own time
             with_file(lone, side, name)
-            for now in (begun, begun + commit.REFUSED_S - 1):
-                commit.keep_new_files(side.stream, side.faults, now)
+            for now in (begun, begun + item_files.REFUSED_S - 1):
+                item_files.keep_new_files(side.stream, side.faults, now)
                 assert len(side.stream.new_files) == 1
                 assert "is not kept yet" in side.faults[f"{side.stream.name}/{name}"]
-            commit.keep_new_files(side.stream, side.faults, begun + commit.REFUSED_S)
+            item_files.keep_new_files(side.stream, side.faults, begun + item_files.REFUSED_S)
             assert side.stream.new_files == []
             assert "was not kept" in side.faults[f"{side.stream.name}/{name}"]
 
@@ -131,23 +131,23 @@ def test_a_file_waits_for_a_disk_as_long_as_it_takes(
         with monkeypatch.context() as patch:
             refuse(patch, number)
             for now in (0.0, 1e9):
-                commit.keep_new_files(side.stream, side.faults, now)
+                item_files.keep_new_files(side.stream, side.faults, now)
                 assert side.stream.new_files
                 why = side.faults[f"{side.stream.name}/x"]
                 assert (
                     why == f"x is not kept yet: {os.strerror(number)}: {lone.root}"
                 )  # no path of a descriptor
-        commit.keep_new_files(side.stream, side.faults, 2e9)
+        item_files.keep_new_files(side.stream, side.faults, 2e9)
         assert (side.stream.new_files, side.faults) == ([], {})
 
 
 def test_faults_of_files_are_bounded_and_go_with_their_stream(lone: LoneStream) -> None:
     with Side(lone) as side:
         side.stream.new_files = [ItemFile("log", f"../x{number}", b"") for number in range(100)]
-        commit.keep_new_files(side.stream, side.faults, 0.0)
-        assert len(side.faults) == commit.MOST_FAULTS
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
+        assert len(side.faults) == item_files.MOST_FAULTS
         side.faults["another"] = "stays"
-        commit.drop_faults(side.faults, side.stream.name)
+        item_files.drop_faults(side.faults, side.stream.name)
         assert side.faults == {"another": "stays"}
 
 
@@ -160,7 +160,7 @@ def test_rows_are_not_counted_again_after_a_restart_while_a_file_waits(
             registry = RunRegistry()
             registry.opened(side.stream, side.database, 1.0)
             side.read_all()
-            commit.keep_new_files(side.stream, side.faults, 0.0)
+            item_files.keep_new_files(side.stream, side.faults, 0.0)
             changes = Changes()
             registry.follow([side.stream], [side.stream], 1.0, 1e9, changes)
             assert side.committer.commit([side.stream], changes, side.faults)

@@ -10,7 +10,7 @@ import pytest
 from support.lone import LoneStream
 
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.pipeline.lifecycle import RETRY_S, Unreadable
+from rla_agent.pipeline.quarantine import RETRY_S, Quarantine
 from rla_client.contract.spool.segments import segment_path
 
 AT = 40  # inside of the opening frame's payload
@@ -32,7 +32,7 @@ def flip(lone: LoneStream) -> None:
 
 def test_it_is_read_again_only_after_a_while(lone: LoneStream) -> None:
     name = lone.writer.name
-    streams = Unreadable(lone.spool)
+    streams = Quarantine(lone.spool)
     flip(lone)
     assert streams.read(name, 100.0) is None
     assert "no readable opening frame" in streams[name]
@@ -46,7 +46,7 @@ def test_it_is_read_again_only_after_a_while(lone: LoneStream) -> None:
 
 def test_a_new_segment_is_read_at_once(lone: LoneStream, monkeypatch: pytest.MonkeyPatch) -> None:
     name = lone.writer.name
-    streams = Unreadable(lone.spool)
+    streams = Quarantine(lone.spool)
     flip(lone)
     assert streams.read(name, 100.0) is None
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 100)
@@ -57,7 +57,7 @@ def test_a_new_segment_is_read_at_once(lone: LoneStream, monkeypatch: pytest.Mon
 
 
 def test_one_that_somebody_removed_is_forgotten(lone: LoneStream) -> None:
-    streams = Unreadable(lone.spool)
+    streams = Quarantine(lone.spool)
     flip(lone)
     assert streams.read(lone.writer.name, 100.0) is None
     streams.forget_gone()
@@ -68,7 +68,7 @@ def test_one_that_somebody_removed_is_forgotten(lone: LoneStream) -> None:
 
 
 def test_what_is_no_stream_is_not_looked_at(lone: LoneStream) -> None:
-    streams = Unreadable(lone.spool)
+    streams = Quarantine(lone.spool)
     assert streams.read("../spool", 1.0) is None
     assert streams.read("0" * 16 + "-1-" + "0" * 8, 1.0) is None
     assert dict(streams) == {}

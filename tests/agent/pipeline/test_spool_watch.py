@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from rla_agent.pipeline.lifecycle import LISTING_S, SpoolWatch
+from rla_agent.pipeline.spool_watch import LISTING_S, SpoolWatch
 
 FIRST, SECOND = "0000000000000001-1-0123abcd", "0000000000000002-1-0123abcd"
 

@@ -9,10 +9,11 @@ import pytest
 from support.lone import LoneStream, Side
 
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.model.states import RunState
-from rla_agent.pipeline.lifecycle import holds_nothing
-from rla_agent.pipeline.runs import follow, new_run_record
-from rla_agent.pipeline.stream import read_opening
+from rla_agent.model.run_states import RunState
+from rla_agent.pipeline.quarantine import holds_nothing
+from rla_agent.pipeline.run_liveness import follow
+from rla_agent.pipeline.run_registry import new_run_record
+from rla_agent.pipeline.segment_reader import read_opening
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.spool.segments import read_at, segment_path

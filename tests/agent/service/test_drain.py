@@ -19,9 +19,12 @@ import zmq
 from support.evil_figures import EVIL
 from support.waiting import wait_until
 
-from rla_agent.pipeline.stream import read_opening
-from rla_agent.service.control import AgentLock, left_behind
-from rla_agent.service.drain import DRAIN_HOLDER, RootMap, parse_roots, wait_durable
+from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.service.agent_lock import AgentLock
+from rla_agent.service.flush_client import wait_durable
+from rla_agent.service.lock_holder import DRAIN_HOLDER
+from rla_agent.service.other_spools import left_behind
+from rla_agent.service.root_map import RootMap, parse_roots
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.contract.agent.places import Places, machine_key
 from rla_client.contract.errors import ArgumentError

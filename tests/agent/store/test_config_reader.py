@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from support.hung_folder import HungFolder, hung, needs_hung_folder
 
-from rla_agent.store import config_reader
-from rla_agent.store.config_reader import ConfigReader, agent_settings, settings_in_force
+from rla_agent.store import config_reader, settings
+from rla_agent.store.config_reader import ConfigReader
+from rla_agent.store.settings import agent_settings, settings_in_force
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.errors import ConfigError
 
@@ -166,12 +167,12 @@ def test_an_agent_starts_whose_own_configuration_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:
     """With the defaults."""
-    monkeypatch.setattr(config_reader, "START_WAIT_S", UNTIL_READ_S)
+    monkeypatch.setattr(settings, "START_WAIT_S", UNTIL_READ_S)
     path = config_in(tmp_path / "own", "AGENT: {commit_interval_s: 0.1}\n")
     assert agent_settings(path).commit_interval_s == 0.1
     assert agent_settings(None) == AgentConfig()
     with hung(path.parent), monkeypatch.context() as patch:
-        patch.setattr(config_reader, "START_WAIT_S", 0.1)
+        patch.setattr(settings, "START_WAIT_S", 0.1)
         assert agent_settings(path) == AgentConfig()
     wait_until(lambda: readers() == 0, what="the end of the reader")
     path.write_text("TYPO: 1\n")

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.alerts.dispatcher import STEPS as ALERT_STEPS
-from rla_agent.alerts.dispatcher import AlertStore
-from rla_agent.model.ingest import Position
+from rla_agent.alerts.alert_store import STEPS as ALERT_STEPS
+from rla_agent.alerts.alert_store import AlertStore
+from rla_agent.model.records import Position
 from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
 from rla_agent.replicate.ledger import Key, Ledger, ledger_path
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.database import STEPS, AgentDatabase, EarlierFormatError, NewerFormatError, migrate
+from rla_agent.store.agent_db import STEPS, AgentDatabase
+from rla_agent.store.sqlite import EarlierFormatError, NewerFormatError, migrate
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["without_modes", "with_modes"]

@@ -25,10 +25,8 @@ from support.forked import in_forked_child
 from support.spooled import fill_spool
 from support.stamped import stamped
 
-from rla_agent.pipeline.checkpoint_jobs import (
-    Outcome,
-    release,
-)
+from rla_agent.jobs.job_source import release
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.checkpoint import blob_file as blob_file_module
 from rla_client.checkpoint import saver as saver_module
 from rla_client.checkpoint.listing import list_checkpoints
@@ -57,7 +55,7 @@ def test_save_returns_before_the_file_is_there_and_load_sees_it_at_once(
         step, loaded = saver.load()
         assert step == 3
         assert_is(loaded, 3)
-        assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+        assert [result.outcome for result in work(places, folder)] == [JobOutcome.WRITTEN]
     assert [path.name for path in folder.iterdir()] == ["checkpoint_3.pt"]
     assert_is(torch.load(folder / "checkpoint_3.pt", weights_only=True), 3)
     assert_is(torch.load(folder / "checkpoint_3.pt", weights_only=True, mmap=True), 3)
@@ -72,7 +70,7 @@ def test_without_an_agent_it_goes_to_the_spool_as_a_file(
     (job, blobs) = jobs_of(places)[0]
     assert [blob.name for blob in blobs.iterdir()] == [f"{job.stamp.token}.raw"]
     assert_is(saver.load()[1], 1)
-    assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+    assert [result.outcome for result in work(places, folder)] == [JobOutcome.WRITTEN]
     assert list(blobs.iterdir()) == []
     assert_is(saver.load("checkpoint", 1)[1], 1)
 
@@ -91,7 +89,7 @@ def test_a_file_in_the_spool_holds_any_content(
     saver.save(state, time_step=1)
     assert saver.ways["blob"] == 1
     early = saver.load()[1]
-    assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+    assert [result.outcome for result in work(places, folder)] == [JobOutcome.WRITTEN]
     late = load_file(folder / "checkpoint_1.pt", trust=True)
     assert repr(early) == repr(late) == repr(state)
 
@@ -138,7 +136,7 @@ def test_a_blob_that_somebody_cut_is_no_checkpoint(
     os.truncate(next(blobs.iterdir()), left)
     with pytest.raises(NoCheckpointError):
         saver.load()
-    assert [result.outcome for result in work(places, folder)] == [Outcome.LOST]
+    assert [result.outcome for result in work(places, folder)] == [JobOutcome.LOST]
     assert list(folder.iterdir()) == []
 
 
@@ -176,11 +174,11 @@ def test_ten_saves_faster_than_the_agent(saver: CheckpointSaver, places: Places,
             assert_is(saver.load()[1], step)
         assert saver.ways["arena"] == 2
         assert saver.ways["blob"] == 8
-        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
         assert [step for step, _ in list_checkpoints(folder)] == [8, 9]
         saver.save(content(10), time_step=10)
         assert saver.ways["arena"] == 3  # the slots are free again
-        assert work(places, folder)[-1].outcome is Outcome.WRITTEN
+        assert work(places, folder)[-1].outcome is JobOutcome.WRITTEN
     assert_is(saver.load()[1], 10)
     assert [step for step, _ in list_checkpoints(folder)] == [9, 10]
 
@@ -199,7 +197,7 @@ def test_an_arena_too_small_is_replaced_in_the_background(
         saver.save(large, time_step=3)
         assert saver.ways["arena"] == 2
         assert set(before) < set(arenas_of(places))
-        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
         saver.save(large, time_step=4)
         assert len(arenas_of(places)) == 1  # the small one went once it was read
         assert torch.equal(saver.load(index=3)[1]["w"], large["w"])
@@ -465,7 +463,7 @@ def test_a_signal_handler_that_saves_during_a_save(
     try:
         with lock_held(places):
             saver.save({"x": Nested(), "w": torch.ones(3)}, time_step=1)
-            assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+            assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
     finally:
         signal.signal(signal.SIGUSR1, old)
     assert_is(saver.load(index=2)[1], 2)
@@ -517,7 +515,7 @@ def test_threads_save_at_once(saver: CheckpointSaver, places: Places, folder: Pa
             thread.start()
         for thread in threads:
             thread.join()
-        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
     for step in range(6):
         assert_is(saver.load(f"t{step}")[1], step)
 
@@ -536,7 +534,7 @@ def test_a_forked_child_leaves_the_parents_arena_alone(
 
         assert in_forked_child(save_in_child)
         assert len(stream_names(places.spool)) == 2
-        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
         saver.save(content(3), time_step=3)
         assert saver.ways["arena"] == 2
         work(places, folder)
@@ -573,7 +571,7 @@ def test_a_trainer_killed_right_after_save_returned(
         trainer.stdout.close()
         assert arenas_of(places) != []
         assert swept(places, stream_names(places.spool)) == []  # not yet: jobs wait
-        assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+        assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
     steps = [step for step, _ in list_checkpoints(folder)]
     assert steps[-1] in {told, told + 1}
     for step in steps:
@@ -598,7 +596,7 @@ def test_a_trainer_killed_at_each_write_of_a_blob(places: Places, folder: Path, 
     trainer = start_trainer(folder, body, under=(*kill, f"inject=write:signal=KILL:when={k}"))
     told = [int(line) for line in trainer.communicate()[0].split()]
     assert trainer.returncode != 0
-    assert {result.outcome for result in work(places, folder)} == {Outcome.WRITTEN}
+    assert {result.outcome for result in work(places, folder)} == {JobOutcome.WRITTEN}
     swept(places, [])  # a killed trainer leaves its shared memory
     steps = [step for step, _ in list_checkpoints(folder)]
     assert steps in ([*told], [*told, len(told) + 1])
@@ -638,7 +636,7 @@ def test_a_normal_exit_leaves_no_shared_memory(places: Places, folder: Path) -> 
         assert trainer.communicate(timeout=60)[0] == b""
         assert trainer.returncode == 0
         assert len(arenas_of(places)) == 1  # it holds what has not been read
-        assert [result.outcome for result in work(places, folder)] == [Outcome.WRITTEN]
+        assert [result.outcome for result in work(places, folder)] == [JobOutcome.WRITTEN]
         assert len(swept(places, [])) == 1
         trainer = start_trainer(folder, "pass\n", "wait")
         trainer.communicate(timeout=60)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.spooled import bare_opening, fill_spool
 
-from rla_agent.pipeline.blob_jobs import parse_code, run_code
-from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_agent.jobs.code_job import parse_code, run_code
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.code.backup import back_up_code
 from rla_client.code.backup_plan import BackupPlan, BackupReport
 from rla_client.code.file_selection import select_files
@@ -75,7 +75,7 @@ def deliver(outbox: Outbox, tmp_path: Path) -> Callable[[], dict[str, str]]:
         assert kind == "code"
         assert outbox.blobs_folder is not None
         result = run_code(parse_code(fields), outbox.blobs_folder, item, tmp_path)
-        assert result.outcome is Outcome.WRITTEN, result
+        assert result.outcome is JobOutcome.WRITTEN, result
         files = [path for path in item.rglob("*") if path.is_file()]
         return {str(path.relative_to(item)): path.read_text() for path in files}
 

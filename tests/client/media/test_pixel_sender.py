@@ -16,7 +16,7 @@ from support.checkpoint_lab import arenas_of, lock_held
 from support.forked import in_forked_child
 from support.spooled import fill_spool
 
-from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.agent.places import Places
 from rla_client.contract.job.arena_layout import spool_key
 from rla_client.media import pixel_sender, recorders, recording_target
@@ -73,7 +73,7 @@ def test_large_videos_go_through_warm_shared_memory(run: Any, places: Places) ->
         VideoRecorder.save(f"{name}.gif", video)
     assert sources(run) == ["slot", "slot", "blob"], "both are busy"
     video[:] = 0
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 3
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN] * 3
     VideoRecorder.save("d.gif", video)
     assert sources(run)[-1] == "slot", "given back"
 
@@ -97,7 +97,7 @@ def test_a_replay_after_the_slot_was_used_again_writes_nothing_wrong(
 
     first, second = run.work()
 
-    assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.WRITTEN)
+    assert (first.outcome, second.outcome) == (JobOutcome.FAILED, JobOutcome.WRITTEN)
     assert run.files == ["7-b.gif"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError
 from rla_client.media.recorders import ImgRecorder
 
@@ -45,7 +45,7 @@ def test_images_of_any_kind(run: Any, number: int) -> None:
     ImgRecorder.save("i", image)
 
     (result,) = run.work()
-    assert result.outcome is Outcome.WRITTEN, result
+    assert result.outcome is JobOutcome.WRITTEN, result
     found = np.asarray(Image.open(run.results / "7-i.png"))
     if expected is not None:
         assert found.tolist() == expected.tolist()
@@ -66,7 +66,7 @@ def test_image_formats(run: Any) -> None:
     for extension in ("png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"):
         ImgRecorder.save(f"i.{extension}", rgba)
 
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 8
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN] * 8
     for path in run.results.iterdir():
         assert abs(int(np.asarray(Image.open(path).convert("RGB"))[4, 4, 0]) - 200) < 4
 

@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.job import media_job
 from rla_client.media import job_sender, render
@@ -56,7 +56,7 @@ def test_a_figure_looks_as_if_the_caller_had_drawn_it(run: Any, tmp_path: Path) 
         MatplotlibRecorder.save("here", figure, **options)
         figure.savefig(tmp_path / "direct.png", **options)
 
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN]
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN]
     made, direct = Image.open(run.results / "7-here.png"), Image.open(tmp_path / "direct.png")
     assert (made.size, made.info["dpi"]) == (direct.size, direct.info["dpi"])
     assert made.tobytes() == direct.tobytes()
@@ -163,7 +163,7 @@ def test_a_decorated_figure_looks_as_if_the_caller_had_decorated_it(run: Any, tm
     wanted |= {"xlabel": "steps", "ylabel": "loss", "title": "A"}
     MatplotlibRecorder.pretty_plot_wrapper("sent", curves, **wanted)
     MatplotlibRecorder.pretty_plot_wrapper("here", curves, results_dir=tmp_path, **wanted)
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN]
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN]
     made, direct = Image.open(run.results / "7-sent.png"), Image.open(tmp_path / "7-here.png")
     assert made.size == direct.size
     assert made.tobytes() == direct.tobytes()
@@ -291,7 +291,7 @@ def test_names(run: Any, name: str, options: dict[str, Any], expected: str) -> N
     path = MatplotlibRecorder.save(name, figure, **options)
 
     assert path == str(run.results / expected)
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN]
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN]
     assert run.files == [expected]
 
 
@@ -431,7 +431,7 @@ def test_simple_plots(run: Any) -> None:
     with pytest.raises(ArgumentError):
         simple_plot("nothing")
 
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 4
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN] * 4
     assert run.files == ["h.png", "p.png", "q.pdf", "s.pdf"]
 
 
@@ -500,7 +500,7 @@ def test_a_figure_that_its_farthest_text_makes_too_large_is_not_drawn(run: Any) 
     figure.subplots().text(3000, 0, "far", transform=figure.axes[0].transAxes)
     MatplotlibRecorder.save("far", figure, bbox_inches="tight")
     (result,) = run.work()
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is JobOutcome.FAILED
     assert "pixels, at most 100000000 are drawn" in result.reason
 
 

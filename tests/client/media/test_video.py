@@ -22,7 +22,7 @@ from PIL import Image
 from support.forked import in_forked_child
 from support.waiting import wait_until
 
-from rla_agent.pipeline.checkpoint_jobs import Outcome
+from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError
 from rla_client.media import video as video_module
 from rla_client.media.recorders import VideoRecorder
@@ -72,7 +72,7 @@ def test_an_mp4_has_the_frames_in_order(run: Any, kind: str) -> None:
     path = VideoRecorder.save("v", given, fps=12)
 
     (result,) = run.work()
-    assert (result.outcome, path) == (Outcome.WRITTEN, str(run.results / "7-v.mp4")), result
+    assert (result.outcome, path) == (JobOutcome.WRITTEN, str(run.results / "7-v.mp4")), result
     assert levels_of(frames_of(Path(path), 48, 32)) == levels_of(video)
 
 
@@ -121,7 +121,7 @@ def test_without_ffmpeg_a_gif_is_written(run: Any, monkeypatch: pytest.MonkeyPat
         video_module._has_ffmpeg.cache_clear()
 
     assert [os.path.basename(path) for path in paths] == ["7-a.gif", "7-b.gif", "7-c.gif"]
-    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 3
+    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN] * 3
     assert len(run.warnings) == 1
 
 

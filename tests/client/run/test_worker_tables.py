@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.model.ingest import Record, Row
+from rla_agent.model.records import Record, Row
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.run.worker_tables import cut_events, cut_table
 

@@ -16,7 +16,8 @@ from support.spooled import bare_opening, marks, openings, stop_autostart
 from support.spooled import rows as spooled_rows
 
 import rla_client.stream.outbox as outbox_module
-from rla_agent.model.ingest import Close, Mark, Row, parse
+from rla_agent.model.frame_decoder import parse
+from rla_agent.model.records import Close, Mark, Row
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.losses import ROW, Loss

@@ -32,7 +32,7 @@ from rla_agent.replicate.report import attention, replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Record
-from rla_agent.store.database import migrate
+from rla_agent.store.sqlite import migrate
 from rla_client.contract.errors import RlaError
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"

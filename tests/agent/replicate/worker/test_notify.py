@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies
 from rla_agent.replicate.settings import Announcer, Hint, Listener, parse
 from rla_agent.replicate.worker.plan import Owned
 from rla_agent.replicate.worker.source import Committed
-from rla_agent.store.database import AgentDatabase
+from rla_agent.store.agent_db import AgentDatabase
 
 
 def state_folder(tmp_path: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from support.replication_lab import Node, Sshd, same_trees
 from support.waiting import wait_until
 
-from rla_agent.model.status import Finding
+from rla_agent.model.problem import Finding
 from rla_agent.replicate.report import attention, headline, replication_status, shown_target
 from rla_agent.replicate.worker.main import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies
 
-from rla_agent.outputs.encoders import CsvEncoder, line_ends
+from rla_agent.outputs.csv_encoder import CsvEncoder
+from rla_agent.outputs.file_content import line_ends
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import (

@@ -1,0 +1,48 @@
+"""Delivery of alerts: batches, retries.
+
+A failed try comes again after RETRY_FIRST_S, twice that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is
+stored, so a restart neither loses a message nor hurries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+RETRY_FIRST_S = 2.0
+RETRY_MOST_S = 900.0
+GIVE_UP_S = 86400.0
+MERGE_FROM = 5  # more than so many alerts that wait for one channel go in one message
+MOST_MERGED = 100
+
+
+def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
+    """One message each; where many wait, one message for all, so that a mass kill is no flood."""
+    if len(deliveries) <= MERGE_FROM:
+        return [[delivery] for delivery in deliveries]
+    return [deliveries[at : at + MOST_MERGED] for at in range(0, len(deliveries), MOST_MERGED)]
+
+
+def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
+    """Seconds until the next try.
+
+    Args:
+        tries: failed so far, one at least.
+        asked_s: what the server asked for.
+        chance: from 0 to 1; spreads agents that all lost the same server.
+    """
+    if asked_s is not None:
+        return min(asked_s, RETRY_MOST_S)
+    return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One alert by one channel."""
+
+    number: int
+    config: str
+    channel: str
+    alert: dict[str, Any]
+    tries: int
+    made: float

@@ -1,0 +1,1 @@
+"""Slow work that streams ask for: checkpoints, snapshots, figures, videos, code."""

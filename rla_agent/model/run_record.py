@@ -1,0 +1,191 @@
+"""Record of a run, the content of its run.json. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rla_agent.model.run_states import CLOSED, ENDED, LIVE, RUN_TRANSITIONS, RunEvent, RunState
+from rla_client.contract.process.stop_signals import stopped_by
+from rla_client.contract.spool.losses import Loss, merged, read_losses
+
+RUN_FILE_FORMAT = 1
+MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
+_AS_THEY_ARE = (  # fields of a record that run.json has by the same name
+    "root", "table", "index", "log_folder", "host", "user", "pid", "opened", "reason", "exit_code", "signal",
+    "last_row", "closed", "time_step", "rows", "lost", "parent",
+)  # fmt: skip
+# earlier releases lack these
+_SINCE_LATER: dict[str, Any] = {
+    "reopened": None, "ran_before_s": 0.0, "config": None, "launch": "", "lost_others": 0,
+}  # fmt: skip
+_EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What is known of one run. Times are Unix seconds.
+
+    A run that ended and was resumed in place is one run: `opened` is when it began, `reopened` when its
+    newest process did, and `ran_before_s` how long the earlier ones ran.
+    """
+
+    run: str
+    root: str
+    table: str
+    index: str
+    log_folder: str
+    host: str
+    user: str
+    pid: int
+    opened: float
+    client: str
+    config: str | None = None
+    state: RunState = RunState.RUNNING
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    last_row: float | None = None
+    closed: float | None = None
+    time_step: float | None = None
+    rows: int = 0
+    lost: int = 0  # rows
+    lost_others: int = 0
+    losses: tuple[Loss, ...] = ()
+    reopened: float | None = None
+    ran_before_s: float = 0.0
+    damaged: int = 0  # bytes of the spool that held no record
+    streams: tuple[str, ...] = ()
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)  # stream → taken in up to here
+    parent: dict[str, Any] | None = None
+    launch: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def live(self) -> bool:
+        """Whether more may come."""
+        return self.state in LIVE
+
+    def rows_seen(self, count: int, step: float, timestamp: float) -> RunRecord:
+        """Rows came; the last one had this time-step and timestamp."""
+        state = RUN_TRANSITIONS[self.state, RunEvent.ROW]
+        return replace(
+            self, state=state, rows=self.rows + count, time_step=step, last_row=timestamp,
+            reason="" if state is RunState.RUNNING else self.reason,
+        )  # fmt: skip
+
+    def after(self, event: RunEvent, now: float, reason: str = "") -> RunRecord:
+        """The record after an event; the same object when nothing changes."""
+        state = RUN_TRANSITIONS[self.state, event]
+        if state is self.state:
+            return self
+        ended = state in ENDED
+        return replace(self, state=state, reason=reason, closed=now if ended else None)
+
+    def gone_on(self, opened: float, now: float) -> RunRecord:
+        """The record once a later stream, opened then, continues a run that ended."""
+        end = self.closed if self.state in CLOSED.values() else None
+        last = end or self.last_row or self.closed  # a death is noticed late where no agent ran
+        begun = self.opened if self.reopened is None else self.reopened
+        ran = max(last - begun, 0.0) if last is not None else 0.0
+        again = self.after(RunEvent.REOPENED, now)
+        return replace(again, reopened=opened, ran_before_s=self.ran_before_s + ran)
+
+    def process_ended(self, words: str, *, own: bool, last: bool, told: str = "") -> RunRecord:
+        """The record of a run that ended, once `exit_code` and `signal` of a command are in it.
+
+        A run that was told to stop and then ended is interrupted, however it was closed. One that was closed
+        without a word of failure, as at `sys.exit(3)`, failed if its process did.
+
+        Args:
+            words: the end of the command.
+            own: the command's process is the run's, and not one that started it.
+            last: no run of the command was opened later: of several in one process, that one may have failed.
+            told: the signal that told the command to stop while the run was open; empty for none.
+        """
+        if self.state is RunState.KILLED:
+            return replace(
+                self, reason=words if own else f"{self.reason}; the command that started it: {words}"
+            )
+        if told and self.state in {RunState.FINISHED, RunState.FAILED}:
+            after = f"told to stop by {told}"
+            reason = f"{after}; {self.reason}" if self.reason else after
+            return replace(self, state=RunState.INTERRUPTED, reason=reason)
+        if self.state is RunState.FINISHED and own and last and self.exit_code:
+            stopped = stopped_by(self.exit_code) is not None
+            return replace(self, state=RunState.INTERRUPTED if stopped else RunState.FAILED, reason=words)
+        return self
+
+    def losing(self, rows: int, others: int, losses: Iterable[Loss]) -> RunRecord:
+        """So many more rows and other things are lost."""
+        return replace(
+            self,
+            lost=self.lost + rows,
+            lost_others=self.lost_others + others,
+            losses=merged(self.losses, losses),
+        )
+
+    def with_stream(self, stream: str) -> RunRecord:
+        """One more writer process."""
+        return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
+
+    def taken_in(self, stream: str, position: tuple[int, int]) -> RunRecord:
+        """A stream was taken in up to here: a segment and an offset in it."""
+        if self.taken.get(stream) == position:
+            return self
+        others = [one for one in self.taken.items() if one[0] != stream]
+        return replace(self, taken=dict([*others[1 - MAX_TAKEN :], (stream, position)]))
+
+    def to_plain(self, now: float) -> dict[str, Any]:
+        """Content of run.json."""
+        return {
+            "format": RUN_FILE_FORMAT,
+            "run_id": self.run,
+            "table": self.table,
+            "index": self.index,
+            "user": self.user,
+            "host": self.host,
+            "pid": self.pid,
+            "state": self.state.value,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "opened": self.opened,
+            "reopened": self.reopened,
+            "ran_before_s": self.ran_before_s,
+            "last_row": self.last_row,
+            "closed": self.closed,
+            "time_step": self.time_step,
+            "rows": self.rows,
+            "lost": self.lost,
+            "lost_others": self.lost_others,
+            "losses": [loss._asdict() for loss in self.losses],
+            "damaged_bytes": self.damaged,
+            "streams": list(self.streams),
+            "taken": {stream: list(position) for stream, position in self.taken.items()},
+            "config": self.config,
+            "parent": self.parent,
+            "launch": self.launch,
+            "versions": {"client": self.client},
+            "updated": now,
+            "root": self.root,
+            "log_folder": self.log_folder,
+            **self.extra,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> RunRecord:
+        """Read what `to_plain` gave."""
+        return cls(
+            run=plain["run_id"],
+            client=plain["versions"]["client"],
+            state=RunState(plain["state"]),
+            damaged=plain.get("damaged_bytes", 0),
+            streams=tuple(plain["streams"]),
+            taken={stream: (number, offset) for stream, (number, offset) in plain.get("taken", {}).items()},
+            losses=tuple(read_losses(plain.get("losses"))),
+            extra={name: plain.get(name, usual) for name, usual in _EXTRA.items()},
+            **{name: plain[name] for name in _AS_THEY_ARE},
+            **{name: plain.get(name, usual) for name, usual in _SINCE_LATER.items()},
+        )

@@ -1,0 +1,67 @@
+"""Formats of the outputs that a stream may have.
+
+A new sink is a line of FORMATS. What it is called and what its file is called stand in
+`rla_client.contract.layout` (SINKS, OUTPUT_NAMES), as clients choose by these names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from rla_agent.outputs.csv_encoder import CsvEncoder
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.file_content import line_ends
+from rla_agent.outputs.json_encoder import JsonEncoder
+from rla_agent.outputs.output_file import Output
+from rla_agent.outputs.tensorboard import EventEncoder, event_file_name
+from rla_agent.outputs.text_encoder import TextEncoder
+from rla_client.contract.layout import OUTPUT_NAMES
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import TextTarget
+
+Ends: TypeAlias = "Callable[[bytes], list[int]]"
+
+
+class Format(NamedTuple):
+    """How one output is written: its encoder's `ends`, and what makes an encoder for a fresh file."""
+
+    ends: Ends
+    new: Callable[[Opening], Encoder]
+
+
+FORMATS: Final = {
+    "csv": Format(CsvEncoder.ends, lambda _: CsvEncoder()),
+    "json": Format(JsonEncoder.ends, lambda _: JsonEncoder()),
+    "log": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.LOG, tables=True)),
+    "tensorboard": Format(EventEncoder.ends, lambda opening: EventEncoder(opening.opened)),
+    "warn": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.WARN, tables=False)),
+    "backup": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.BACKUP, tables=False)),
+    "console": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.CONSOLE, tables=False)),
+}
+_BY_ENDING: Final = {os.path.splitext(OUTPUT_NAMES[name])[1]: FORMATS[name].ends for name in OUTPUT_NAMES}
+
+
+def ends_of(name: bytes) -> Ends:
+    """How the records of a growing file end, by its name."""
+    if b"tfevents" in name:
+        return EventEncoder.ends
+    return _BY_ENDING.get(os.path.splitext(os.fsdecode(name))[1], line_ends)
+
+
+def make_outputs(opening: Opening, stream: str) -> list[Output]:
+    """The outputs that a stream asks for; see `Opening.outputs`."""
+    log = opening.folders["log"]
+    made = []
+    for name, form in FORMATS.items():
+        if name in opening.outputs:
+            if name == "tensorboard":
+                folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
+                file_name = event_file_name(opening, stream)
+            else:
+                folder, file_name = log, opening.output_path(name)
+            new = partial(form.new, opening)
+            made.append(Output(name, opening.root, folder, file_name, new, new(), item=log))
+    return made

@@ -1,0 +1,487 @@
+"""One append-only output file of a stream.
+
+`position` says which records are in the file's first `size` bytes. Bytes are written at `size` by pwrite,
+so a replay after a crash overwrites with the same bytes. When a write fails, the file is cut back to
+`size`, the encoder goes back too, and the records are read from the spool again later. The file is opened
+from the data root without following links.
+
+Under a live stream a file that was removed, emptied or replaced is noticed: it keeps its whole records, and
+the output continues behind the last of them. While no agent runs it is not: a longer file is cut, a shorter
+one continued. An output with another file, or one that lost bytes, is `moved`: agent.db and the base file
+still tell of the old file, and after a kill would take new rows for old ones. So it takes no records until
+both know better.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from rla_agent.model.records import Batch, Position
+from rla_agent.model.states import OutputEvent, OutputState, after
+from rla_agent.outputs.csv_encoder import CsvEncoder, size_by_header
+from rla_agent.outputs.encoder import Encoder, WholePart
+from rla_agent.outputs.file_content import FileContent, read_chunks
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.store.agent_db import OutputRow
+from rla_client.contract.filesystem.atomic_write import atomic_file
+from rla_client.contract.filesystem.modes import open_within
+from rla_client.contract.filesystem.safe_paths import ItemGoneError, is_there, open_below, open_folder
+from rla_client.contract.process.descriptors import closing_fd
+
+MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
+RETRY_S = 1.0  # between attempts on an output whose write failed
+FIRST, NOWHERE = Position(1, 0), Position(0, 0)
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNSTORABLE = frozenset({OutputState.REWRITING, OutputState.RENAMING, OutputState.SUSPECT})
+_SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
+
+
+@dataclass(eq=False, slots=True)
+class Output:
+    """State of one output file.
+
+    Attributes:
+        name: unique in its stream, e.g. `csv`.
+        root: data root, absolute.
+        folder: of the file, relative to `root`.
+        file_name: last component.
+        new_encoder: makes the encoder of a fresh file.
+        encoder: encodes records from `position` on.
+        position: records before it are in the file.
+        size: bytes of the file that count.
+        generation: how often the file was rewritten.
+        durable: position that the last commit stored.
+        state: see `model.states`; changed by `handle` alone.
+        dirty: the file holds bytes that no sync has covered, or its state is not stored.
+        error: why the last write failed, empty when it did not.
+        moved: the file is another than agent.db and the base file know.
+        intent: a finished temp file that agent.db names as the content, not renamed yet.
+        anchor: state at recovery, for a rebuild before the first commit.
+        bases: segment number → state at its start, for aligning without agent.db.
+        item: the item's log folder, relative to `root`, where `folder` lies below it.
+    """
+
+    name: str
+    root: str
+    folder: str
+    file_name: str
+    new_encoder: Callable[[], Encoder]
+    encoder: Encoder
+    position: Position = FIRST
+    size: int = 0
+    generation: int = 0
+    durable: Position = NOWHERE
+    state: OutputState = OutputState.NEW
+    dirty: bool = True
+    next_rewrite: float = 0.0
+    rest_s: float = 0.0
+    error: str = ""
+    retry_at: float = 0.0
+    moved: bool = False
+    intent: str = ""
+    anchor: OutputRow | None = None
+    bases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    item: str = ""
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+        return os.path.normpath(os.path.join(self.root, self.folder, self.file_name))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no records may be given to it now."""
+        return self.state is not OutputState.READY or self.moved or self.error != ""
+
+    @property
+    def storable(self) -> bool:
+        """Whether all that `row` says is durable in the file."""
+        return not self.dirty and self.state not in _UNSTORABLE
+
+    def handle(self, event: OutputEvent, temp: str = "") -> None:
+        """Let something happen to the output; nothing else changes `state` and `intent`.
+
+        Args:
+            event: what happened.
+            temp: of REWRITTEN: the finished temp file.
+
+        Raises:
+            ForbiddenEventError: it cannot happen in this state.
+        """
+        self.state = after(self.state, event)
+        if event is OutputEvent.REWRITTEN:
+            self.intent = temp
+        elif self.state is not OutputState.RENAMING:
+            self.intent = ""
+
+    def touch(self) -> None:
+        """There is something to sync or to store."""
+        self.dirty = True
+
+    def synced(self) -> None:
+        """All bytes of the file are durable."""
+        self.dirty = False
+
+    def validate(self) -> None:
+        """Check what always holds between two events.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        assert bool(self.intent) == (self.state is OutputState.RENAMING), (self.state, self.intent)
+        assert self.durable <= self.position, (self.name, self.durable, self.position)
+        assert self.size >= 0
+        assert self.generation >= 0
+
+    # -- the file -------------------------------------------------------------------------------
+
+    def open_file(self, *, create: bool = False) -> int:
+        """Open the file below the data root.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: anything else.
+        """
+        with closing_fd(open_below(self.root, self.item, self.folder, create=create)) as folder:
+            if not create:
+                return os.open(self.file_name, _FLAGS, dir_fd=folder)
+            descriptor = open_within(self.file_name, _FLAGS, folder)
+            os.fsync(folder)
+            return descriptor
+
+    def begin(self, files: OpenFiles) -> None:
+        """Make the file, cut it to `size`, write its head when it is fresh.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be made or written.
+        """
+        files.close(self)
+        os.close(self.open_file(create=True))
+        descriptor = files.descriptor(self)
+        real = os.fstat(descriptor).st_size
+        if self.moved and real > 0:
+            self._go_on_behind(descriptor, files)
+        elif real > self.size:
+            os.ftruncate(descriptor, self.size)
+        elif real < self.size:
+            self._align_short(descriptor)
+        if self.size == 0:
+            self._write(files.descriptor(self), self.encoder.head())
+        self.touch()
+        self.handle(OutputEvent.BEGUN)
+
+    def try_begin(self, files: OpenFiles) -> None:
+        """`begin`; where the file cannot be made or written, it is tried again later.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+        """
+        try:
+            self.begin(files)
+        except OSError as error:
+            self.fail(error)
+
+    def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
+        """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
+        found = whole_part(descriptor, self.encoder)
+        if found.size == 0:
+            files.close(self)
+            self.put_aside()
+            os.close(self.open_file(create=True))
+            return
+        os.ftruncate(descriptor, found.size)
+        self.encoder.restore(found.state)
+        self.size = found.size
+        try:
+            self._write(descriptor, found.ending)
+        except OSError:
+            self.size = 0  # nothing is known of it: looked at again
+            raise
+
+    def put_aside(self) -> None:
+        """Rename the file to `<stem>.old-N<ending>` with the first free N, if it is there and not empty.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: it cannot be renamed.
+        """
+        stem, ending = os.path.splitext(self.file_name)
+        with closing_fd(open_below(self.root, self.item, self.folder, create=True)) as folder:
+            try:
+                if os.stat(self.file_name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+                    return
+            except FileNotFoundError:
+                return
+            names = (f"{stem}.old-{number}{ending}" for number in count(1))
+            aside = next(name for name in names if not is_there(name, dir_fd=folder))
+            os.rename(self.file_name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def take_name(self, temp: str) -> None:
+        """Rename a temp file to the output's name, durably; it may have been done already.
+
+        Raises:
+            OSError: it is not sure to be done.
+        """
+        with closing_fd(open_folder(self.root, self.folder)) as folder:
+            with suppress(FileNotFoundError):
+                os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def _align_short(self, descriptor: int) -> None:
+        """The file lost bytes that were durable: continue after its last whole record."""
+        os.ftruncate(descriptor, self.encoder.end_of_records(FileContent(descriptor, self.size)))
+        found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
+        os.ftruncate(descriptor, found.size)
+        self.size = found.size
+        self.moved = True
+        if found.size == 0:
+            self.encoder = self.new_encoder()
+        elif found.state:
+            self.encoder.restore(found.state)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                written = os.pwrite(descriptor, data[done:] if done else data, self.size + done)
+                if written <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
+                done += written
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, self.size)
+            raise
+        self.size += done
+
+    # -- records --------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, files: OpenFiles) -> None:
+        """Take the records of a batch that begins at `position`.
+
+        Afterwards `position` says how far it got: to the batch's end, to the first record that
+        needs a wider file (WIDENING), or nowhere (`error`).
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+        """
+        if batch.only_rows and not self.encoder.takes_rows:
+            self.position = Position(batch.number, batch.end)
+            return
+        before = self.encoder.state()
+        data, used = self.encoder.encode(batch.records)
+        try:
+            if data:
+                descriptor = files.descriptor(self)
+                if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place: else zeros to `size`
+                    self.adopt_replacement(files)
+                    return
+                self._write(descriptor, data)
+                self.dirty = True
+        except FileNotFoundError:
+            self.encoder.restore(before)
+            self.begin_again(files)
+            return
+        except OSError as error:
+            self.encoder = self.new_encoder()
+            self.encoder.restore(before)
+            self.fail(error)
+            return
+        if used == len(batch.records):
+            self.position = Position(batch.number, batch.end)
+        else:
+            if used:
+                self.position = Position(batch.number, batch.records[used - 1].end)
+            self.handle(OutputEvent.TOO_NARROW)
+
+    def begin_again(self, files: OpenFiles) -> None:
+        """The file was removed under us: a fresh one takes what comes from here on.
+
+        It is made RETRY_S later: whoever removes the whole item removes its files first, and
+        would find a new one in a folder that was empty.
+        """
+        files.close(self)
+        self._start_over()
+        self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+    def _start_over(self) -> None:
+        """Whatever is known of the file is of another one."""
+        self.encoder = self.new_encoder()
+        self.bases.clear()
+        self.size = 0
+        self.generation += 1
+        self.moved = True
+        self.handle(OutputEvent.STARTED_OVER)
+        self.touch()
+
+    def fail(self, error: OSError) -> None:
+        """Note that the output cannot be written now."""
+        self.error = f"{os.strerror(error.errno)}: {self.path}" if error.errno else str(error)
+        self.retry_at = time.monotonic() + RETRY_S
+
+    def may_retry(self, now: float) -> bool:
+        """Whether it is time to try again after a failure; clears the failure."""
+        if self.error and now >= self.retry_at:
+            self.error = ""
+            return True
+        return False
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def descriptor_to_sync(self, files: OpenFiles) -> int | None:
+        """Descriptor of the file if it is to be synced now; one that was put in its place is taken over.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: anything else; a file that was removed is begun again later.
+        """
+        if self.state not in _SYNCED:
+            return None
+        try:
+            if self.replaced(files):
+                self.adopt_replacement(files)
+            return files.descriptor(self) if self.state is OutputState.READY else None
+        except FileNotFoundError:
+            self.begin_again(files)
+            return None
+
+    def replaced(self, files: OpenFiles) -> bool:
+        """Whether somebody put another file under our name, emptied ours or a part of it, or removed it."""
+        descriptor = files.descriptor(self)
+        ours = os.fstat(descriptor)
+        if ours.st_size < self.size:
+            return True
+        try:
+            there = os.lstat(self.path)
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError as error:
+            raise ItemGoneError(self.path) from error
+        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+    def adopt_replacement(self, files: OpenFiles) -> None:
+        """Go on at the end of the file that now bears our name, if there is one.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be opened.
+        """
+        try:
+            os.close(self.open_file())
+        except FileNotFoundError:
+            self.begin_again(files)
+            return
+        self._start_over()
+        self.try_begin(files)
+
+    def distrust(self, files: OpenFiles) -> None:
+        """After a failed sync neither the descriptor counts nor what was written through it."""
+        files.close(self)
+        self.handle(OutputEvent.SUSPECTED)
+
+    def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
+        """After a failed sync: copy what was durable into a new file and go back to that point.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: that failed too; the output stays SUSPECT.
+        """
+        self.distrust(files)
+        try:
+            old = self.open_file()
+        except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
+            self.restore_row(committed)
+            self.begin_again(files)
+            return
+        with closing_fd(old), closing_fd(open_below(self.root, self.item, self.folder)) as folder:
+            mode = os.fstat(old).st_mode & 0o777
+            with atomic_file(self.file_name, mode=mode, dir_fd=folder, temp=temp) as file:
+                file.writelines(read_chunks(old, committed.size))
+        self.restore_row(committed)
+        self.generation += 1
+        self.begin(files)
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def row(self, intent: str = "") -> OutputRow:
+        """Durable form of the present state."""
+        state = self.encoder.state()
+        if self.bases:
+            state["bases"] = {str(number): base for number, base in self.bases.items()}
+        return OutputRow(self.name, self.path, self.generation, self.size, self.position, state, intent)
+
+    def restore_row(self, row: OutputRow) -> None:
+        """Take over a durable state."""
+        self.generation = row.generation
+        self.size = row.size
+        self.position = row.position
+        self.durable = row.position
+        self.encoder = self.new_encoder()
+        self.encoder.restore(row.state)
+        self.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
+        self.moved = False
+        self.handle(OutputEvent.RESTORED)
+        self.touch()
+
+    def stored(self) -> None:
+        """A commit holds the present state; so does the base file if the file was moved."""
+        self.durable = self.position
+        self.moved = False
+
+    def close_failed(self) -> None:
+        """Closing the file told of bytes that could not be written, as NFS does."""
+        if self.dirty:
+            self.handle(OutputEvent.SUSPECTED)
+
+    def enter_segment(self, number: int) -> None:
+        """Go to the start of segment `number`, and remember the state there."""
+        self.position = Position(number, 0)
+        self.bases[number] = self.base()
+
+    def base(self) -> dict[str, Any]:
+        """Plain data from which `restore_base` aligns the file without agent.db."""
+        return {"file": self.file_name, "size": self.size, "generation": self.generation,
+                "state": self.encoder.state(), "position": list(self.position)}  # fmt: skip
+
+    def restore_base(self, base: dict[str, Any], number: int) -> None:
+        """Take the state at the start of segment `number`, or where the base says; align_columns then."""
+        self.generation = int(base["generation"]) + 1
+        self.size = int(base["size"])
+        self.position = Position(*base.get("position", (number, 0)))
+        self.encoder = self.new_encoder()
+        self.encoder.restore(base["state"])
+
+    def align_columns(self) -> None:
+        """Where a CSV has other columns than the state says, go by its header and count rows.
+
+        The file was widened after the state was taken, or was to be and was not.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, CsvEncoder) or not encoder.columns:
+            return
+        try:
+            descriptor = self.open_file()
+        except (OSError, ItemGoneError):
+            return
+        with closing_fd(descriptor):
+            size = size_by_header(descriptor, encoder)
+            self.size = self.size if size is None else size
+
+
+def whole_part(descriptor: int, encoder: Encoder) -> WholePart:
+    """Where an output may continue in a file that is not as it left it; size 0 when nowhere.
+
+    Nowhere, too, in JSON that no reader takes: too deep a nesting.
+    """
+    try:
+        return encoder.whole_part(FileContent(descriptor))
+    except RecursionError:
+        return WholePart(0, b"", {})

@@ -1,0 +1,149 @@
+"""Group commit of a volume's dirty streams.
+
+A commit takes all dirty streams of a volume: files first, then one transaction, then whatever may be
+forgotten. The outputs that changed are synced, every position is stored in one SQLite transaction, and only
+then do segments go, each after the next one's opening frame and its base lie durably beside it.
+
+A file whose sync failed is never synced again through the same descriptor: what was durable is copied to a
+new file and the rest is replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from rla_agent.model.states import OutputState, StreamEvent
+from rla_agent.outputs.data_roots import root_is_away
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.outputs.output_file import Output
+from rla_agent.pipeline.base_file import renew_base
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.temp_files import temp_name
+from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_client.contract.filesystem.safe_paths import ItemGoneError
+
+PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
+_log = logging.getLogger("rla_agent.pipeline.group_commit")
+
+
+class Committer:
+    """Commits the streams of one volume."""
+
+    def __init__(self, database: AgentDatabase, files: OpenFiles, executor: Executor) -> None:
+        self._database = database
+        self._files = files
+        self._executor = executor  # for nothing else: a commit must not queue behind long work
+
+    def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
+        """Make the present state of dirty streams, none of them parked, durable.
+
+        Returns:
+            False when the transaction failed (a full state disk); everything stays dirty.
+        """
+        _look_for_roots(dirty)
+        self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
+        stored = {stream: self._storable(stream) for stream in dirty}
+        for stream, outputs in stored.items():
+            if not stream.new_files:
+                changes.outputs.append((stream.name, stream.control_row()))
+            changes.outputs += [(stream.name, output.row()) for output in outputs]
+        try:
+            self._database.commit(changes)
+        except sqlite3.OperationalError as error:
+            faults["agent.db"] = f"agent.db cannot be written: {error}; rows stay in the spool"
+            return False
+        faults.pop("agent.db", None)
+        for stream, outputs in stored.items():
+            if not stream.new_files:
+                stream.durable = stream.position
+            for output in outputs:
+                output.stored()
+            stream.committed(whole=len(outputs) == len(stream.outputs) and not stream.new_files)
+            try:
+                stream.free_segments()
+            except OSError as error:
+                _log.warning("segments stay for now: %s: %s", stream.folder, error)
+        return True
+
+    def _storable(self, stream: Stream) -> list[Output]:
+        """Outputs whose state is durable in their files, and no lie where agent.db is lost later."""
+        outputs = [output for output in stream.outputs if output.storable]
+        moved = [output for output in outputs if output.moved]
+        try:
+            if moved:
+                renew_base(stream, moved)
+        except OSError as error:
+            _log.warning("outputs that somebody replaced wait: %s: %s", stream.folder, error)
+            return [output for output in outputs if not output.moved]
+        return outputs
+
+    def _sync(self, work: list[tuple[Stream, Output]]) -> None:
+        most = max(1, self._files.limit // 2)  # so that opening one closes none of those before it
+        for begin in range(0, len(work), most):
+            opened = [
+                (stream, output, descriptor)
+                for stream, output in work[begin : begin + most]
+                if (descriptor := self._opened(stream, output)) is not None
+            ]
+            parallel = len(opened) > PARALLEL_SYNCS
+            syncs = self._executor.map if parallel else map  # the threads touch nothing but descriptors
+            errors = list(syncs(_try_sync, [descriptor for _, _, descriptor in opened]))
+            for (stream, output, _), error in zip(opened, errors, strict=True):
+                if error is None:
+                    output.synced()
+                else:
+                    self._go_back(stream, output, error)
+
+    def _opened(self, stream: Stream, output: Output) -> int | None:
+        """Descriptor of a file that is to be synced now."""
+        if output.state is OutputState.SUSPECT:
+            if not output.error:  # else it was refused a moment ago
+                self._rebuild(stream, output)
+            return None
+        try:
+            return output.descriptor_to_sync(self._files)
+        except ItemGoneError:
+            stream.handle(StreamEvent.MISSED)
+        except OSError as error:
+            self._go_back(stream, output, error)
+        return None
+
+    def _go_back(self, stream: Stream, output: Output, error: OSError) -> None:
+        """After a failed sync: the descriptor must not be trusted again, nor what was written through it."""
+        _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
+        output.distrust(self._files)
+        self._rebuild(stream, output)
+
+    def _rebuild(self, stream: Stream, output: Output) -> None:
+        """Go back to the last commit in a new file; tried again RETRY_S later if that fails."""
+        row = self._database.outputs_of(stream.name).get(output.name) or output.anchor
+        try:
+            if row is not None:
+                output.rebuild(self._files, row, temp_name(stream.name))
+        except ItemGoneError:
+            stream.handle(StreamEvent.MISSED)
+        except OSError as error:
+            output.fail(error)
+            _log.error("rebuild failed: %s: %s", output.path, error)
+
+
+def _look_for_roots(dirty: Iterable[Stream]) -> None:
+    """Have the next look at streams that ended find out whether their items are away or removed.
+
+    The end of a run changes no output, so none would notice that its run.json cannot be written.
+    """
+    for stream in dirty:
+        if stream.writer_gone and stream.outputs and root_is_away(stream.opening):
+            stream.handle(StreamEvent.MISSED)
+
+
+def _try_sync(descriptor: int) -> OSError | None:
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        return error
+    return None

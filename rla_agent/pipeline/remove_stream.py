@@ -1,0 +1,51 @@
+"""Removal of a stream that was taken in to its end, or discarded."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from rla_agent.model.states import StreamEvent
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.temp_files import sweep_leftovers
+from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folder
+
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
+_log = logging.getLogger("rla_agent.pipeline.remove_stream")
+
+
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+        fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None:
+    """Delete a stream that was taken in to its end, so that after any crash it is there or is done.
+
+    Raises:
+        OSError: it is still there.
+        sqlite3.OperationalError: agent.db cannot be written.
+    """
+    sweep_leftovers(stream, database)
+    database.commit(Changes(done=[(stream.name, wall)]))
+    remove_stream(stream.folder)
+    database.commit(Changes(forgotten=[stream.name]))
+
+
+def discard_stream(stream: Stream) -> None:
+    """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
+    _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
+    stream.handle(StreamEvent.GIVEN_UP)

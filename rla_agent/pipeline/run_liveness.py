@@ -1,0 +1,67 @@
+"""Liveness of a run, derived from its stream: running, stalled, closed, killed or removed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.run_states import RunEvent, closed_as
+from rla_agent.pipeline.stream import Stream
+from rla_client.contract.spool.protocol import HANDED_OVER, REPLICATE_NOW
+
+_log = logging.getLogger("rla_agent.pipeline.run_liveness")
+
+
+def follow(  # noqa: PLR0911 - one return for each way a run can stand
+    stream: Stream, record: RunRecord, now: float, stall_s: float
+) -> RunRecord:
+    """The run's record after what was taken in since the last call."""
+    record = _counted(stream, record).with_stream(stream.name)
+    if stream.removed:
+        return record.after(RunEvent.ITEM_GONE, now, f"{stream.opening.log_folder} was removed")
+    if not stream.opening.primary:
+        return record
+    if stream.closed is not None:
+        if stream.closed.state == HANDED_OVER:
+            return record  # another stream of the same run continues
+        return record.after(closed_as(stream.closed.state), stream.closed.timestamp, stream.closed.reason)
+    if stream.writer_gone:
+        if stream.parked or not stream.read_through:
+            return record  # its last word may still come
+        return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
+    quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
+    own_s = stream.opening.stall_s
+    stall_s = stall_s if own_s is None else own_s
+    if now - quiet_since > stall_s:
+        return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
+    return record
+
+
+def _counted(stream: Stream, record: RunRecord) -> RunRecord:
+    """The record with the rows and marks taken in since the last call.
+
+    Not while a file, a data root that is away or a fault of the agent holds the stream up: its position is
+    not stored then, and a restart counts again.
+    """
+    if stream.new_files or stream.root_away or stream.broken or stream.parked:
+        return record
+    record = record.taken_in(stream.name, (stream.position.number, stream.position.offset))
+    if stream.new_rows and stream.last is not None:
+        if stream.opening.primary:
+            record = record.rows_seen(stream.new_rows, stream.last.step, stream.last.timestamp)
+        else:
+            record = replace(record, rows=record.rows + stream.new_rows)
+        stream.new_rows = 0
+    if stream.new_damaged:
+        _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
+        record = replace(record, damaged=record.damaged + stream.new_damaged)
+        stream.new_damaged = 0
+    if any(stream.new_lost) or stream.new_losses:
+        record = record.losing(*stream.new_lost, stream.new_losses)
+        stream.new_lost = (0, 0)
+        stream.new_losses.clear()
+    for mark in stream.marks:
+        stream.replicate_now |= mark.name == REPLICATE_NOW
+    stream.marks.clear()
+    return record

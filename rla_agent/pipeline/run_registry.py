@@ -1,0 +1,192 @@
+"""Registry of the runs of one volume's streams.
+
+A record says what records, lock and item tell of a run; run.json in its log folder is what others see of
+it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from rla_agent.model.run_record import RunRecord
+from rla_agent.model.run_states import RunEvent
+from rla_agent.pipeline.fencing import CONTINUED_ELSEWHERE
+from rla_agent.pipeline.run_file import EPOCH, write_run_file
+from rla_agent.pipeline.run_liveness import follow
+from rla_agent.pipeline.stream import Stream
+from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_client.contract.spool.losses import Loss
+from rla_client.contract.spool.opening import Opening
+
+RUN_FILE_INTERVAL_S = 60.0
+
+
+class RunObserver(Protocol):
+    """Metric rules: they see each stream that opens, and their firings go into its commits."""
+
+    def run_opened(self, stream: Stream) -> None:
+        """A stream is taken in: its rules hold from here on."""
+
+    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
+        """Put firings into a commit; returns the streams to clear once it has succeeded."""
+
+
+class RunRegistry:
+    """Runs by id; streams of one run share its record."""
+
+    def __init__(self, alerting: RunObserver | None = None) -> None:
+        self.records: dict[str, RunRecord] = {}
+        self._unstored: dict[str, None] = {}  # changed since agent.db has them, in order
+        self._alerting = alerting
+        self._fired: list[Stream] = []  # whose firings are in the commit under way
+        self._openings: dict[str, Opening] = {}  # by run: of a stream that was to be committed
+        self._written: dict[str, tuple[RunRecord, float]] = {}  # run.json, and when
+        self.unwritten: dict[str, str] = {}  # run → why its run.json is not written, and is tried again
+        self._due: dict[str, None] = {}  # runs whose run.json had no time yet, in order
+
+    def opened(self, stream: Stream, database: AgentDatabase, now: float) -> None:
+        """A stream is taken in: its run is known here, in agent.db, or new; a run that ended is reopened."""
+        opening = stream.opening
+        known = self.records.get(opening.run)
+        if known is None:
+            saved = database.run(opening.run)
+            known = RunRecord.from_plain(saved) if saved else new_run_record(stream)
+        if opening.primary and not known.live and stream.name not in known.streams:
+            known = replace(known.gone_on(opening.opened, now), pid=opening.pid, rows=stream.rows)
+        if opening.primary:
+            known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
+        elif stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1:  # none that is newer is here
+            known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
+            known = known.after(RunEvent.WRITER_GONE, now, CONTINUED_ELSEWHERE)
+        self.records[opening.run] = known
+        self._unstored[opening.run] = None
+        if self._alerting is not None:
+            self._alerting.run_opened(stream)
+
+    def lose(self, run: str, losses: Iterable[Loss]) -> None:
+        """Jobs of a run were dropped."""
+        gone = list(losses)
+        self.records[run] = self.records[run].losing(0, len(gone), gone)
+        self._unstored[run] = None
+
+    def follow(
+        self,
+        streams: Collection[Stream],
+        dirty: Iterable[Stream],
+        now: float,
+        stall_s: float,
+        changes: Changes,
+    ) -> None:
+        """Bring the records up to what the streams took in; `dirty` ones among them are to be committed.
+
+        What changed goes into `changes` at each call until `stored` says that a commit holds it.
+        """
+        self._openings.update((stream.opening.run, stream.opening) for stream in dirty)
+        for stream in streams:
+            before = self.records[stream.opening.run]
+            after = follow(stream, before, now, stall_s)
+            if after is not before:
+                self.records[after.run] = after
+                self._unstored[after.run] = None
+        for run in self._unstored:
+            record = self.records[run]
+            changes.runs.append((run, now, record.live, record.to_plain(now)))
+        if self._alerting is not None:
+            # those whose position is stored now: what waits behind a file is read once more after a crash
+            self._fired = self._alerting.add_changes([one for one in streams if not one.new_files], changes)
+
+    def stored(self) -> list[RunRecord]:
+        """Note that agent.db has all records; those that it got now."""
+        changed = [self.records[run] for run in self._unstored]
+        self._unstored.clear()
+        for stream in self._fired:
+            if stream.watch is not None:
+                stream.watch.firings.clear()
+        return changed
+
+    def write_files(self, records: Iterable[RunRecord], now: float, until: float = math.inf) -> bool:
+        """Write run.json of runs that changed state or began to lose, or are live and were written long ago.
+
+        What a full disk refused is in `unwritten` until a later call with that run succeeds, and so is what
+        had no data root to go to. At `until` (monotonic) the rest is left to a later call, but one is
+        tried.
+
+        Returns:
+            Whether some are left.
+        """
+        wanted = {record.run: record for record in records}
+        late = {run: self.records[run] for run in self._due if run in self.records}
+        self._due.clear()
+        tried = False
+        for record in (late | wanted).values():
+            former, written = self._written.get(record.run, (None, 0.0))
+            if record.live:
+                same = former is not None and _written_at_once(former) == _written_at_once(record)
+                if same and 0 <= now - written < RUN_FILE_INTERVAL_S:
+                    continue
+            elif record == former:
+                continue
+            if tried and time.monotonic() > until:
+                self._due[record.run] = None
+                continue
+            tried = True
+            why = write_run_file(record, now, self._openings.get(record.run))
+            if why:
+                self.unwritten[record.run] = why
+            else:
+                self._written[record.run] = (record, now)
+                self.unwritten.pop(record.run, None)
+        return bool(self._due)
+
+    def is_written(self, run: str) -> bool:
+        """Whether run.json of a run says all that there is to say."""
+        return run not in self.unwritten and run not in self._due
+
+    def forget_ended(self, streams: Collection[Stream]) -> None:
+        """Drop runs that ended and have no stream left."""
+        writing = {stream.opening.run for stream in streams}
+        gone = [run for run, record in self.records.items() if not record.live and run not in writing]
+        for run in gone:
+            del self.records[run]
+            self._unstored.pop(run, None)
+            self._written.pop(run, None)
+            self._openings.pop(run, None)
+            self._due.pop(run, None)
+            self.unwritten.pop(run, None)
+
+
+def _written_at_once(record: RunRecord) -> tuple[object, ...]:
+    """What run.json of a live run is written for at once."""
+    return record.state, record.reason, bool(record.lost), record.lost_others
+
+
+def new_run_record(stream: Stream) -> RunRecord:
+    """The record of a run that nobody knows yet."""
+    opening = stream.opening
+    earlier = opening.earlier if opening.continues is None else opening.continues.earlier
+    return RunRecord(
+        run=opening.run,
+        root=opening.root,
+        table=opening.table,
+        index=opening.index,
+        log_folder=opening.log_folder,
+        host=opening.host,
+        user=opening.user,
+        pid=opening.pid,
+        opened=opening.opened if earlier.began is None else earlier.began,
+        reopened=None if earlier.began is None else opening.opened,
+        ran_before_s=earlier.ran_s,
+        client=opening.client,
+        config=opening.config,
+        launch=opening.launch,
+        parent=None if opening.parent is None else dict(opening.parent),
+        extra={
+            "run_key": opening.run_key,
+            "replicate": opening.replicate and not opening.offline and not opening.master,
+        },
+        streams=(stream.name,),
+    )

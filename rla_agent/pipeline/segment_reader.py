@@ -1,0 +1,74 @@
+"""Frames of a stream's segments, the opening frame first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rla_agent.model.frame_decoder import decode
+from rla_agent.model.records import OpeningFrame, RecordContent
+from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.protocol import (
+    FRAME_HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    SEGMENT_MAX_BYTES,
+    Frame,
+    find_frame,
+    frame_at,
+)
+from rla_client.contract.spool.segments import check_stream, read_at, segment_numbers, segment_path
+
+FIRST_READ_BYTES = 256 << 10  # an opening frame is in them, as a rule
+MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
+
+
+def read_opening(folder: Path) -> tuple[Opening, int]:
+    """The opening frame of the oldest segment that has one, and the oldest segment's number.
+
+    Raises:
+        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
+        UnknownVersionError: it is of a later release.
+        OSError: a segment cannot be read.
+    """
+    check_stream(folder)
+    numbers = segment_numbers(folder)
+    why = ""
+    for number in numbers:
+        try:
+            content = _first_content(segment_path(folder, number))
+            if isinstance(content, OpeningFrame):
+                return Opening.from_fields(content.fields), numbers[0]
+        except UnknownVersionError:
+            raise
+        except RemoteProtocolError as error:
+            why = why or f": {error}"
+    raise SpoolError(f"{folder} has no readable opening frame{why}")
+
+
+def _first_content(path: Path) -> RecordContent | None:
+    """What the first whole frame of a segment says: every segment begins with its opening frame."""
+    for size in (FIRST_READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+        data = read_at(path, 0, size)
+        frame = next(valid_frames(data), None)
+        if frame is not None:
+            return decode(frame.kind, frame.payload)
+        if len(data) < size:
+            break
+    return None
+
+
+def valid_frames(data: bytes) -> Iterator[Frame]:
+    """Frames of a segment, those after damage too.
+
+    Raises:
+        UnknownVersionError: one is of a later release.
+    """
+    at = 0
+    while at < len(data):
+        found = frame_at(data, at)
+        if isinstance(found, Frame):
+            yield found
+            at = found.end
+        else:
+            at = find_frame(data, at + 1)

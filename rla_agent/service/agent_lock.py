@@ -1,0 +1,147 @@
+"""Lock of the one agent of a spool.
+
+An agent locks two things for life, before it binds its sockets. `agent.lock` names it for others, and
+clients ask that lock whether there is an agent. The spool's folder itself is what must have one owner: it
+is the same folder by whatever path it is reached, and nobody can delete it while it is in use, so its lock
+holds where `agent.lock` was removed, or a link or a bind mount leads around it. (A cleaner such as
+systemd-tmpfiles leaves a locked folder alone.)
+
+A path may come to lead elsewhere under an agent: the state folder deleted, renamed, or mounted over, and
+made anew by a client. `AgentLock.lost` says so, and the agent ends at once: another one may serve what the
+path leads to now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from rla_agent.service.lock_holder import HolderProcess, describe_holder, identity_of, read_holder
+from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
+from rla_client.contract.agent.agent_process import RAW_BLOBS, shared_memory_device
+from rla_client.contract.agent.places import Places
+from rla_client.contract.errors import AgentRunningError
+from rla_client.contract.filesystem.safe_paths import open_root
+from rla_client.contract.process.locks import holder_pid, lock_record, try_lock
+from rla_client.contract.spool.protocol import PROTOCOL_VERSION
+
+TAKE_OVER_S = 25.0  # an agent that drains ends within 20
+LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends
+POLL_S = 0.02
+
+
+class AgentLock:
+    """Holds the locks until `release` or the end of the process."""
+
+    def __init__(self, places: Places, service: str = "", *, spool: Path | None = None) -> None:
+        """Take both locks.
+
+        Args:
+            places: whose lock.
+            service: `user` or `system` when a systemd unit runs this agent.
+            spool: folder of the streams, where it is not that of `places`.
+
+        Raises:
+            AgentRunningError: somebody else holds one; the message says who.
+            OSError: the file or the folder cannot be opened.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptors = [os.open(places.lock, flags, 0o600)]
+        self._kept: dict[Path, tuple[int, int]] = {}
+        try:
+            lock_record(self._descriptors[0])
+        except OSError as error:
+            self.release()
+            raise AgentRunningError(describe_holder(places)) from error
+        try:
+            self._take_folder(places.spool if spool is None else spool)
+        except BaseException:
+            self.release()
+            raise
+        self.keep(places.lock)
+        content = {
+            "pid": os.getpid(),
+            "since": time.time(),
+            "host": os.uname().nodename,
+            "runtime": str(places.runtime),
+            "service": service,
+            "protocol": PROTOCOL_VERSION,
+            "shm": shared_memory_device(),
+            RAW_BLOBS: True,
+            "owner": os.environ.get(OWNER_VARIABLE, ""),
+        }
+        os.ftruncate(self._descriptors[0], 0)
+        os.pwrite(self._descriptors[0], json.dumps(content).encode(), 0)
+
+    def _take_folder(self, folder: Path) -> None:
+        """Lock the spool's folder; waits for a holder whose agent.lock was removed.
+
+        Raises:
+            AgentRunningError: it does not end.
+        """
+        descriptor = open_root(folder)
+        self._descriptors.append(descriptor)
+        with suppress(OSError):  # a file system without such locks: agent.lock has to do
+            if not try_lock(descriptor, timeout_s=LOSER_S):
+                pid = holder_pid(descriptor)
+                unseen = "a process that cannot be seen from here (in another container?)"
+                holder = unseen if pid is None else f"pid {pid}"
+                raise AgentRunningError(f"{holder}, which serves the spool {folder}")
+        self._kept[folder] = identity_of(os.fstat(descriptor))
+
+    def keep(self, path: Path) -> None:
+        """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
+        with suppress(FileNotFoundError):
+            self._kept[path] = identity_of(os.stat(path))
+
+    def lost(self) -> str:
+        """Why this process must write nothing any more; empty while its paths lead to what it holds."""
+        for path, identity in self._kept.items():
+            try:
+                found = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return f"{path} is gone"
+            except OSError:
+                continue  # a lack of memory, or a right that was taken away, says nothing
+            if identity_of(found) != identity:
+                return f"{path} is another one now"
+        return ""
+
+    def release(self) -> None:
+        """Let go."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+
+def take_lock(places: Places, service: str) -> AgentLock:
+    """The lock; as a service, from an agent that is none, after that one has drained.
+
+    Args:
+        places: whose lock.
+        service: `user` or `system` when a systemd unit runs this agent, else empty.
+
+    Raises:
+        AgentRunningError: another agent holds it.
+        OSError: the lock file cannot be opened.
+    """
+    deadline = time.monotonic() + TAKE_OVER_S
+    told = 0
+    while True:
+        try:
+            return AgentLock(places, service)
+        except AgentRunningError:
+            holder = read_holder(places)
+            pid = holder.get("pid")
+            if not service or holder.get("service") or time.monotonic() > deadline:
+                raise
+        if isinstance(pid, int) and pid != told:
+            process = HolderProcess.find(places)
+            if process is not None:
+                told = pid
+                process.terminate()
+                process.close()
+        time.sleep(POLL_S)

@@ -1,0 +1,1 @@
+"""Checks of `rla-agent doctor`."""

@@ -1,0 +1,75 @@
+"""Examination of everything that the agent depends on, for `rla-agent doctor`.
+
+Nothing is changed. Each check yields findings; a finding says what is wrong and how to fix it. Levels:
+`fault` (does not work), `warning` (will hurt one day), `note` (good to know; the exit code stays 0).
+Identifiers of findings are stable; docs/how-to/doctor.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rla_agent.model.problem import Finding
+from rla_agent.service.doctor.agent import (
+    check_problems,
+    check_socket,
+    check_stopped,
+    check_unit,
+    check_versions,
+)
+from rla_agent.service.doctor.alert_channels import check_alerts
+from rla_agent.service.doctor.environment import check_environment
+from rla_agent.service.doctor.machine import check_clock, check_limits, check_shared_memory_at_logout
+from rla_agent.service.doctor.places import (
+    check_config,
+    check_folders,
+    check_interpreters,
+    check_owners,
+    check_roots,
+    check_state_disk,
+)
+from rla_agent.service.doctor.spool import check_database, check_other_states, check_spool
+from rla_agent.service.doctor.surroundings import Surroundings
+from rla_client.contract.text.terminal_text import indented
+
+LEVELS = ("fault", "warning", "note")
+
+
+def examine(surroundings: Surroundings) -> list[Finding]:
+    """All findings, the worst first."""
+    findings = [finding for check in CHECKS for finding in check(surroundings)]
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def report(findings: list[Finding], width: int) -> str:
+    """The findings for people, in lines of `width` columns."""
+    if not findings:
+        return "everything is as it should be"
+    return "\n".join(
+        indented(text, width, first, "    ")
+        for finding in findings
+        for first, text in ((f"{finding.level}: ", finding.what), ("    ", finding.fix))
+    )
+
+
+CHECKS: tuple[Callable[[Surroundings], Iterable[Finding]], ...] = (
+    check_config,
+    check_folders,
+    check_interpreters,
+    check_owners,
+    check_state_disk,
+    check_roots,
+    check_socket,
+    check_spool,
+    check_other_states,
+    check_database,
+    check_stopped,
+    check_problems,
+    check_versions,
+    check_limits,
+    check_clock,
+    check_unit,
+    check_environment,
+    check_shared_memory_at_logout,
+    check_alerts,
+)

@@ -1,0 +1,60 @@
+"""Setup of the agent's own process: logging, garbage collection, limits."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+from rla_agent.model.fault_log import Repeats
+from rla_agent.model.log_format import LOG_FORMAT, OneLine
+from rla_client.contract.agent.places import Places
+
+LOG_BYTES = 4 << 20
+GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
+
+
+def set_up_logging(places: Places, *, to_console: bool) -> None:
+    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
+    from logging.handlers import RotatingFileHandler  # noqa: PLC0415 - commands need none of it
+
+    form = OneLine(LOG_FORMAT)
+    handlers: list[logging.Handler] = [RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)]
+    if to_console:
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        handler.setFormatter(form)
+        handler.addFilter(Repeats())
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+
+
+def spare_collections() -> None:
+    """Let the garbage collector look at what comes from here on, and seldom.
+
+    Records are plain data that die by reference count; there are hardly any cycles to find.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
+
+
+def raise_limits() -> None:
+    """Use all that this user may have: the limits of a training job are not meant for its agent."""
+    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, hard = resource.getrlimit(which)
+        if soft != hard:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(which, (hard, hard))
+
+
+def end_process(code: int) -> NoReturn:
+    """End at once: at a usual exit Python waits for the threads of pools, while they write on."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

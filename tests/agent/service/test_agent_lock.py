@@ -1,0 +1,74 @@
+"""The lock: one agent, its name for the others, gone with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rla_agent.service.agent_lock import AgentLock
+from rla_agent.service.lock_holder import describe_holder, read_holder
+from rla_client.contract.agent.agent_process import refuses_raw_blobs
+from rla_client.contract.agent.places import Places
+from rla_client.contract.errors import AgentRunningError
+
+HOLD = """
+import sys
+from rla_agent.service.agent_lock import AgentLock
+from rla_client.contract.agent.places import find_places
+lock = AgentLock(find_places())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_second_one_is_told_who_has_it(places: Places) -> None:
+    places.create()
+    lock = AgentLock(places, "user")
+    with pytest.raises(AgentRunningError, match=f"pid {os.getpid()} on {os.uname().nodename} since"):
+        AgentLock(places)
+    assert read_holder(places)["service"] == "user"
+    assert not refuses_raw_blobs(places)
+    lock.release()
+    AgentLock(places).release()
+
+
+def test_a_killed_holder_lets_go(places: Places) -> None:
+    places.create()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AgentRunningError, match=f"pid {holder.pid} "):
+            AgentLock(places)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    AgentLock(places).release()
+
+
+def test_a_lock_file_of_nonsense_is_no_reason_to_fail(places: Places) -> None:
+    places.create()
+    places.lock.write_bytes(b"[1, 2")
+    assert read_holder(places) == {}
+    assert "unknown process" in describe_holder(places)
+    AgentLock(places).release()
+
+
+def test_a_file_that_is_reached_through_a_link_may_be_kept(places: Places, tmp_path: Path) -> None:
+    """agent.db on another disk: the link leads to the same file, until it leads elsewhere."""
+    places.create()
+    (tmp_path / "agent.db").touch()
+    (tmp_path / "other.db").touch()
+    places.database.symlink_to(tmp_path / "agent.db")
+    lock = AgentLock(places)
+    lock.keep(places.database)
+    assert lock.lost() == ""
+    places.database.unlink()
+    places.database.symlink_to(tmp_path / "other.db")
+    assert "is another one now" in lock.lost()
+    lock.release()

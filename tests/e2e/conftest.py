@@ -1,0 +1,5 @@
+"""What tests of whole trainings share."""
+
+from __future__ import annotations
+
+from support.alert_scene import hook, scene, train  # noqa: F401 - fixtures
