@@ -50,7 +50,7 @@ class Part:
 
 
 CRASH = "tests/crash"
-REPLICATE = "tests/agent/replicate"
+REPLICATE, REPLICATION = "tests/agent/replicate", "tests/e2e/replication"
 PARTS = (
     Part("r1", "agent SIGKILL at random", (f"{CRASH}/test_agent_kill.py",)),
     Part("r3", "power cuts", (f"{CRASH}/test_power_cut.py",)),
@@ -69,13 +69,13 @@ PARTS = (
     Part("r24", "a fork killed at each call", (f"{CRASH}/test_fork_kill.py",)),
     Part("r16", "no code from data", (f"{CRASH}/test_no_code.py",)),
     Part("histories", "random histories of one stream", ("tests/property",)),
-    Part("r9", "three days without a master", (f"{REPLICATE}/test_master_down.py",)),
-    Part("r10-cuts", "a link cut at random bytes", (f"{REPLICATE}/test_soak.py", "-k", "cuts")),
-    Part("r10", "black holes, 1 kB/s, full disk, kills", (f"{REPLICATE}/test_soak.py", "-k", "not cuts")),
-    Part("replication", "quick forms, R18, many nodes", (REPLICATE, *(
-        f"--ignore={REPLICATE}/{name}.py" for name in ("test_master_down", "test_soak", "test_bucket")
+    Part("r9", "three days without a master", (f"{REPLICATION}/test_master_down.py",)),
+    Part("r10-cuts", "a link cut at random bytes", (f"{REPLICATION}/test_soak.py", "-k", "cuts")),
+    Part("r10", "black holes, 1 kB/s, full disk, kills", (f"{REPLICATION}/test_soak.py", "-k", "not cuts")),
+    Part("replication", "quick forms, R18, many nodes", (REPLICATE, REPLICATION, *(
+        f"--ignore={REPLICATION}/{name}.py" for name in ("test_master_down", "test_soak", "test_bucket")
     ))),
-    Part("bucket", "a store that fails, damages in a bucket", (f"{REPLICATE}/test_bucket.py",)),
+    Part("bucket", "a store that fails, damages in a bucket", (f"{REPLICATION}/test_bucket.py",)),
     Part("mutants", "seeded faults", (f"{CRASH}/test_mutants.py",)),
     Part("r6", "slow and frozen disks", (f"{CRASH}/test_slow_disk.py",), alone=True),
     Part("r13", "a thousand clients", (f"{CRASH}/test_many_clients.py",), alone=True),

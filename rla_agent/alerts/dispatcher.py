@@ -35,7 +35,8 @@ from rla_agent.alerts.messages import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.route import Route, SendError
 from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.alerts.rule_files import RuleSet
-from rla_agent.replicate.report import replication_status, stopped
+from rla_agent.replicate.problems import stopped
+from rla_agent.replicate.status import replication_status
 from rla_agent.store.agent_db import AgentDatabase
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_client.contract.agent.places import Places

@@ -1,4 +1,4 @@
-"""`rla-agent status` for people: a few lines, the runs, and what needs attention, as wide as the terminal."""
+"""Rendering of `rla-agent status` for people, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.live import Live
 from rich.text import Text
 
-from rla_agent.replicate.report import headline, size_text
+from rla_agent.replicate.status_text import headline, size_text
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text

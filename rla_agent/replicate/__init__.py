@@ -1,8 +1,8 @@
-"""Replication: every machine's items end up in one database on the master node, and come back.
+"""Replication of every machine's items into one database on the master node.
 
-A process of its own (`worker`), started by the agent (`agent_side`). `settings` says what goes where,
-`plan` decides, `ledger` remembers, `source` finds what changed, `send` moves one file to a target (`sftp`,
-`simple`, `bucket`, all behind `target.Session`), `verify` compares, `report` tells what is going on.
-`prune` frees space here, `master_trash` removes there. `transfer` and `fetch_back` bring back; they need no
-daemon.
+A process of its own (`worker`), started by the agent (`agent_side`). `registry` lists the databases,
+`targets` says where each goes, `scope` which part of it; `hints` wake the worker. `worker.scan` finds what
+changed, `worker.plan` decides, `ledger` remembers, `worker.send` moves one file to a target
+(`backend.target.Session`), `verify` compares, `status` tells what is going on. `prune` frees space here,
+`master_trash` removes there. `transfer` brings back; it needs no daemon.
 """

@@ -1,25 +1,15 @@
-"""The ledger: per file what the master got, what is to be sent, what is parked. SQLite, one writer.
+"""Ledger of the files that are on the master.
 
-`folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
-none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
-and sent), `PARKED` (somebody must act; `reason` and `fix` say how), `GONE` (no more here; the master
-keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
-see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
-use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
-a large file continues where it stopped. `items` are the item folders that we made there: `made`, `moved`
-(gone by then; what waits for them is parked) or `again` (somebody said that such a one is to be made again).
-`contents` has, by SHA-256, one code file that is there, so that the same file of the next item becomes a link
-to it. `mode` of files and folders: the permission bits that were sent; NULL: by a release that sent none.
+SQLite, one writer. `folders` names each folder once; `files` has one row per file (a million are about 200
+MB on disk). `temps` are the temp names in use on the master, noted before the first byte goes there.
+`items` are the item folders that we made there: `made`, `moved` (gone by then; what waits for them is
+parked) or `again` (somebody said that it is to be made again). `contents` has, by SHA-256, one code file
+that is there, for links.
 
-*Acknowledged and confirmed.* What the master has acknowledged may be in its memory only, and is gone if it
-loses its power just then. So `check_at` (Unix seconds) of a file says when it is looked at there once more;
-NULL: it is confirmed, and `prune` may rely on it. `synced`: the master said that it is on its disk. That
-alone confirms after `CONFIRM_S` in which no connection ended; any other file is looked at
-(`worker.confirm`), and so is, once there is a connection again, whatever was not confirmed when one ended.
-
-WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
-then files are compared with the master instead of being sent again (`send`). Opened by others
-(status, verify) read-only. A ledger that is damaged is set aside and begun anew.
+`check_at` (Unix seconds) of a file says when it is looked at on the master once more, for what was
+acknowledged may be in its memory only; NULL: it is confirmed, and `prune` may rely on it. `synced`: it is
+on the master's disk, which confirms it after `CONFIRM_S` in which no connection ended (`worker.confirm`). A
+damaged ledger is set aside.
 """
 
 from __future__ import annotations
@@ -27,152 +17,34 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from rla_agent.replicate.backend.target import RemoteStat, Twin
-from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.store.sqlite import Step, connect, migrate
+from rla_agent.replicate.backend.remote_stat import RemoteStat, Twin
+from rla_agent.replicate.file_state import Local, SentRecord
+from rla_agent.replicate.ledger_rows import (
+    BURIED,
+    DROPPED,
+    GONE,
+    RECORD_COLUMNS,
+    Attempt,
+    Drop,
+    Due,
+    ItemFile,
+    Key,
+    Temp,
+    Unconfirmed,
+    due_of,
+    record_of,
+)
+from rla_agent.replicate.ledger_schema import OF_MOVED, open_ledger
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
 
-CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
-OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
 CONFIRM_S: Final = 300.0  # a kernel writes what is dirty within half a minute, a disk what is in its cache
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS databases(id INTEGER PRIMARY KEY, root BLOB, target TEXT, UNIQUE(root, target));
-CREATE TABLE IF NOT EXISTS folders(
-  id INTEGER PRIMARY KEY, db INTEGER, path BLOB, kind TEXT, item BLOB, UNIQUE(db, path));
-CREATE TABLE IF NOT EXISTS files(
-  folder INTEGER, name BLOB, db INTEGER, state INTEGER, prio INTEGER, pending INTEGER,
-  not_before REAL, seen REAL, tries INTEGER, reason TEXT, mend TEXT, kept INTEGER DEFAULT 0, attempts TEXT,
-  ino INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, generation INTEGER,
-  acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
-  sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
-CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending, not_before) WHERE state = 1;
-CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
-CREATE INDEX IF NOT EXISTS files_dropped ON files(db) WHERE state = 6;
-CREATE TABLE IF NOT EXISTS temps(
-  db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
-  ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(db, path)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS contents(
-  db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
-"""
-RECORD_COLUMNS: Final = (  # of `files f`, for `record_of`
-    "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
-    "f.remote_mtime, f.mode"
-)
-
-
-class Key(NamedTuple):
-    """A file of the ledger."""
-
-    folder: int
-    name: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What an earlier try, whose outcome is unknown, may have left under the final name.
-
-    `mtime_s` None: an append; any size from the record's up to this one may be there.
-    """
-
-    size: int
-    mtime_s: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A file to look at. `path` is relative to the data root; `seen`: when it was first found changed."""
-
-    key: Key
-    path: bytes
-    kind: str
-    item: bytes
-    item_made: bool
-    pending: int
-    tries: int
-    kept: int
-    seen: float
-    attempts: tuple[Attempt, ...]
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class ItemFile:
-    """A file of an item. `waiting`: not all of it is on the master."""
-
-    key: Key
-    path: bytes
-    waiting: bool
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """A file to delete on the master, if it is as it was left there."""
-
-    key: Key
-    path: bytes
-    left: RemoteStat
-
-
-@dataclass(frozen=True, slots=True)
-class Temp:
-    """A temp name on the master and how much of which version of a file it holds; `synced`: on its disk."""
-
-    temp: bytes
-    key: Key
-    local: Local
-    acked: int
-    synced: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Unconfirmed:
-    """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
-
-    `sent_at`: Unix seconds; `early`: an earlier release sent it, so it is one of very many, perhaps.
-    """
-
-    key: Key
-    path: bytes
-    kind: str
-    item: bytes
-    here: bool
-    sent_at: float
-    record: Record
-    early: bool = False
-
-
-def record_of(row: tuple[Any, ...]) -> Record | None:
-    """What `RECORD_COLUMNS` hold; None where the master has nothing."""
-    ino, size, mtime_ns, ctime_ns, generation, acked, *sums, mode = row
-    if acked is None or ino is None:
-        return None
-    return Record(Local(ino, size, mtime_ns, ctime_ns, mode), generation, acked, *sums)
-
-
-def _due(row: tuple[Any, ...]) -> Due:
-    """A row of the `due` query."""
-    folder, name, path, kind, item, made, pending, tries, kept, seen, text = row[:11]
-    attempts = tuple(Attempt(*pair) for pair in json.loads(text)) if text else ()
-    key, record = Key(folder, name), record_of(row[11:])
-    return Due(key, path + b"/" + name, kind, item, bool(made), pending, tries, kept, seen, attempts, record)
-
-
-def ledger_path(state: Path) -> Path:
-    """Where the ledger of an agent's state folder lies."""
-    return state / "replicate" / "ledger.db"
 
 
 class Ledger:
@@ -181,7 +53,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._db = _open(path)
+            self._db = open_ledger(path)
         except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
             message = f"the ledger {path} cannot be opened now: {error}; it is tried again"
             raise RlaError(message) from error
@@ -189,7 +61,7 @@ class Ledger:
             for suffix in ("", "-wal", "-shm"):
                 if os.path.exists(f"{path}{suffix}"):
                     os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
-            self._db = _open(path)
+            self._db = open_ledger(path)
         self._folders: dict[tuple[int, bytes], int] = {}
         self._db.execute("UPDATE files SET not_before = 0 WHERE state IN (1, 6) AND not_before <> 0")
 
@@ -267,7 +139,7 @@ class Ledger:
             "ORDER BY f.prio, f.pending LIMIT ?",
             (db, *prios, now, limit),
         )
-        return [_due(row) for row in rows]
+        return [due_of(row) for row in rows]
 
     def waits(self, key: Key) -> bool:
         """Whether a file is still to be sent, once somebody has acted perhaps."""
@@ -284,13 +156,13 @@ class Ledger:
         files, size = row or (0, 0)
         return {"files": int(files), "bytes": int(size or 0)}
 
-    def record(self, key: Key) -> Record | None:
+    def record(self, key: Key) -> SentRecord | None:
         """What the master got of a file."""
         statement = f"SELECT {RECORD_COLUMNS} FROM files f WHERE folder = ? AND name = ?"  # noqa: S608 - constants
         row = self._row(statement, *key)
         return None if row is None else record_of(row)
 
-    def sent(self, key: Key, record: Record, now: float) -> None:
+    def sent(self, key: Key, record: SentRecord, now: float) -> None:
         """The master has the file as `record` says."""
         sums = (record.crc, record.head_crc, record.tail_crc, record.sha256)
         self._write(
@@ -496,7 +368,7 @@ class Ledger:
         """Try what was parked of an item because its folder was gone."""
         self._write(
             "UPDATE files SET state = 1, tries = 0, not_before = 0, reason = NULL, mend = NULL "  # noqa: S608 - a constant
-            f"WHERE state = 2 AND {_OF_MOVED} AND folder IN "
+            f"WHERE state = 2 AND {OF_MOVED} AND folder IN "
             "(SELECT id FROM folders WHERE db = ? AND item = ?)",
             *(db, item),
         )
@@ -587,7 +459,7 @@ def burial(number: int, subject: bytes) -> tuple[str, tuple[object, ...]]:
 
     Args:
         number: of the database.
-        subject: see `master_trash.subject_of`.
+        subject: see `tombstones.subject_of`.
     """
     folder, _, stem = subject.rpartition(b"/")
     buried = "UPDATE files SET state = ?, reason = NULL, mend = NULL WHERE folder"
@@ -598,69 +470,3 @@ def burial(number: int, subject: bytes) -> tuple[str, tuple[object, ...]]:
     of_folder = "(SELECT id FROM folders WHERE db = ? AND path = ?)"
     statement = f"{buried} = {of_folder} AND name IN ({', '.join('?' * len(names))})"
     return statement, (BURIED, number, folder, *names)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    if not path.exists():  # others read it at any time: it gets its name when its tables are there
-        new = path.with_name(f"{path.name}.new")
-        for ending in ("-wal", "-shm"):  # of one that is gone: SQLite would replay it over the new one
-            for old in (new, path):
-                old.with_name(old.name + ending).unlink(missing_ok=True)
-        new.unlink(missing_ok=True)
-        _set_up(new).close()
-        new.replace(path)
-    return _set_up(path)
-
-
-def _set_up(path: Path) -> sqlite3.Connection:
-    db = connect(path, STEPS, OPEN_WAIT_S)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA cache_size = -16000")
-    migrate(db, path, STEPS)
-    db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
-    os.chmod(path, 0o600)
-    return db
-
-
-def _add_modes(db: sqlite3.Connection) -> None:
-    """Give a ledger of an earlier release the columns of permission bits; such releases pass over them."""
-    for table in ("files", "folders"):
-        if "mode" not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
-
-
-_OF_MOVED: Final = "reason LIKE 'moved on master%'"
-
-
-def _add_confirmations(db: sqlite3.Connection) -> None:
-    """A ledger of an earlier release: what was sent is looked at once, for nobody has ever done that.
-
-    What is no more here (`GONE`) is left out: people move and delete on the master, too.
-    """
-    columns = [row[1] for row in db.execute("PRAGMA table_info(files)")]
-    if "check_at" not in columns:
-        db.execute("ALTER TABLE files ADD COLUMN check_at REAL")
-        db.execute("ALTER TABLE files ADD COLUMN synced INTEGER")
-        db.execute("UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state IN (0, 1, 2, 5)")
-    db.execute("CREATE INDEX IF NOT EXISTS files_check ON files(db, check_at) WHERE check_at IS NOT NULL")
-    if "synced" not in [row[1] for row in db.execute("PRAGMA table_info(temps)")]:
-        db.execute("ALTER TABLE temps ADD COLUMN synced INTEGER")
-    db.execute(
-        "UPDATE items SET state = 'moved' WHERE (db, path) IN (SELECT d.db, d.item FROM files f "  # noqa: S608 - a constant
-        f"JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.{_OF_MOVED})"
-    )
-
-
-# to the newest version; a change is a new one at the end
-STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes, _add_confirmations)
-
-
-def upgrade(db: sqlite3.Connection, state: Path) -> None:
-    """For a connection of one's own to the ledger of a state folder: bring it to this release's version.
-
-    Raises:
-        NewerFormatError: a later release has it.
-        sqlite3.Error: it cannot be written now.
-    """
-    migrate(db, ledger_path(state), STEPS)

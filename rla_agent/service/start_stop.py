@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.replicate import settings
+from rla_agent.replicate import registry
 from rla_agent.service.control_client import ASK_TIMEOUT_S, ask_agent, ask_status
 from rla_agent.service.lock_holder import HolderProcess, describe_holder, read_holder
 from rla_agent.service.systemctl import manager_reachable, systemctl
@@ -55,7 +55,7 @@ def start_detached(places: Places, config: Path | None) -> bool:
     if unit is not None and _start_unit(unit, places):
         return True
     before = places.log.stat().st_size if places.log.exists() else 0
-    configs = [Path(entry.config) for entry in settings.listed(places.state)]
+    configs = [Path(entry.config) for entry in registry.listed(places.state)]
     done = subprocess.run(
         detached_command(config, autostarted=False),
         stdin=subprocess.DEVNULL,

@@ -25,10 +25,11 @@ from support.faulty_store import FaultyStore
 from support.replication_lab import Node
 from support.waiting import wait_until
 
-from rla_agent.replicate import settings
-from rla_agent.replicate.settings import Announcer
-from rla_agent.replicate.transfer import Selection, push
-from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate import registry
+from rla_agent.replicate.hints import Announcer
+from rla_agent.replicate.transfer.push import push
+from rla_agent.replicate.transfer.selection import ItemSelection
+from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import RemoteSetting
 
 ROUNDS = 3
@@ -67,13 +68,13 @@ def bulk(base: Path, server: S3Server, title: str, sizes: list[int]) -> None:
         own_s = library(server, bucket, files)
         began = time.monotonic()
         session = opened(server, bucket)
-        tally = push(session, str(node.root), Selection())
+        tally = push(session, str(node.root), ItemSelection())
         push_s = time.monotonic() - began
         session.close()
         assert not tally.failed, tally.failed
         node.remote["remote_data_root"] = "worker"
         node.write_config()
-        settings.add(node.state, node.root, node.config)
+        registry.add(node.state, node.root, node.config)
         worker = Worker(node.state, node.host)
         began = time.monotonic()
         while _sent(worker) <= len(sizes):
@@ -96,7 +97,7 @@ def rows(base: Path, server: S3Server, seconds: float) -> None:
     """A run that writes a row into three logs at each commit: when it is there, and what that costs."""
     bucket, store = server.bucket(), FaultyStore(server.port)
     node = Node(base / "rows", remote(server, bucket, endpoint=store.endpoint))
-    settings.add(node.state, node.root, node.config)
+    registry.add(node.state, node.root, node.config)
     log = node.run()
     paths = [log / "progress.csv", log / "log.txt", log / "progress.rank1.csv"]
     for path in paths:

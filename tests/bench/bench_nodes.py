@@ -39,9 +39,9 @@ from support.bucket_lab import KEYS, S3Server
 from support.bucket_lab import remote as bucket_remote
 from support.replication_lab import Node, Sshd
 
-from rla_agent.replicate import settings
+from rla_agent.replicate import registry
 from rla_agent.replicate.backend.sftp_wire import Wire
-from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate.worker.worker import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -220,7 +220,7 @@ def _node(base: Path, remote: dict[str, object], number: int) -> Node:
     folder = node.run(f"task/2026/11/21/09-30-01-{number:06d}_10.0.0.5_&seed={number}")
     for name in ("progress.csv", "log.txt"):
         (folder / name).write_bytes(b"")
-    settings.add(node.state, node.root, node.config)
+    registry.add(node.state, node.root, node.config)
     return node
 
 

@@ -30,11 +30,14 @@ import psutil
 from support.replication_lab import ITEM, Node, Sshd
 from support.waiting import wait_until
 
-from rla_agent.replicate import settings
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.settings import Announcer, register
-from rla_agent.replicate.transfer import Selection, push
-from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate import registry, targets
+from rla_agent.replicate.hints import Announcer
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_schema import ledger_path
+from rla_agent.replicate.registry import register
+from rla_agent.replicate.transfer.push import push
+from rla_agent.replicate.transfer.selection import ItemSelection
+from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 
 ROUNDS = 3
@@ -95,8 +98,8 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int], dirty_mib: int 
         node.write_config()
         config = load_config(node.config)
         began = time.monotonic()  # connecting included, as for rsync
-        session = settings.target(config, settings.folder(node.state)).open()
-        tally = push(session, str(node.root), Selection())
+        session = targets.target(config, registry.folder(node.state)).open()
+        tally = push(session, str(node.root), ItemSelection())
         push_s = time.monotonic() - began
         assert not tally.failed, tally.failed
         session.close()
@@ -125,7 +128,7 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int], dirty_mib: int 
 
 def ours_through_worker(node: Node, target: Path, files: int) -> float:
     """The real worker in this process: look, ledger, two connections; until the last rename."""
-    settings.add(node.state, node.root, node.config)
+    registry.add(node.state, node.root, node.config)
     worker = Worker(node.state, node.host)
     began = time.monotonic()
     while True:
@@ -200,7 +203,7 @@ def start(base: Path, server: Sshd, files: int) -> None:
     node = Node(base / "start", server.remote(remote_data_root=str(server.root / "start")))
     log = node.run()
     register(node.state, node.root, node.config)
-    target = settings.target(load_config(node.config), settings.folder(node.state)).name
+    target = targets.target(load_config(node.config), registry.folder(node.state)).name
     ledger = Ledger(ledger_path(node.state))
     number = ledger.database(os.fsencode(node.root), target)
     for folder in range(files // 100):

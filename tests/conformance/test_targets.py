@@ -14,23 +14,19 @@ from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
 from rla_agent.replicate.backend import sftp_wire
 from rla_agent.replicate.backend import target as backend_target
-from rla_agent.replicate.backend.connect import Login, open_sftp
-from rla_agent.replicate.backend.simple import FolderSession
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,
-    Found,
     MissingError,
     NoRootError,
-    Probe,
-    RemoteStat,
-    Session,
-    SmallFile,
     SourceChangedError,
     TransientError,
-    Twin,
-    Upload,
 )
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin
+from rla_agent.replicate.backend.ssh_connection import open_sftp
+from rla_agent.replicate.backend.ssh_login import Login
+from rla_agent.replicate.backend.target import Session, SmallFile, Upload
 
 Opened = tuple[Session, Path]
 
@@ -91,7 +87,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     elif request.param == "folder":
         session = FolderSession(str(root))
     elif request.param == "ftp":
-        if importlib.util.find_spec("rla_agent.replicate.backend.simple") is None:
+        if importlib.util.find_spec("rla_agent.replicate.backend.ftp") is None:
             pytest.skip("no ftp target")
         session = request.getfixturevalue("open_ftp_target")(root)
     else:
@@ -105,7 +101,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     from support.ftp_server import FtpServer
 
-    from rla_agent.replicate.backend.simple import FtpSession
+    from rla_agent.replicate.backend.ftp import FtpSession
 
     servers = []
 

@@ -29,7 +29,7 @@ from support.waiting import DEADLINE_S
 
 from rla_agent.model.frame_decoder import parse
 from rla_agent.model.records import OpeningFrame
-from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
+from rla_agent.replicate.ledger_schema import STEPS as LEDGER_STEPS
 from rla_agent.store.agent_db import STEPS
 from rla_client import database
 from rla_client.contract.agent.places import Places

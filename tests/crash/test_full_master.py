@@ -10,8 +10,8 @@ import pytest
 from support.replication_lab import Node, Sshd, items_only, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.settings import register
+from rla_agent.replicate.registry import register
+from rla_agent.replicate.status import replication_status
 
 pytestmark = [
     pytest.mark.root,

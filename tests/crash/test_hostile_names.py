@@ -25,7 +25,7 @@ from support.waiting import wait_until
 
 from rla_agent.pipeline.item_files import keep_new_files
 from rla_agent.pipeline.segment_reader import read_opening
-from rla_agent.replicate.settings import register
+from rla_agent.replicate.registry import register
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX

@@ -12,7 +12,7 @@ from support.loop_disk import LoopDisk, needs_loop_disk
 from support.power_master import NO_FSYNC, PowerMaster, wait_for_nothing
 from support.replication_lab import ITEM, Node, random_bytes
 
-from rla_agent.replicate.settings import register
+from rla_agent.replicate.registry import register
 
 pytestmark = [pytest.mark.root, needs_loop_disk]
 

@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("stale size on recovery", "rla_agent/outputs/output_file.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/contract/filesystem/atomic_write.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
     Mutant("writes not checked", "rla_agent/replicate/backend/sftp.py", "            elif results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            else:\n                assert reply", "tests/crash/test_full_master.py"),
-    Mutant("host key taken as it comes", "rla_agent/replicate/backend/connect.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/backend/test_closed.py"),
+    Mutant("host key taken as it comes", "rla_agent/replicate/backend/host_keys.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/backend/test_host_keys.py"),
     Mutant("raw names joined to paths", "rla_client/contract/safe_names.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
     Mutant("only the oldest segment's base", "rla_agent/pipeline/base_file.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/pipeline/test_recovery.py"),
     Mutant("bases without their position", "rla_agent/outputs/output_file.py", '"position": list(self.position)}', '"position": [self.position.number, 0]}', "tests/agent/pipeline/test_recovery.py tests/e2e/test_replaced_files.py"),
@@ -69,12 +69,12 @@ MUTANTS = (
     Mutant("unbounded waiting", "rla_client/stream/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/stream/test_outbox.py"),
     Mutant("write trusted when short", "rla_client/stream/segment_writer.py", "if written == length and self.frames == before:", "if self.frames == before:", "tests/client/stream/test_segment_writer.py"),
     Mutant("stream removed piece by piece", "rla_agent/pipeline/remove_stream.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/pipeline/test_remove_stream.py"),
-    Mutant("fetched files open to all", "rla_agent/replicate/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/test_transfer.py"),
+    Mutant("fetched files open to all", "rla_agent/replicate/transfer/fetched_modes.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/transfer/test_pull.py"),
     Mutant("made files open to all", "rla_client/contract/filesystem/modes.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/contract/filesystem/test_modes.py"),
     Mutant("paths of anybody", "rla_client/contract/filesystem/trusted_paths.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/contract/filesystem/test_trusted_paths.py"),
     Mutant("links below a data root followed", "rla_client/contract/filesystem/safe_paths.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/filesystem/test_safe_paths.py tests/agent/jobs/test_code_store.py"),
     Mutant("append without sum", "rla_agent/replicate/worker/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
-    Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/agent/replicate/test_modes.py"),
+    Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/e2e/replication/test_modes.py"),
     Mutant("checkpoints of anybody in full", "rla_client/checkpoint/pickle_trust.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_pickle_trust.py"),
 )  # fmt: skip
 

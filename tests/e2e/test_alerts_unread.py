@@ -7,7 +7,7 @@ from support.alert_receivers import Scene, Training, events, hooked
 from support.hung_folder import hung, needs_hung_folder
 from support.spooled import stop_autostart
 
-from rla_agent.replicate.settings import entries
+from rla_agent.replicate.registry import entries
 from rla_client.contract.agent.places import Places
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.status import replication_status
 from support.loop_disk import CANARY, NO_FLUSH, LoopDisk
 from support.replication_lab import Node, Sshd, items_only, tree
 from support.waiting import wait_until

@@ -10,7 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.status import replication_status
 from support.replication_lab import ITEM, Node, random_bytes
 from support.waiting import wait_until
 

@@ -273,7 +273,7 @@ def random_bytes(size: int, seed: int = 0) -> bytes:
 
 
 def _targets(node: Node) -> list[dict[str, Any]]:
-    from rla_agent.replicate.report import replication_status
+    from rla_agent.replicate.status import replication_status
 
     found: list[dict[str, Any]] = replication_status(node.state)["targets"]
     return found

@@ -1,1 +1,1 @@
-"""Where items go: SFTP, FTP or a folder behind one interface."""
+"""Targets of replication behind one interface."""

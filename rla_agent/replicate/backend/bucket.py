@@ -1,7 +1,7 @@
-"""The bucket target: S3 and what speaks it, GCS, Azure Blob Storage. How a file lies there: `bucket_keys`.
+"""Target in a bucket: S3, GCS, Azure Blob Storage.
 
-An object appears whole or not at all, so there are no temp names and no renames, and permissions are the
-bucket's (`mode` is None). What takes their place:
+How a file lies there: `bucket_keys`. An object appears whole or not at all, so there are no temp names and
+no renames, and permissions are the bucket's (`mode` is None). What takes their place:
 
 - *Whole files* are one PUT, a large one a multipart upload whose parts the library repeats. A new name is
   made only if nothing has it (If-None-Match), an old one replaced only if it still is what was looked at
@@ -52,25 +52,18 @@ from rla_agent.replicate.backend.bucket_keys import (
     version_of,
 )
 from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError, open_store
-from rla_agent.replicate.backend.target import (
-    TEMP_PREFIX,
+from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,
     LinkError,
     MissingError,
-    ModeOf,
-    RemoteStat,
-    Session,
-    SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
-    Upload,
-    check_append,
-    check_remote,
-    parents,
-    same,
 )
+from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
+from rla_agent.replicate.backend.remote_stat import RemoteStat, same
+from rla_agent.replicate.backend.target import ModeOf, Session, SmallFile, Upload, check_append
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode

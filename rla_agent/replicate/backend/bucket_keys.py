@@ -1,4 +1,4 @@
-r"""A file in a bucket: which key it has, where what was appended to it lies, and what it consists of. Pure.
+r"""Keys of a file in a bucket, with the parts that were appended to it. Pure.
 
 *Keys.* A file's key is the prefix and its path, as it is but for what a key or its tools cannot carry: bytes
 that are not UTF-8, what does not print, `!` and `\` become `!XX` (hexadecimal), so every name can be read
@@ -27,7 +27,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.backend.target import DeniedError, RemoteStat, check_remote, parent
+from rla_agent.replicate.backend.errors import DeniedError
+from rla_agent.replicate.backend.remote_paths import check_remote, parent
+from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_client.contract.run_index import RunIndex
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A bucket of S3 (and what speaks it), GCS or Azure Blob Storage, by the `obstore` library.
+"""Requests to a bucket by the `obstore` library.
 
 Nothing here knows what a file is: keys and objects. Each request is checked. One that fails is repeated by
 the library for `RETRY_S`; what comes out of that is the link's, the operator's or the caller's fault, as
@@ -26,7 +26,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate.backend.errors import (
     BlockedError,
     DeniedError,
     FullError,

@@ -1,4 +1,4 @@
-"""The SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
+"""SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
 
 Small files go in batches, so a batch of 64 takes five round trips: look at the final names and open the temp
 files; write, set time and permissions, sync, close; (source re-stat); rename; open the folders and sync them.
@@ -32,37 +32,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
-from rla_agent.replicate.backend.target import (
-    ROOM_BYTES,
-    SYNC_BYTES,
+from rla_agent.replicate.backend.errors import (
     BlockedError,
     ConflictError,
     DeniedError,
-    Found,
     FullError,
     LinkError,
     MissingError,
-    ModeOf,
     NoRootError,
-    Probe,
-    RemoteStat,
-    Session,
-    SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
     UnreadableError,
+)
+from rla_agent.replicate.backend.one_by_one import check_folder
+from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode, warn_of_modes
+from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
+from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
+from rla_agent.replicate.backend.target import (
+    ROOM_BYTES,
+    SYNC_BYTES,
+    ModeOf,
+    Session,
+    SmallFile,
     Upload,
     check_append,
-    check_folder,
-    check_remote,
     check_room,
-    mode_for_umask,
-    new_mode,
-    parent,
-    parents,
-    same,
-    warn_of_modes,
 )
 
 if TYPE_CHECKING:

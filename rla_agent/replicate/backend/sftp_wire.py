@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.backend.target import Kind, LinkError, RemoteStat
+from rla_agent.replicate.backend.errors import LinkError
+from rla_agent.replicate.backend.remote_stat import Kind, RemoteStat
 
 if TYPE_CHECKING:
     import paramiko

@@ -1,4 +1,4 @@
-"""What a replication target must do, the same for SFTP, FTP and a mounted folder.
+"""Session at a replication target, the same for SFTP, FTP, a bucket or a mounted folder.
 
 Paths are bytes, relative to the target's root, `/` between components; `check_remote` refuses what
 would leave the root, so no target ever sees `..`, an absolute path or a NUL.
@@ -21,166 +21,40 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
    file no more open than that; `make_folders` and `set_modes` do so for folders. Setuid, setgid and sticky
    never travel; those that the master's folders have stay. A server that refuses is warned of once, and
    the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
-7. Errors are those below and nothing else, each with operation, path and what the operator can do.
+7. Errors are those of `errors` and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
 8. *Synced or not, and it says so*: where the target can (`syncs`), `put_many`, `upload` and `extend` have the
    content on the master's disk before the rename, and the new name before they return (`RemoteStat.synced`).
    Appends are not synced one by one: `sync` does it for many files at a time. What is not synced is gone
    when the master loses its power just then; `probe` looks at much in few round trips.
 
-Implementations: `sftp` has all in flight at once, `simple` (a folder, FTP) takes one file at a time
-(`OneByOne`), `bucket` has objects. What most of them do alike is in `Session` itself.
+Implementations: `sftp` has all in flight at once, `folder` and `ftp` take one file at a time
+(`one_by_one`), `bucket` has objects. What most of them do alike is in `Session` itself.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import stat
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias
 
-from rla_client.contract.errors import RlaError
+from rla_agent.replicate.backend.errors import (
+    ConflictError,
+    FullError,
+    LinkError,
+    MissingError,
+    SourceChangedError,
+    TargetError,
+)
+from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin, same
 
-APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same steps
-log = logging.getLogger("rla_agent.replicate")
 ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 COMPARED_BYTES: Final = 1 << 20  # of what an earlier try left, before its end
 SYNC_BYTES: Final = 32 << 20  # of a large file are synced while the next ones go
-MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
-TEMP_PREFIX: Final = b".rla-tmp-"
-Kind = Literal["file", "folder", "link", "other"]
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
-_warned: Final[set[str]] = set()
-_OF_THE_LINK: Final = frozenset(
-    {"connect", "log in", "start sftp", "talk to the master", "send", "fetch", "read ~/.ssh/config"}
-)
-"""Operations that concern no file, where they name none."""
-
-
-class TargetError(RlaError):
-    """An operation on the master failed.
-
-    Attributes:
-        operation: what was tried, a verb.
-        path: relative path on the master, as text.
-        hint: what the operator can do; empty when nothing is needed.
-    """
-
-    def __init__(self, operation: str, path: bytes, why: str, hint: str = "") -> None:
-        self.operation = operation
-        self.path = path.decode("utf-8", "backslashreplace")
-        self.why = why
-        self.hint = hint
-        place = self.path or ("" if operation in _OF_THE_LINK else "the remote root")
-        super().__init__(f"{operation} {place}".rstrip() + f": {why}")
-
-
-class TransientError(TargetError):
-    """May work later: the link, a restart of the server, a lack that passes."""
-
-
-class LinkError(TransientError):
-    """The connection cannot be made or is lost; the session is of no more use."""
-
-
-class FullError(TransientError):
-    """The master has no space left."""
-
-
-class MissingError(TargetError):
-    """The file or folder is not there."""
-
-
-class DeniedError(TargetError):
-    """The master refuses, and will continue refusing: permission, quota, a name it cannot store."""
-
-
-class ConflictError(TargetError):
-    """Under the final name lies something that we did not put there. `found` is its state."""
-
-    def __init__(self, operation: str, path: bytes, found: RemoteStat) -> None:
-        self.found = found
-        super().__init__(operation, path, f"the master's file is not as it was left ({found.size} bytes)")
-
-
-class SourceChangedError(RlaError):
-    """The local file changed while it was sent; nothing was renamed."""
-
-    def __init__(self, path: bytes) -> None:
-        super().__init__(path.decode("utf-8", "backslashreplace"))
-
-
-class UnreadableError(RlaError):
-    """The local file gave an error (`why`) while it was sent; nothing was renamed.
-
-    No OSError, for that is what a target makes of its own errors.
-    """
-
-    def __init__(self, path: bytes, why: OSError) -> None:
-        self.why = why
-        super().__init__(f"{path.decode('utf-8', 'backslashreplace')}: {why.strerror or why}")
-
-
-class BlockedError(TargetError):
-    """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
-
-
-class NoRootError(BlockedError):
-    """There is no folder of the remote root's name; only `rla-agent trust` makes it, when asked."""
-
-
-class HostKeyError(BlockedError):
-    """The master's host key is unknown, or is not the known one."""
-
-
-class LoginError(BlockedError):
-    """The master refused every key and password."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteStat:
-    """State of one remote path.
-
-    `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
-    `version`: what `Session.read_version` needs to know, where the target has versions.
-    `synced`: it was written just now, and would survive a power cut there.
-    """
-
-    size: int
-    mtime_s: int
-    kind: Kind = "file"
-    mode: int | None = field(default=None, compare=False)
-    version: object = field(default=None, compare=False, repr=False)
-    synced: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What to look at: a file, and which of its bytes, as (offset, count), to read."""
-
-    path: bytes
-    spans: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What is there: None is nothing. `parts`: the bytes of each span, fewer where the file ends."""
-
-    state: RemoteStat | None
-    parts: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Twin:
-    """A file on the target that has the content `sha256`; `left`: how it was left there."""
-
-    path: bytes
-    left: RemoteStat
-    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,85 +365,10 @@ def read_json(session: Session, path: bytes, most: int) -> Any:  # noqa: ANN401 
         return None
 
 
-def check_folder(path: bytes, found: RemoteStat | None) -> None:
-    """Raise DeniedError where something else is in a folder's place."""
-    if found is not None and found.kind != "folder":
-        what = f"a {found.kind} of that name is in the way"
-        raise DeniedError("make folder", path, what, "rename it on the master")
-
-
-def check_remote(path: bytes) -> bytes:
-    """Return `path` if it stays below the root.
-
-    Raises:
-        DeniedError: it is absolute, has an empty, `.` or `..` component or a NUL, or is too long.
-    """
-    if path == b"":
-        return path
-    parts = path.split(b"/")
-    if any(part in {b"", b".", b".."} for part in parts) or b"\0" in path:
-        raise DeniedError("name", path, "the name would leave the remote root", "rename the file")
-    if len(path) > MAX_REMOTE_PATH_BYTES or any(len(part) > 255 for part in parts):  # noqa: PLR2004 - NAME_MAX
-        raise DeniedError("name", path, "the name is too long", "rename the file")
-    return path
-
-
 def check_room(path: bytes, free: int | None, count: int) -> None:
     """Raise FullError where `count` more bytes have no room; `free` None: nobody knows."""
     if free is not None and free < count + ROOM_BYTES:
         raise FullError("append to", path, "the master's disk is full", "free space on the master")
-
-
-def parent(path: bytes) -> bytes:
-    """Folder of a relative path; empty for the root."""
-    return path.rpartition(b"/")[0]
-
-
-def parents(path: bytes) -> list[bytes]:
-    """`a/b/c` → [`a`, `a/b`, `a/b/c`]."""
-    parts = path.split(b"/") if path else []
-    return [b"/".join(parts[: count + 1]) for count in range(len(parts))]
-
-
-def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
-    """Whether a remote path is as it was left."""
-    if found is None or expect is None:
-        return found is expect
-    return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)
-
-
-def mode_for_umask(mode: int) -> int:
-    """Permission bits to make a shared folder with: whether its group may write is for the server's umask."""
-    return mode | 0o020 if mode & 0o050 == 0o050 else mode  # noqa: PLR2004 - the group may list and enter
-
-
-def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
-    """What to set so that a remote file or folder has the permission bits `mode`; None: nothing.
-
-    `only_less` as in `Session.set_modes`. Setgid and sticky of a folder stay: groups there hang on them.
-    """
-    if found.mode is None or found.kind not in {"file", "folder"}:
-        return None
-    wanted = mode
-    if only_less:
-        group = 0o070 if found.mode & stat.S_ISGID else mode_for_umask(mode) & 0o070
-        wanted = found.mode & (mode | 0o700 | (group if found.kind == "folder" else 0))
-    if wanted & 0o777 == found.mode & 0o777:
-        return None
-    return wanted & 0o777 | (found.mode & 0o7000 if found.kind == "folder" else 0)
-
-
-def warn_of_modes(server: str, why: str) -> None:
-    """Say once for each server that it does not let permissions be set."""
-    if server in _warned:
-        return
-    _warned.add(server)
-    log.warning(
-        "%s does not let permissions be set (%s): files there keep those that they are created with; "
-        "rla verify names copies that are more open than their source",
-        server,
-        why,
-    )
 
 
 def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:
@@ -577,52 +376,3 @@ def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: 
     unknown_try = offset < found.size <= end
     if not unknown_try and (found.size != offset or not same(found, expect)):
         raise ConflictError("append to", path, found)
-
-
-class OneByOne(Session):
-    """Batches, folders and foreign files, for a target that knows one file at a time.
-
-    A subclass moves content (`upload`, `append`, `read`), makes one folder (`_make_folder`) and may say how a
-    small file gets there (`_put`). What it must have is abstract.
-    """
-
-    append_limit_bytes: Final = APPEND_BYTES
-    written_bytes = 0
-
-    @abstractmethod
-    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
-        """Make one folder, whose parent is there; False when something of that name is there already."""
-
-    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
-        """See `Session`."""
-        for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
-            mode, shared = (None, False) if mode_of is None else mode_of(folder)
-            made = self._make_folder(folder, mode)
-            if mode is not None:
-                self.set_modes([(folder, mode)], only_less=not made or (shared and mode & 0o055 == 0o055))  # noqa: PLR2004
-            if not made:
-                check_folder(folder, self.stat(folder))
-
-    def forget_folders(self) -> None:
-        """See `Session`; nothing is remembered."""
-
-    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
-        results: list[RemoteStat | Exception] = []
-        for file in files:
-            try:
-                results.append(self._put(file))
-            except LinkError:
-                raise
-            except (TargetError, SourceChangedError) as error:
-                results.append(error)
-        return results
-
-    def _put(self, file: SmallFile) -> RemoteStat:
-        return self.upload(file.as_upload())
-
-    def _expect(self, path: bytes, expect: RemoteStat | None) -> None:
-        """Raise ConflictError when there is something else under a name than was left there."""
-        found = self.stat(path)
-        if found is not None and not same(found, expect):
-            raise ConflictError("send", path, found)

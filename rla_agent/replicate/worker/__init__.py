@@ -1,1 +1,1 @@
-"""The replicator's process: find what changed, plan, send, seal."""
+"""Process of the replicator."""

@@ -1,7 +1,8 @@
-"""Whether what the master has acknowledged is there to stay; if not, it is sent again.
+"""Confirmation of acknowledged files.
 
-A server acknowledges what is in its memory. If it loses its power then, files are empty, short or not there,
-and the ledger does not know. So every file that was sent is confirmed once:
+What the master has lost is sent again. A server acknowledges what is in its memory. If it loses its power
+then, files are empty, short or not there, and the ledger does not know. So every file that was sent is
+confirmed once:
 
 - *Whole files* are synced before they get their name (`target`, rule 8). *Appends* are not, for a sync waits
   for the disk: what was appended to all logs of a database is synced together, `RESTED_S` after the last row
@@ -13,9 +14,9 @@ and the ledger does not know. So every file that was sent is confirmed once:
   of a large one its first and last 4 KiB.
 
 Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
-lost, and it is made again. What an earlier release sent was moved or deleted by somebody, if it is gone, and
-stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost` in
-the ledger.
+lost, and it is made again. What an earlier release sent was moved or deleted by somebody, if it is gone,
+and stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost`
+in the ledger.
 
 `check_all` runs on a sender's thread, the rest belongs to the worker's.
 """
@@ -29,11 +30,14 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
-from rla_agent.replicate.backend.target import Found, Probe, RemoteStat, Session, TargetError, same
-from rla_agent.replicate.ledger import CONFIRM_S, Key, Ledger, Unconfirmed
+from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.ledger import CONFIRM_S, Ledger
+from rla_agent.replicate.ledger_rows import Key, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
-from rla_agent.replicate.worker.source import EDGE_BYTES
+from rla_agent.replicate.worker.source_file import EDGE_BYTES
 from rla_client.contract.text.terminal_text import printable
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …

@@ -1,4 +1,4 @@
-"""One database at one target: what its files look like now, the ledger, and what is due as batches.
+"""Database at one target: files that changed, the ledger's rows, due work as batches.
 
 What changed goes into the ledger: everything is looked at now and then, live items each second, and what a
 hint names at once. `dispatch` gives idle senders what is due, `outcome` takes what came of it.
@@ -20,17 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate import report
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate import fleet
+from rla_agent.replicate.backend.errors import (
     DeniedError,
     FullError,
     MissingError,
     SourceChangedError,
     TargetError,
-    Twin,
     UnreadableError,
 )
-from rla_agent.replicate.ledger import (
+from rla_agent.replicate.backend.remote_stat import Twin
+from rla_agent.replicate.checksums import SUMS_NAME, ChecksumsError, write_checksums
+from rla_agent.replicate.file_state import Local, Owned
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import (
     CLEAN,
     DROPPED,
     GONE,
@@ -39,28 +42,23 @@ from rla_agent.replicate.ledger import (
     Drop,
     Due,
     Key,
-    Ledger,
     Temp,
     Unconfirmed,
 )
-from rla_agent.replicate.master_trash import BuriedError, MovedError
-from rla_agent.replicate.prune import is_pruned
-from rla_agent.replicate.verify import SUMS_NAME, SettleError, settle
-from rla_agent.replicate.worker import plan
+from rla_agent.replicate.prune.pruner import is_pruned
+from rla_agent.replicate.tombstones import BuriedError, MovedError
+from rla_agent.replicate.worker import health, pacing, plan
+from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
+from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
-from rla_agent.replicate.worker.link import Batch, BatchOutcome, Confirmed, Leftovers, Link, health_after
-from rla_agent.replicate.worker.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
-from rla_agent.replicate.worker.send import Failed, FolderMode, Job, NotYetError, Sent
-from rla_agent.replicate.worker.source import (
-    WAYS_OUT,
-    Committed,
-    Folder,
-    ScanError,
-    Scanner,
-    fingerprint,
-    local_state,
-    unread,
-)
+from rla_agent.replicate.worker.health import Health
+from rla_agent.replicate.worker.leftovers import Leftovers
+from rla_agent.replicate.worker.link import Link, health_after
+from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode, UpToDate, Wait
+from rla_agent.replicate.worker.scan import Folder, Scanner
+from rla_agent.replicate.worker.send_job import Failed, FolderMode, NotYetError, SendJob, Sent
+from rla_agent.replicate.worker.source_file import fingerprint, local_state
+from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
 from rla_client.contract.checkpoint.checkpoint_retention import dropped
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, FOLDER_KINDS, LOG
@@ -121,12 +119,12 @@ class Database:
     def __post_init__(self) -> None:
         """Open the data root."""
         self.descriptor = -1
-        self._flying: dict[Key, Job] = {}
+        self._flying: dict[Key, SendJob] = {}
         self._going: dict[Key, Drop] = {}  # being deleted on the master: nothing is sent under their names
         self._again: set[Key] = set()
         self._ready: set[Key] = set()
         self._paced: dict[Key, float] = {}
-        self._appends = plan.Appends()
+        self._appends = pacing.Appends()
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
@@ -172,7 +170,7 @@ class Database:
     def _look_failed(self, error: ScanError, now: float) -> None:
         """The data root is away, or this process short of something: what is known stays, and later again."""
         self.problem, self._scan = str(error), None
-        wait = max(1.0, plan.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
+        wait = max(1.0, health.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
         self._looks_failed += 1
         self._scan_due = self._live_due = now + min(RESCAN_S, wait)
 
@@ -250,7 +248,7 @@ class Database:
         wanted = [kind for kind in kinds if kind in FOLDER_KINDS]
         return [os.path.join(root, kind, item) for _, item in self._last_ended for kind in wanted]
 
-    def settle(self, now: float) -> None:
+    def write_checksums(self, now: float) -> None:
         """Write the sums of ended runs that are on the master, one at a time."""
         if not self._open_root():
             return
@@ -259,10 +257,10 @@ class Database:
                 continue
             try:
                 compact = self.append_every_s > 0
-                path = settle(
+                path = write_checksums(
                     self.ledger, self.number, self.scanner.root, self.descriptor, item, compact=compact
                 )
-            except SettleError as error:
+            except ChecksumsError as error:
                 self.problem = printable(str(error))
                 path = b""
             if path is None:
@@ -374,7 +372,7 @@ class Database:
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
         syncs = self.confirmations.take_syncs(now) if not urgent_only or not self._flying else ()
         checks = self._take_checks(number, now)
-        jobs: list[Job] = []
+        jobs: list[SendJob] = []
         if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
             due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying))
             jobs = self._jobs(due, now)
@@ -393,7 +391,7 @@ class Database:
         temps = [
             Temp(job.temp, job.due.key, job.local, job.start, job.sure)
             for job in jobs
-            if isinstance(job.action, Whole) and job.local is not None
+            if isinstance(job.action, ReplaceFile) and job.local is not None
         ]
         self.ledger.add_temps(self.number, temps)
         for job in jobs:
@@ -403,7 +401,7 @@ class Database:
         self.ledger.commit()
         self._going.update((drop.key, drop) for drop in drops)
         used = self.ledger.made_any(self.number)
-        batch = Batch(
+        batch = SendBatch(
             *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
             *(self.confirms, syncs, checks, moved),
         )
@@ -434,8 +432,8 @@ class Database:
             self._moved_after, self._moved_looked = b"", now
         return tuple(items)
 
-    def _jobs(self, due: list[Due], now: float) -> list[Job]:
-        jobs: list[Job] = []
+    def _jobs(self, due: list[Due], now: float) -> list[SendJob]:
+        jobs: list[SendJob] = []
         total = 0
         for row in due:
             if row.key in self._flying or row.key in self._going or self.confirmations.is_checked(row.key):
@@ -451,7 +449,7 @@ class Database:
             total += job.size
         return jobs
 
-    def _job(self, due: Due, now: float) -> Job | None:
+    def _job(self, due: Due, now: float) -> SendJob | None:
         full = os.path.join(self.scanner.root, due.path)
         try:
             local = local_state(os.lstat(full))
@@ -459,7 +457,7 @@ class Database:
             self._vanished(due.key, due.path, sent=due.record is not None, state=1)
             return None
         action = self._decide(due, full, local, now)
-        if isinstance(action, Nothing):
+        if isinstance(action, UpToDate):
             self._settled(due.key)
             self.ledger.set_state(due.key, CLEAN)
             return None
@@ -468,12 +466,14 @@ class Database:
             self.ledger.retry_at(due.key, at, failed=False)
             return None
         self._left_behind.discard(due.key)
-        return Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
+        return SendJob(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
 
-    def _earliest(self, due: Due, action: Whole | Append | Permit, now: float) -> float:
+    def _earliest(self, due: Due, action: ReplaceFile | Append | SetMode, now: float) -> float:
         """When a file may be read, and appended to, again."""
         paced = self._paced.get(due.key, 0.0)
-        if now < paced and (isinstance(action, Append) or (isinstance(action, Whole) and action.compare)):
+        if now < paced and (
+            isinstance(action, Append) or (isinstance(action, ReplaceFile) and action.compare)
+        ):
             return paced
         if isinstance(action, Append) and due.key not in self._left_behind:
             return self._appends.next(due.item, due.seen, now, self.append_every_s)
@@ -498,7 +498,7 @@ class Database:
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""
         at, last = self._fleet
-        if not self.link.host or now - at < report.FLEET_EVERY_S:
+        if not self.link.host or now - at < fleet.FLEET_EVERY_S:
             return b""
         runs = []
         steps = self.committed.time_steps()
@@ -509,7 +509,7 @@ class Database:
                 return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
-        content = report.machine_status(
+        content = fleet.machine_status(
             self.link.host, self.link.machine, runs, self.ledger.backlog(self.number)
         )
         self._fleet = (now, content)
@@ -526,7 +526,7 @@ class Database:
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes
         self.ledger.drop_temps(self.number, self._leftovers.cleared(outcome.removed, now))
-        later = now if outcome.error is not None else now + plan.MAX_BACKOFF_S
+        later = now if outcome.error is not None else now + health.MAX_BACKOFF_S
         for drop in outcome.batch.drops:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
@@ -563,7 +563,7 @@ class Database:
         for key in ready:
             self.ledger.send_anew(key)
 
-    def _land(self, job: Job) -> None:
+    def _land(self, job: SendJob) -> None:
         self._flying.pop(job.due.key, None)
         self._ready.discard(job.due.key)
 
@@ -582,7 +582,7 @@ class Database:
         self._leftovers.sent(key)
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
-        self._paced[key] = now + plan.pace_s(result.read_s)
+        self._paced[key] = now + pacing.pace_s(result.read_s)
         self.counters.sent_files += 1
         self.counters.sent_bytes += job.size
         self.counters.last_success = time.time()
@@ -590,13 +590,13 @@ class Database:
             self.counters.kept += 1
             self.ledger.set_meta(f"kept:{result.kept.decode('utf-8', 'backslashreplace')}", time.time())
         wanted = result.record.acked
-        if not isinstance(job.action, Permit):
+        if not isinstance(job.action, SetMode):
             wanted = job.action.upto if isinstance(job.action, Append) else job.action.size
         if key in self._again or result.record.acked < wanted:
             self._again.discard(key)
             prio = plan.priority(job.due.kind, 0)
             self.ledger.mark(key, self.number, prio, max(0, wanted - result.record.acked), now)
-            self.ledger.retry_at(key, now + plan.PACE_S, failed=False)
+            self.ledger.retry_at(key, now + pacing.PACE_S, failed=False)
 
     def _failed(self, result: Failed, now: float) -> None:
         job, error, key = result.job, result.error, result.job.due.key
@@ -621,7 +621,7 @@ class Database:
         else:
             self._try_later(job, error, now)
 
-    def _try_later(self, job: Job, error: Exception, now: float) -> None:
+    def _try_later(self, job: SendJob, error: Exception, now: float) -> None:
         key, tries = job.due.key, job.due.tries
         if isinstance(error, FileNotFoundError):
             self._vanished(key, job.due.path, sent=job.due.record is not None, state=1)
@@ -640,12 +640,12 @@ class Database:
                 key, PARKED, str(error), hint or "look at the file, then: rla-agent replicate retry"
             )
             return
-        wait = plan.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
+        wait = health.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         self.ledger.retry_at(key, now + wait, failed=True, reason=str(error))
 
     def _unreadable(self, key: Key, tries: int, error: OSError, now: float) -> None:
         """A file here gave an error: some pass, of some somebody must take care."""
-        wait = plan.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
+        wait = health.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         try:
             why = unread(error)
         except ScanError as short:

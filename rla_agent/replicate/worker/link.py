@@ -1,9 +1,9 @@
-"""The connections to one target: a few threads, each with a session of its own, and the target's health.
+"""Connections to one target: a few threads, each with a session of its own.
 
-The worker's thread owns `Health` and `Leftovers` and hands out batches; a thread sends one batch at a
-time and puts an `BatchOutcome` on the shared queue. A session is opened at the first batch and closed after
-`IDLE_CLOSE_S` without one. When sessions begin and end is told (`Link.begun_at` and so on): what a master has
-acknowledged may be gone after one has ended.
+The worker's thread hands out batches; a thread sends one batch at a time and puts a `BatchOutcome` on the
+shared queue. A session is opened at the first batch and closed after `IDLE_CLOSE_S` without one. When
+sessions begin and end is recorded (`Link.begun_at` and so on): what a master has acknowledged may be gone
+after one has ended.
 """
 
 from __future__ import annotations
@@ -13,111 +13,37 @@ import queue
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from rla_agent.replicate import report
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate import fleet
+from rla_agent.replicate.backend.errors import (
     BlockedError,
     DeniedError,
     HostKeyError,
     LinkError,
     LoginError,
-    RemoteStat,
-    Session,
     TargetError,
     TransientError,
-    same,
 )
-from rla_agent.replicate.ledger import Drop, Key, Ledger, Unconfirmed
+from rla_agent.replicate.backend.remote_stat import RemoteStat, same
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
+from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result
 from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
-from rla_agent.replicate.worker.plan import Health, Whole
-from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender, check_mounted
+from rla_agent.replicate.worker.health import Health
+from rla_agent.replicate.worker.send import Sender, check_mounted
+from rla_agent.replicate.worker.send_job import Failed, Result, SendJob
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.filesystem.modes import file_mode
 
 IDLE_CLOSE_S: Final = 60.0
 ALIVE_S: Final = 5.0  # between two looks whether an idle session's connection is still there
 JOIN_S: Final = 5.0
-RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
-MAX_REMOVED: Final = 1000  # temp names that one batch clears away
-SETTLED_S: Final = 60.0  # until a server has done what a broken link had sent
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
 log = logging.getLogger("rla_agent.replicate")
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Jobs of one database.
-
-    `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
-    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database;
-    `mounts`: its root is a folder that may be unmounted; `syncs`: files to have on its disk; `checks`: to
-    look at; `moved`: item folders that were gone, and may be back.
-    """
-
-    db: int
-    root: int
-    jobs: tuple[Job, ...]
-    remove: tuple[bytes, ...] = ()
-    fleet: bytes = b""
-    modes: tuple[FolderMode, ...] = ()
-    drops: tuple[Drop, ...] = ()
-    used: bool = False
-    mounts: bool = True
-    syncs: tuple[Unsynced, ...] = ()
-    checks: tuple[Unconfirmed, ...] = ()
-    moved: tuple[bytes, ...] = ()
-
-    @property
-    def works(self) -> bool:
-        """Whether there is more to do than to look for `moved`, which keeps no session open."""
-        return not self.moved or any(
-            (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """So much of a large file is on the master; for the ledger, so that a later try continues there.
-
-    `synced`: on its disk.
-    """
-
-    db: int
-    job: Job
-    confirmed: int
-    synced: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """What became of a batch. `error`: the link broke; jobs without a result are open.
-
-    `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
-    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can;
-    `unsound`: what could not be synced because the master's disk gave an error.
-    """
-
-    sender: int
-    batch: Batch
-    results: tuple[Result, ...]
-    removed: tuple[bytes, ...] = ()
-    error: TargetError | None = None
-    written_bytes: int = 0
-    dropped: tuple[Drop, ...] = ()
-    synced: tuple[Unsynced, ...] = ()
-    checked: tuple[Checked, ...] = ()
-    back: tuple[bytes, ...] = ()
-    can_sync: bool = False
-    unsound: tuple[Unsynced, ...] = ()
-
-    def open_jobs(self) -> list[Job]:
-        """Jobs of a broken batch of which nobody knows what became."""
-        return _without_result(self.batch.jobs, self.results)
 
 
 class TokenBucket:
@@ -149,7 +75,7 @@ class Link:
         wake: called after each result.
         connections: number of threads.
         rate: bytes per second over all of them, 0 for no limit.
-        host, machine: this machine's name and `report.fleet_id`, for its status file on the master.
+        host, machine: this machine's name and `fleet.fleet_id`, for its status file on the master.
         begun_at, ended_at, broken_at: when a session last began, ended, ended by itself; Unix seconds. Those
             of an earlier process have ended when this one began.
     """
@@ -169,7 +95,7 @@ class Link:
     _renewed: dict[int, int] = field(default_factory=dict)
     _renewals: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
-    _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
+    _inboxes: list[queue.SimpleQueue[SendBatch | None]] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
     _sessions: dict[int, Session] = field(default_factory=dict)
     _old_status_gone: bool = False
@@ -191,7 +117,7 @@ class Link:
         """Whether a sender has a session."""
         return number in self._sessions
 
-    def give(self, number: int, batch: Batch) -> None:
+    def give(self, number: int, batch: SendBatch) -> None:
         """Let a sender send a batch."""
         self.busy.add(number)
         self._inboxes[number].put(batch)
@@ -241,7 +167,7 @@ class Link:
             if batch.works:
                 used = time.monotonic()
 
-    def _send(self, number: int, batch: Batch) -> BatchOutcome:
+    def _send(self, number: int, batch: SendBatch) -> BatchOutcome:
         results: list[Result] = []
         session: Session | None = None
         error: TargetError | None = None
@@ -272,7 +198,7 @@ class Link:
         except (LinkError, BlockedError) as caught:
             error = caught
         except (TransientError, DeniedError) as caught:
-            results += [Failed(job, caught) for job in _without_result(batch.jobs, results)]
+            results += [Failed(job, caught) for job in without_result(batch.jobs, results)]
         except ConfigError as caught:  # in ~/.ssh/config
             error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
         except RlaError as caught:  # of the target, where nobody expected it
@@ -306,9 +232,9 @@ class Link:
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
         try:
-            report.leave_status(session, self.host, self.machine, content, mode)
+            fleet.leave_status(session, self.host, self.machine, content, mode)
             if not self._old_status_gone:
-                report.remove_old_status(session, self.host)
+                fleet.remove_old_status(session, self.host)
                 self._old_status_gone = True
         except LinkError:
             raise
@@ -361,19 +287,19 @@ class _Meter:
     def __init__(self, link: Link, db: int) -> None:
         self._link = link
         self._db = db
-        self._job: Job | None = None
+        self._job: SendJob | None = None
         self._seen = self._noted = self._sure = 0
 
-    def synced(self, job: Job, synced: int) -> None:
+    def synced(self, job: SendJob, synced: int) -> None:
         """So much of a job's file is on the master's disk."""
         self._take(job)
         self._sure = synced
 
-    def _take(self, job: Job) -> None:
+    def _take(self, job: SendJob) -> None:
         if job is not self._job:
             self._job, self._seen, self._noted, self._sure = job, job.start, job.start, job.sure
 
-    def __call__(self, job: Job, confirmed: int) -> None:
+    def __call__(self, job: SendJob, confirmed: int) -> None:
         self._take(job)
         count, self._seen = confirmed - self._seen, confirmed
         note = None
@@ -399,11 +325,6 @@ def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bo
     return True
 
 
-def _without_result(jobs: Sequence[Job], results: Sequence[Result]) -> list[Job]:
-    answered = {id(result.job.due) for result in results}
-    return [job for job in jobs if id(job.due) not in answered]
-
-
 def health_after(health: Health, error: TargetError, now: float) -> Health:
     """A target's health after its link broke."""
     jitter = random.random()  # noqa: S311 - jitter
@@ -412,76 +333,3 @@ def health_after(health: Health, error: TargetError, now: float) -> Health:
     if isinstance(error, (HostKeyError, BlockedError)):
         return health.stopped(now, jitter, str(error), error.hint)
     return health.failed(now, jitter, str(error), error.hint)
-
-
-class Leftovers:
-    """Temp files that tries left on the master: large ones are continued, the others are to be cleared away.
-
-    A server may still do what a link had sent before it broke, or before its worker was killed: so what these
-    left is cleared away once more `SETTLED_S` later.
-
-    Belongs to the worker's thread. `orphans`: temp names to clear away.
-    """
-
-    def __init__(self, ledger: Ledger, number: int) -> None:
-        """`number`: of the database in the ledger."""
-        self._ledger, self._number = ledger, number
-        temps = sorted(ledger.temps(number), key=lambda temp: temp.acked)
-        large = [temp for temp in temps if temp.acked >= RESUME_BYTES and ledger.waits(temp.key)]
-        self._partial = {temp.key: temp for temp in large}
-        kept = {temp.temp for temp in self._partial.values()}
-        self.orphans = [temp.temp for temp in temps if temp.temp not in kept]
-        self._unsettled = set(self.orphans)
-        self._again: deque[tuple[float, bytes]] = deque()  # from when on; a temp that was cleared away
-        self._progress: dict[Key, int] = {}
-
-    def take_orphans(self, now: float) -> tuple[bytes, ...]:
-        """Some of the orphans, for a batch."""
-        while self._again and self._again[0][0] <= now:
-            self.orphans.append(self._again.popleft()[1])
-        taken, self.orphans = self.orphans[:MAX_REMOVED], self.orphans[MAX_REMOVED:]
-        return tuple(taken)
-
-    def cleared(self, temps: Sequence[bytes], now: float) -> list[bytes]:
-        """Of temps that were cleared away, those that cannot come back."""
-        unsettled = self._unsettled.intersection(temps)
-        self._unsettled -= unsettled
-        self._again += [(now + SETTLED_S, temp) for temp in unsettled]
-        return [temp for temp in temps if temp not in unsettled]
-
-    def resumed(self, job: Job) -> Job:
-        """The job, continuing what an earlier try left where it holds the same version."""
-        partial = self._partial.pop(job.due.key, None)
-        if partial is None:
-            return job
-        if isinstance(job.action, Whole) and partial.local == job.local and not job.action.cut:
-            return replace(job, temp=partial.temp, start=partial.acked, sure=partial.synced)
-        self.orphans.append(partial.temp)
-        return job
-
-    def confirmed(self, note: Confirmed) -> None:
-        """So much of a job's file is on the master."""
-        self._ledger.temp_progress(self._number, note.job.temp, note.confirmed, note.synced)
-        self._progress[note.job.due.key] = note.confirmed
-
-    def keep(self, job: Job) -> None:
-        """The link broke under a job: continue it later where enough has arrived."""
-        confirmed = self._progress.pop(job.due.key, job.start)
-        for temp in self._ledger.temps(self._number) if confirmed >= RESUME_BYTES else ():
-            if temp.temp == job.temp:
-                self._partial[job.due.key] = temp
-                return
-        if job.uses_temp:
-            self.orphans.append(job.temp)
-            self._unsettled.add(job.temp)
-
-    def give_up(self, key: Key) -> None:
-        """Nobody continues what an earlier try left of a file."""
-        partial = self._partial.pop(key, None)
-        if partial is not None:
-            self.orphans.append(partial.temp)
-
-    def sent(self, key: Key) -> None:
-        """All of a file is on the master."""
-        self._progress.pop(key, None)
-        self.give_up(key)

@@ -1,14 +1,14 @@
-"""Moves files to a target: one call of `send_all` per batch, on a sender's thread.
+"""Sender of files over one session: one call of `send_all` per batch, on a sender's thread.
 
-For each job the source is opened once, and everything that is remembered of it comes from that
-descriptor. The item's folder on the master is looked at before something is made in it: an item
-that we made and that is gone there was moved by somebody, and is not made again (`MovedError`); one that
-`rla rm --master` deleted is never made again (`master_trash`).
+For each job the source is opened once, and everything that is remembered of it comes from that descriptor.
+The item's folder on the master is looked at before something is made in it: an item that we made and that
+is gone there was moved by somebody, and is not made again (`MovedError`); one that `rla rm --master`
+deleted is never made again (`tombstones`).
 
-What lies under the final name must be what we left there (the ledger's record), or what one of our
-own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
-is taken over without sending, a beginning of our content is replaced or continued. Anything else
-stays, under another name beside ours (`kept_name`), and is reported.
+What lies under the final name must be what we left there (the ledger's record), or what one of our own
+tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content is taken
+over without sending, a beginning of our content is replaced or continued. Anything else stays, under
+another name beside ours (`kept_name`), and is reported.
 """
 
 from __future__ import annotations
@@ -19,123 +19,46 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from rla_agent.outputs.formats import Ends, ends_of
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,
     LinkError,
     MissingError,
-    RemoteStat,
-    Session,
-    SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
-    Twin,
     UnreadableError,
-    Upload,
-    check_remote,
-    parent,
-    parents,
 )
-from rla_agent.replicate.ledger import Attempt, Due
-from rla_agent.replicate.master_trash import MovedError, place_problem
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Local, Permit, Record, Whole, pieces
-from rla_agent.replicate.worker.source import READ_BYTES, Source, folder_copy_mode
+from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.target import Session, SmallFile, Upload
+from rla_agent.replicate.file_state import SentRecord
+from rla_agent.replicate.ledger_rows import Due
+from rla_agent.replicate.tombstones import MovedError, place_problem
+from rla_agent.replicate.worker.pieces import pieces
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, ReplaceFile, SetMode
+from rla_agent.replicate.worker.send_job import (
+    PAGED_BYTES,
+    Failed,
+    FolderMode,
+    NotYetError,
+    Result,
+    SendJob,
+    Sent,
+)
+from rla_agent.replicate.worker.source_file import READ_BYTES, Source, folder_copy_mode
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
-PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
-
-
-class NotYetError(TransientError):
-    """No whole record to send so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
-
-    `sure`: of these, what was synced.
-
-    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
-    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
-    """
-
-    due: Due
-    action: Whole | Append | Permit
-    temp: bytes
-    start: int = 0
-    twin: Twin | None = None
-    local: Local | None = None
-    sure: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes that go."""
-        if isinstance(self.action, Permit):
-            return 0
-        return self.action.upto - self.action.offset if isinstance(self.action, Append) else self.action.size
-
-    @property
-    def uses_temp(self) -> bool:
-        """Whether the master may have bytes under `temp` when it ends."""
-        return isinstance(self.action, Whole) or self.size > PAGED_BYTES
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """What it may leave under the final name."""
-        if isinstance(self.action, Permit) or self.local is None:
-            return ()
-        if isinstance(self.action, Append):
-            return (Attempt(self.action.upto, None),)
-        sent = Attempt(self.action.size, self.local.mtime_ns // 10**9)
-        twin = self.twin
-        return (sent,) if twin is None else (sent, Attempt(twin.left.size, twin.left.mtime_s))
-
-
-@dataclass(frozen=True, slots=True)
-class FolderMode:
-    """Permission bits for a folder of the master. `number`: of the ledger; `shared`: of several items."""
-
-    number: int
-    path: bytes
-    mode: int
-    shared: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The master has it.
-
-    `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing what was sent
-    before; `synced`: it is on the master's disk, None: nothing was written there.
-    """
-
-    job: Job
-    record: Record
-    kept: bytes = b""
-    read_s: float = 0.0
-    synced: bool | None = False
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """It could not be sent."""
-
-    job: Job
-    error: Exception
-
-
-Result: TypeAlias = "Sent | Failed"
-Progress: TypeAlias = "Callable[[Job, int], None]"
+Progress: TypeAlias = "Callable[[SendJob, int], None]"
 _OWN_NAMES: Final = b".rla-"
 _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 
@@ -169,7 +92,7 @@ class Sender:
         self._items: set[bytes] = set()
         self._runs: set[bytes] = set()
 
-    def send_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
+    def send_all(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
         """Send; adds one result per job to `results`, in any order.
 
         Raises:
@@ -178,7 +101,7 @@ class Sender:
         ready = self._prepare_folders(jobs, results)
         batch, permits, appends = [], [], []
         for job in ready:
-            if isinstance(job.action, Permit):
+            if isinstance(job.action, SetMode):
                 permits.append((job, job.action.mode))
             elif isinstance(job.action, Append):
                 appends.append(job)
@@ -190,7 +113,7 @@ class Sender:
         self._permit(permits, results)
         self._small(batch, results)
 
-    def _append_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
+    def _append_all(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
         """Append to several files; where they go together, none is there if that fails at the end."""
         if not jobs:
             return
@@ -218,7 +141,7 @@ class Sender:
             if modes:
                 self._session.set_modes(modes, only_less=shared)
 
-    def _permit(self, jobs: Sequence[tuple[Job, int]], results: list[Result]) -> None:
+    def _permit(self, jobs: Sequence[tuple[SendJob, int]], results: list[Result]) -> None:
         problems = self._session.set_modes([(job.due.path, mode) for job, mode in jobs]) if jobs else []
         for (job, _), problem in zip(jobs, problems, strict=True):
             record = job.due.record
@@ -227,7 +150,7 @@ class Sender:
             else:
                 results.append(Sent(job, replace(record, local=job.local), synced=None))
 
-    def _permit_one(self, job: Job, source: Source) -> None:
+    def _permit_one(self, job: SendJob, source: Source) -> None:
         """Where a file's content is there already, give it the permissions that it has here."""
         mode, record = source.local.mode, job.due.record
         if mode is not None and (record is None or record.local.mode != mode):
@@ -243,7 +166,7 @@ class Sender:
         except OSError:
             return 0o700, shared
 
-    def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
+    def _prepare_folders(self, jobs: Sequence[SendJob], results: list[Result]) -> list[SendJob]:
         ready = []
         self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
         for job in jobs:
@@ -268,7 +191,7 @@ class Sender:
             return [job for job in ready if self._folder_made(job, results)]
         return ready
 
-    def _folder_made(self, job: Job, results: list[Result]) -> bool:
+    def _folder_made(self, job: SendJob, results: list[Result]) -> bool:
         try:
             self._session.make_folders([parent(job.due.path)], self._folder_mode)
         except LinkError:
@@ -278,7 +201,7 @@ class Sender:
             return False
         return True
 
-    def _item_problem(self, job: Job) -> TargetError | None:
+    def _item_problem(self, job: SendJob) -> TargetError | None:
         if job.due.item in self._items and job.due.kind != ARCHIVE_TESTER:
             return None
         problem = place_problem(self._session, job.due)
@@ -288,7 +211,7 @@ class Sender:
             self._items.add(job.due.item)
         return problem
 
-    def _one(self, job: Job, how: Callable[[Job, Source, RemoteStat | None], Result]) -> Result:
+    def _one(self, job: SendJob, how: Callable[[SendJob, Source, RemoteStat | None], Result]) -> Result:
         try:
             with closing(Source(self._root, job.due.path)) as source:
                 return self._settled(job, source, how)
@@ -298,7 +221,7 @@ class Sender:
             return Failed(job, error)
 
     def _settled(
-        self, job: Job, source: Source, how: Callable[[Job, Source, RemoteStat | None], Result]
+        self, job: SendJob, source: Source, how: Callable[[SendJob, Source, RemoteStat | None], Result]
     ) -> Result:
         """Run `how`; where the master's file is not as we left it, settle that and run it again."""
         try:
@@ -316,7 +239,7 @@ class Sender:
             result = how(job, again, expect)
         return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
 
-    def _remake(self, job: Job) -> tuple[RemoteStat | None, bytes]:
+    def _remake(self, job: SendJob) -> tuple[RemoteStat | None, bytes]:
         """A folder (or the file itself) is gone there: see which, and make what may be made."""
         self._items.discard(job.due.item)
         problem = self._item_problem(job)
@@ -326,9 +249,9 @@ class Sender:
         self._session.make_folders([parent(job.due.path)], self._folder_mode)
         return self._session.stat(job.due.path), b""
 
-    def _settle(self, job: Job, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
+    def _settle(self, job: SendJob, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
         due = job.due
-        assert not isinstance(job.action, Permit)
+        assert not isinstance(job.action, SetMode)
         size = job.action.upto if isinstance(job.action, Append) else job.action.size
         ours = _ours(found, due)
         if ours and found.size != size:
@@ -352,12 +275,12 @@ class Sender:
         self._session.rename(due.path, kept)
         return None, kept
 
-    def _same_beginning(self, job: Job, found: RemoteStat) -> Sent | None:
+    def _same_beginning(self, job: SendJob, found: RemoteStat) -> Sent | None:
         """The row for a master's file that is the beginning of ours; None where it is not.
 
         The row tells of what was compared: a version that is written while we compare counts as changed.
         """
-        assert not isinstance(job.action, Permit)
+        assert not isinstance(job.action, SetMode)
         began, path = time.monotonic(), job.due.path
         with closing(Source(self._root, path)) as source:
             at = 0
@@ -370,7 +293,7 @@ class Sender:
             record = source.record(job.action.generation, found.size, found.mtime_s)
             return Sent(job, record, read_s=time.monotonic() - began)
 
-    def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+    def _append(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
         action, record = job.action, job.due.record
         assert isinstance(action, Append)
         began = time.monotonic()
@@ -392,16 +315,16 @@ class Sender:
         self._progress(job, len(sent))
         head, tail = source.edges(size)
         crc = zlib.crc32(sent, record.crc)
-        now = Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
+        now = SentRecord(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
         return Sent(job, now, read_s=read_s, synced=found.synced)
 
-    def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+    def _upload_instead(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Append)
-        whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
+        whole = ReplaceFile(action.upto, action.generation, cut=action.cut, grows=True)
         return self._upload(replace(job, action=whole, start=0), source, expect)
 
-    def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
+    def _parts(self, job: SendJob, action: Append, source: Source) -> list[bytes]:
         """Whole records, in pieces that the master writes as one."""
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
@@ -416,7 +339,7 @@ class Sender:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
 
-    def _extend(self, job: Job, offset: int, parts: list[bytes], expect: RemoteStat) -> RemoteStat:
+    def _extend(self, job: SendJob, offset: int, parts: list[bytes], expect: RemoteStat) -> RemoteStat:
         """Append, or have the server copy what it has where much is to come."""
         path = job.due.path
         found: RemoteStat | None = None
@@ -424,9 +347,9 @@ class Sender:
             found = self._session.extend(path, job.temp, offset, b"".join(parts), expect)
         return found if found is not None else self._session.append(path, offset, parts, expect)
 
-    def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+    def _upload(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
-        assert isinstance(action, Whole)
+        assert isinstance(action, ReplaceFile)
         size = _planned_size(job, source)
         began = time.monotonic()
         known = _same_content(job, source, size)
@@ -451,9 +374,9 @@ class Sender:
         found = self._session.upload(upload)
         return Sent(job, source.record(action.generation, size, found.mtime_s), synced=found.synced)
 
-    def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
-        opened: list[tuple[Job, Source, SmallFile]] = []
-        permits: list[tuple[Job, int]] = []
+    def _small(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
+        opened: list[tuple[SendJob, Source, SmallFile]] = []
+        permits: list[tuple[SendJob, int]] = []
         with ExitStack() as held:
             for job in jobs:
                 made: SmallFile | Result
@@ -475,7 +398,7 @@ class Sender:
                 results.append(self._judge(job, source, file, answer))
             self._permit(permits, results)
 
-    def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
+    def _loaded(self, job: SendJob, source: Source) -> SmallFile | Result:
         size = _planned_size(job, source)
         known = _same_content(job, source, size)
         if known is not None:
@@ -497,10 +420,10 @@ class Sender:
             _mode(source),
         )
 
-    def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
+    def _judge(self, job: SendJob, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
         if isinstance(answer, RemoteStat):
             self._progress(job, len(file.data))
-            assert isinstance(job.action, Whole)
+            assert isinstance(job.action, ReplaceFile)
             try:
                 record = source.record(job.action.generation, len(file.data), answer.mtime_s)
                 return Sent(job, record, synced=answer.synced)
@@ -548,11 +471,11 @@ def _mode(source: Source) -> int:
     return 0o600 if source.local.mode is None else source.local.mode
 
 
-def _left(record: Record | None) -> RemoteStat | None:
+def _left(record: SentRecord | None) -> RemoteStat | None:
     return None if record is None else RemoteStat(record.acked, record.remote_mtime_s)
 
 
-def _as_sent(source: Source, record: Record, *, owned: bool) -> bool:
+def _as_sent(source: Source, record: SentRecord, *, owned: bool) -> bool:
     """Whether a file begins with what was sent; of an owned one only its edges are read."""
     if source.edges(record.acked) != (record.head_crc, record.tail_crc):
         return False
@@ -575,7 +498,7 @@ def _ours(found: RemoteStat, due: Due) -> bool:
     )
 
 
-def _planned_size(job: Job, source: Source) -> int:
+def _planned_size(job: SendJob, source: Source) -> int:
     """How many bytes go of the planned version, which may have grown since.
 
     Of any other the master would get what nobody has noted, or, in a temp file that holds a part already, a
@@ -585,7 +508,7 @@ def _planned_size(job: Job, source: Source) -> int:
         SourceChangedError: the file is another version.
     """
     action, local = job.action, job.local
-    assert isinstance(action, Whole)
+    assert isinstance(action, ReplaceFile)
     if local is not None and source.local != local:
         lenient = action.grows or (job.due.tries >= LENIENT_TRIES and job.start == 0)
         if not lenient or source.local.ino != local.ino or source.local.size < local.size:
@@ -611,10 +534,10 @@ def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
     return done
 
 
-def _same_content(job: Job, source: Source, size: int) -> Record | None:
+def _same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
     """The row for a file that is to be compared, where its first `size` bytes are what the master got."""
     record = job.due.record
-    assert isinstance(job.action, Whole)
+    assert isinstance(job.action, ReplaceFile)
     if not job.action.compare or record is None or record.acked != size:
         return None
     source.skip_to(size)
@@ -622,12 +545,12 @@ def _same_content(job: Job, source: Source, size: int) -> Record | None:
     return made if made.crc == record.crc and record.sha256 in {None, made.sha256} else None
 
 
-def _mtime_s(job: Job, source: Source) -> int:
+def _mtime_s(job: SendJob, source: Source) -> int:
     return (job.local or source.local).mtime_ns // 10**9
 
 
-def _unchanged(job: Job, source: Source) -> bool:
+def _unchanged(job: SendJob, source: Source) -> bool:
     """Whether the path still leads to the version that was opened; asked just before the rename."""
-    assert isinstance(job.action, Whole)
+    assert isinstance(job.action, ReplaceFile)
     grows = job.action.grows or job.due.tries >= LENIENT_TRIES
     return source.unchanged(may_grow=grows)

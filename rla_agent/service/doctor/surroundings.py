@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_agent.replicate.report import attention, replication_status
+from rla_agent.replicate.problems import attention
+from rla_agent.replicate.status import replication_status
 from rla_agent.service.control_client import ask_status
 from rla_agent.service.lock_holder import read_holder, visible_holder
 from rla_client.config.project import CONFIG_NAME

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import resource
 import shlex
 import signal
 import subprocess
@@ -20,10 +19,6 @@ import pytest
 from support.hung_folder import hung, needs_hung_folder
 from support.loop_disk import LoopDisk, needs_loop_disk
 
-from rla_agent.command.console import WAITING_BYTES, ConsoleKeeper, _Waiting
-from rla_agent.command.run import Ending, Launch, ended_record
-from rla_agent.model.run_record import RunRecord
-from rla_agent.model.run_states import RunState
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
 
@@ -350,146 +345,3 @@ def test_what_is_not_durable_in_time_stays_in_the_spool(agent: Any, tmp_path: Pa
 
 
 # -- pure and small -----------------------------------------------------------------------------
-
-
-def test_endings() -> None:
-    assert Ending.of(0x0300) == Ending(3, None)
-    assert Ending.of(9) == Ending(None, 9)
-    assert (Ending(3, None).status, Ending(None, 15).status) == (3, 143)
-    assert [e.words for e in (Ending(3, None), Ending(None, 15), Ending(None, 250))] == [
-        "exit code 3",
-        "killed by SIGTERM",
-        "killed by signal 250",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("state", "pid", "reason"),
-    [
-        (RunState.KILLED, 5, "killed by SIGKILL"),
-        (RunState.KILLED, 6, "gone; the command that started it: killed by SIGKILL"),
-        (RunState.FAILED, 5, "gone"),
-    ],
-)
-def test_the_reason_of_a_run(state: RunState, pid: int, reason: str) -> None:
-    record = RunRecord(
-        run="a",
-        root="/",
-        table="",
-        index="",
-        log_folder="/",
-        host="",
-        user="",
-        pid=pid,
-        opened=0.0,
-        client="",
-        state=state,
-        reason="gone",
-    )
-    changed = ended_record(record, Launch("x", 5, Ending(None, 9)))
-    assert changed is not None
-    assert (changed.reason, changed.signal) == (reason, 9)
-
-
-@pytest.mark.parametrize(
-    ("pid", "last", "code", "state"),
-    [
-        (5, True, 3, RunState.FAILED),
-        (5, True, 0, RunState.FINISHED),
-        (5, False, 3, RunState.FINISHED),  # a sweep in one process: its later run failed
-        (6, True, 3, RunState.FINISHED),  # a script around it failed afterwards
-    ],
-)
-def test_a_process_that_fails_after_it_closed_its_run(
-    pid: int, last: bool, code: int, state: RunState
-) -> None:
-    record = RunRecord(
-        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=pid, opened=0.0,
-        client="", state=RunState.FINISHED,
-    )  # fmt: skip
-    changed = ended_record(record, Launch("x", 5, Ending(code, None)), last=last)
-    assert changed is not None
-    assert (changed.state, changed.exit_code) == (state, code)
-    assert changed.reason == ("exit code 3" if state is RunState.FAILED else "")
-
-
-def test_a_live_run_is_left_alone() -> None:
-    record = RunRecord(
-        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=1, opened=0.0, client=""
-    )
-    assert ended_record(record, Launch("x", 1, Ending(0, None))) is None
-
-
-@pytest.mark.parametrize("placed", ["before", "after"])
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_the_console_keeps_begin_and_end(tmp_path: Path, placed: str, chunk: int) -> None:
-    text = b"".join(b"%04d\n" % number for number in range(400))
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log2").mkdir()
-    keeper = ConsoleKeeper(tmp_path, 100)
-    for at in range(0, len(text), chunk):
-        if (at >= 500) == (placed == "after"):
-            keeper.place(str(tmp_path), str(tmp_path / "log"))
-        keeper.add(text[at : at + chunk])
-    keeper.place(str(tmp_path), str(tmp_path / "log"))
-    keeper.place(str(tmp_path), str(tmp_path / "log2"))
-    keeper.finish()
-    kept = (tmp_path / "log" / "console.txt").read_bytes()
-    assert kept == text[:50] + b"\n[... 1900 bytes left out ...]\n" + text[-50:]
-    assert (tmp_path / "log2" / "console.txt").read_bytes() == kept
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "log2"]
-
-
-def test_a_short_console_is_whole(tmp_path: Path) -> None:
-    for limit, kept in ((100, b"x" * 80), (80, b"x" * 80), (0, None)):
-        log = tmp_path / f"log{limit}"
-        log.mkdir()
-        keeper = ConsoleKeeper(tmp_path, limit)
-        keeper.add(b"x" * 60)
-        keeper.add(b"x" * 20)
-        keeper.place(str(tmp_path), str(log))
-        keeper.finish()
-        assert ((log / "console.txt").read_bytes() if kept else None) == kept
-        assert kept is not None or not (log / "console.txt").exists()
-
-
-def test_what_a_disk_does_not_take_in_time_is_left_out_and_counted() -> None:
-    waiting = _Waiting()
-    piece = b"x" * (1 << 20)
-    for number in range(12):
-        waiting.put(b"o", b"%02d" % number + piece)
-    waiting.put(b"p", b"a place")
-    kept = WAITING_BYTES // len(b"00" + piece)
-    left_out = (12 - kept) * len(b"00" + piece)
-    note = f"\n[... {left_out} bytes left out: the disk did not take them in time ...]\n"
-    assert waiting.take() == (b"o", note.encode())
-    assert [waiting.take()[1][:2] for _ in range(kept)] == [
-        b"%02d" % number for number in range(12 - kept, 12)
-    ]
-    assert waiting.take() == (b"p", b"a place")
-
-
-def test_a_console_on_a_full_disk_tells_what_it_lacks(tmp_path: Path) -> None:
-    (tmp_path / "log").mkdir()
-    keeper = ConsoleKeeper(tmp_path, 1000)
-    keeper.place(str(tmp_path), str(tmp_path / "log"))
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit, text in ((100, b"a" * 300), (120, b"b" * 50), (former[0], b"c" * 10), (former[0], b"d" * 300)):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
-        keeper.add(text)
-    keeper.finish()
-    kept = (tmp_path / "log" / "console.txt").read_bytes()
-    note = b"\n[... 250 bytes left out: they could not be written ...]\n"
-    assert kept == b"a" * 100 + note + b"c" * 10 + b"d" * 300
-
-
-def test_a_console_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.mkdir()
-    (tmp_path / "other").write_text("mine")
-    (log / "console.txt").symlink_to(tmp_path / "other")
-    keeper = ConsoleKeeper(tmp_path, 100)
-    keeper.add(b"theirs")
-    keeper.place(str(tmp_path), str(log))
-    keeper.finish()
-    assert (tmp_path / "other").read_text() == "mine"

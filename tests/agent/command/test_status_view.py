@@ -19,7 +19,7 @@ from rla_agent.model.rate_meter import RATE_WINDOW_S, RateMeter
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunState
 from rla_agent.model.status import Facts, absent_status, build_status
-from rla_agent.replicate.report import size_text
+from rla_agent.replicate.status_text import size_text
 from rla_agent.service.control_client import ask_status
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import signal
@@ -18,9 +17,9 @@ import pytest
 from support.alert_receivers import Training
 from support.spooled import bare_opening
 
-from rla_agent.replicate import agent_side, settings
-from rla_agent.replicate.agent_side import LOG_BYTES, Replication, ReplicatorProcess, rotate
-from rla_agent.replicate.settings import entries, folder
+from rla_agent.replicate import agent_side, registry
+from rla_agent.replicate.agent_side import Replication
+from rla_agent.replicate.registry import entries, folder
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.agent.places import Places
 
@@ -101,59 +100,6 @@ def test_a_database_is_registered_once_the_disk_of_the_list_has_room(
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_worker_that_does_not_end_keeps_nobody_from_ending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(agent_side, "KILL_AFTER_S", -1.0)
-    program = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
-    worker = ReplicatorProcess(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        worker._process = process
-        with caplog.at_level(logging.WARNING):
-            worker.stop(0.0)
-        assert process.wait(60) < 0
-    assert worker.pid is None
-
-
-def test_a_long_log_is_put_aside(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    rotate(log)
-    log.write_bytes(b"x")
-    rotate(log)
-    assert log.exists()
-    for content in (b"1", b"2"):
-        log.write_bytes(content * (LOG_BYTES + 1))
-        rotate(log)
-        assert not log.exists()
-        assert (tmp_path / "worker.log.1").read_bytes()[:1] == content
-
-
-def test_the_agent_goes_on_where_its_worker_cannot_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No room for its log, or no process: said once, and tried again, more and more rarely."""
-    worker, really = ReplicatorProcess(tmp_path), subprocess.Popen
-
-    def fail(*_: object, **__: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    (tmp_path / "replicate").mkdir()
-    worker._log_path.mkdir()  # cannot be opened
-    worker.poll(1.0)
-    worker._log_path.rmdir()
-    monkeypatch.setattr(subprocess, "Popen", fail)
-    for now in range(100, 1000, 100):
-        worker.poll(float(now))
-    assert worker._not_before > 900.0
-    assert [record.message.count("cannot be started") for record in caplog.records] == [1, 1]
-    monkeypatch.setattr(subprocess, "Popen", really)
-    worker.poll(2000.0)
-    assert worker.pid
-    worker.stop()
-
-
 def test_a_list_that_takes_nothing_is_tried_once_a_look_and_no_run_is_dropped_silently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,8 +117,8 @@ def test_a_list_that_takes_nothing_is_tried_once_a_look_and_no_run_is_dropped_si
         if not room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(settings, "register", register)
-    monkeypatch.setattr(settings, "entries", lambda _: [])
+    monkeypatch.setattr(registry, "register", register)
+    monkeypatch.setattr(registry, "entries", lambda _: [])
     replication = Replication(Places(tmp_path / "state", tmp_path / "run"), ConfigReader())
     for number in range(4):
         told = {"table": "t", "index": f"run{number}", "config": str(config), "folders": {"log": "l"}}

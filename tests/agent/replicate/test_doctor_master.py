@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.replication_lab import NO_EXTENSIONS, Node, Sshd, tree
 
-from rla_agent.command.replicate import examine_master
+from rla_agent.replicate.doctor_master import examine_master
 from rla_client.config.schema import Config, load_config
 
 

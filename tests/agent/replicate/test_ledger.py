@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import ledger as ledger_module
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.report import replication_status
+from rla_agent.replicate import ledger_schema as ledger_schema_module
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_schema import ledger_path
+from rla_agent.replicate.status import replication_status
 from rla_client.contract.errors import RlaError
 
 
@@ -27,7 +28,7 @@ def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "OPEN_WAIT_S", 0.1)
+    monkeypatch.setattr(ledger_schema_module, "OPEN_WAIT_S", 0.1)
     path = tmp_path / "ledger.db"
     Ledger(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:

@@ -19,12 +19,12 @@ from support.prune_lab import wait_clean
 from support.replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
 from support.waiting import wait_until
 
-from rla_agent.command.replicate import verify_database
-from rla_agent.replicate import master_trash, settings
-from rla_agent.replicate.backend.simple import FolderSession
+from rla_agent.command.transfer.verify import verify_database
+from rla_agent.replicate import markers, master_trash, registry, tombstones
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import burial
-from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.settings import Announcer
+from rla_agent.replicate.status import replication_status
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, LiveRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS
@@ -127,7 +127,7 @@ def test_removed_there_and_never_sent_again(sent: Node, master: Sshd) -> None:
     _, faults = verify_database(sent.state, load_config(sent.config), sent.root)
     assert faults == []
     assert replication_status(sent.state)["parked"] == []
-    settings.ask_retry(sent.state)
+    markers.ask_retry(sent.state)
     looked_at_everything(sent, master)
     assert of_item(tree(master.root)) == {}
 
@@ -140,7 +140,7 @@ def test_another_node_that_holds_a_copy_does_not_send_it(
     shutil.copytree(sent.root, other.root, dirs_exist_ok=True)
     sums = other.root / "log" / ITEM / "SHA256SUMS"
     sums.unlink()
-    settings.add(other.state, other.root, other.config)  # every item of it goes, whoever made it
+    registry.add(other.state, other.root, other.config)  # every item of it goes, whoever made it
     assert (
         transfer(sent, "remove", ITEM, "--config", str(sent.config), "--data-root", str(sent.root)).returncode
         == 0
@@ -234,14 +234,14 @@ def test_the_masters_own_rla_restores_and_empties_it(tmp_path: Path) -> None:
     with changing(tmp_path, now):
         assert restore_trash(tmp_path, entry.name) == 2
     assert (tmp_path / "log" / ITEM / "file.txt").read_text() == "log"
-    assert master_trash.is_buried(session, f"log/{ITEM}".encode())
-    assert not master_trash.is_buried(session, f"code/{ITEM}".encode())
+    assert tombstones.is_buried(session, f"log/{ITEM}".encode())
+    assert not tombstones.is_buried(session, f"code/{ITEM}".encode())
     again = master_trash.move_to_trash(session, [ITEM], ("log", "results"), {}, now)
     assert master_trash.empty(session, 3600, now) == 0
     assert master_trash.empty(session, 0, now) == 1
     assert again.moves
     assert master_trash.entries(session) == []
-    assert master_trash.is_buried(session, f"log/{ITEM}".encode())
+    assert tombstones.is_buried(session, f"log/{ITEM}".encode())
 
 
 @pytest.mark.slow
@@ -314,14 +314,14 @@ def test_a_restore_does_not_read_the_tombstones_of_all_years(tmp_path: Path) -> 
     (tmp_path / "log" / ITEM).mkdir(parents=True)
     session = Counting(str(tmp_path))
     others = [f"log/task/2026/11/20/09-30-01-{number:06}_x_&".encode() for number in range(200)]
-    master_trash.leave_tombstones(session, others, {"trash": "other"})
+    tombstones.leave_tombstones(session, others, {"trash": "other"})
     earlier = f"code/{ITEM}".encode()
-    master_trash.leave_tombstones(session, [earlier], {"trash": "other"})
+    tombstones.leave_tombstones(session, [earlier], {"trash": "other"})
     entry = master_trash.move_to_trash(session, [ITEM], DEFAULT_LOG_TYPES, {}, 2000.0)
     session.calls = 0
     master_trash.restore(session, entry.name)
     assert session.calls < 20
-    assert not master_trash.is_buried(session, f"log/{ITEM}".encode())
-    assert not master_trash.is_buried(session, f"results/{ITEM}".encode())  # it had none, and was buried too
-    assert master_trash.is_buried(session, earlier)  # by another removal
-    assert all(master_trash.is_buried(session, subject) for subject in others)
+    assert not tombstones.is_buried(session, f"log/{ITEM}".encode())
+    assert not tombstones.is_buried(session, f"results/{ITEM}".encode())  # it had none, and was buried too
+    assert tombstones.is_buried(session, earlier)  # by another removal
+    assert all(tombstones.is_buried(session, subject) for subject in others)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import random
 import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.replication_lab import ITEM
+from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees, tree
+from support.waiting import wait_until
 
+from rla_agent.command.transfer.verify import verify_database
 from rla_agent.replicate import verify
-from rla_agent.replicate.backend.simple import FolderSession
-from rla_agent.replicate.backend.target import RemoteStat
-from rla_agent.replicate.ledger import Key, Ledger
-from rla_agent.replicate.verify import settle, verify_ledger
-from rla_agent.replicate.worker.plan import Local, Record
-from rla_agent.replicate.worker.source import Source
-from rla_client.contract.filesystem.safe_paths import open_root
-from rla_client.contract.process.descriptors import closing_fd
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.file_state import Local, SentRecord
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.status import replication_status
+from rla_agent.replicate.verify import verify_ledger
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import RlaError
 
 FILES = 10
 
@@ -56,7 +59,7 @@ def test_the_ledgers_log_does_not_grow_while_it_is_compared(
             (master / folder / name).write_text(name)
             ledger.mark(Key(key, name.encode()), number, 1, 1, 0.0)
             size, crc = len(name), zlib.crc32(name.encode())
-            record = Record(Local(1, size, 1, 1), 0, size, crc, 0, 0, None, 1)
+            record = SentRecord(Local(1, size, 1, 1), 0, size, crc, 0, 0, None, 1)
             ledger.sent(Key(key, name.encode()), record, 0.0)
     ledger.close()
     (master / "log" / ITEM / "7.txt").write_text("8.txt")
@@ -71,31 +74,59 @@ def test_the_ledgers_log_does_not_grow_while_it_is_compared(
     assert session.held == 0
 
 
-def test_sums_are_not_made_of_what_was_written_a_moment_ago(tmp_path: Path) -> None:
-    """A look at the logs has seen the run's end, and not yet what came before it in another folder."""
-    path = tmp_path / "results" / ITEM / "picture"
-    path.parent.mkdir(parents=True)
-    (tmp_path / "log" / ITEM).mkdir(parents=True)
-    path.write_bytes(b"first")
-    ledger = Ledger(tmp_path / "ledger.db")
-    number = ledger.database(os.fsencode(tmp_path), "folder")
-    below = os.fsencode(path.parent.relative_to(tmp_path))
-    key = Key(ledger.folder(number, below, "results", below), b"picture")
+def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "rla_config.yaml").write_text(
+        "SEND_LOG_FILE: true\n"
+        "REMOTE_SETTING: {ftp_server: 127.0.0.1, username: x, remote_data_root: /tmp/x}\n"
+    )
+    with pytest.raises(RlaError, match=r"nothing of .* was sent to .* from here"):
+        verify_database(tmp_path / "state", load_config(tmp_path / "rla_config.yaml"), tmp_path / "data")
+    assert not list(tmp_path.rglob("ledger.db"))
 
-    def send() -> None:
-        ledger.mark(key, number, 1, 1, 0.0)
-        with closing(Source(root, below + b"/picture")) as source:
-            source.skip_to(5)
-            ledger.sent(key, source.record(0, 5, 1), 0.0)
 
-    with closing_fd(open_root(os.fsencode(tmp_path))) as root:
-        send()
-        path.write_bytes(b"newer")
-        assert settle(ledger, number, os.fsencode(tmp_path), root, ITEM) is None
-        assert [row.waiting for row in ledger.item_files(number, ITEM)] == [True]
-        send()
-        os.utime(path)  # another time alone is no other version
-        sums = settle(ledger, number, os.fsencode(tmp_path), root, ITEM)
-        assert sums == os.fsencode(f"log/{ITEM}/SHA256SUMS")
-        assert hashlib.sha256(b"newer").hexdigest() in (tmp_path / os.fsdecode(sums)).read_text()
-    ledger.close()
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])
+def test_verify_finds_every_fault_and_repairs_it(node: Node, master: Sshd, count: int) -> None:
+    log = node.run(state="finished")
+    (log / "progress.csv").write_text("a\n1\n")
+    folder = node.item("results")
+    for number in range(count):
+        (folder / f"{number}.bin").write_bytes(random_bytes(500 + number, number))
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 60)
+    wait_until((master.root / "log" / ITEM / "SHA256SUMS").exists, 20, "the sums")
+    wait_until(lambda: not replication_status(node.state)["targets"][0]["backlog"], 20)
+    config = load_config(node.config)
+    assert verify_database(node.state, config, node.root) == (count + 3, [])
+    chance = random.Random(count)
+    expected = {}
+    for number in range(count):
+        path = master.root / "results" / ITEM / f"{number}.bin"
+        data = bytearray(path.read_bytes())
+        times = path.stat()
+        kind = number % 3
+        if kind == 0:
+            path.unlink()
+        else:
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            path.write_bytes(data if kind == 1 else data[: chance.randrange(len(data))])
+            os.utime(path, (times.st_atime, times.st_mtime))
+        expected[f"results/{ITEM}/{number}.bin"] = ("missing", "content", "size")[kind]
+    _, faults = verify_database(node.state, config, node.root)
+    assert {fault.path: fault.what for fault in faults} == expected
+    _, seen = verify_database(node.state, config, node.root, sizes=True)
+    assert {fault.what for fault in seen} == {"missing", "size"}
+    edited = master.root / "log" / ITEM / "progress.csv"
+    edited.write_text("somebody's own work\n")
+    verify_database(node.state, config, node.root, fix=True)
+    wait_until(lambda: _equal(node, master), 60, "the faults being fixed")
+    kept = list(master.root.rglob("*.kept-*"))
+    names = {path.name.partition(".kept-")[0] for path in kept}
+    other_size = {f"{number}.bin" for number in range(2, count, 3)}  # perhaps somebody's edit
+    assert names <= {*other_size, "progress.csv"}
+    assert any(path.read_text() == "somebody's own work\n" for path in kept if "progress" in path.name)
+
+
+def _equal(node: Node, master: Sshd) -> bool:
+    there = {path: digest for path, digest in tree(master.root).items() if ".kept-" not in path}
+    return there == tree(node.root)

@@ -13,10 +13,12 @@ import pytest
 from rla_agent.alerts.alert_store import STEPS as ALERT_STEPS
 from rla_agent.alerts.alert_store import AlertStore
 from rla_agent.model.records import Position
-from rla_agent.replicate.ledger import STEPS as LEDGER_STEPS
-from rla_agent.replicate.ledger import Key, Ledger, ledger_path
-from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.worker.plan import Local, Record
+from rla_agent.replicate.file_state import Local, SentRecord
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.ledger_schema import STEPS as LEDGER_STEPS
+from rla_agent.replicate.ledger_schema import ledger_path
+from rla_agent.replicate.status import replication_status
 from rla_agent.store.agent_db import STEPS, AgentDatabase
 from rla_agent.store.sqlite import EarlierFormatError, NewerFormatError, migrate
 
@@ -62,7 +64,7 @@ def test_what_an_earlier_release_sent_is_not_sent_again(release: str, tmp_path: 
         number = ledger.database(b"/data", "folder:/master")
         folder = ledger.folder(number, ITEM, "log", ITEM)
         sha = hashlib.sha256(b"x").digest()
-        known = Record(Local(7, 10, 11, 12), 2, 10, 13, 14, 15, sha, 16)
+        known = SentRecord(Local(7, 10, 11, 12), 2, 10, 13, 14, 15, sha, 16)
         assert ledger.record(Key(folder, b"progress.csv")) == known
         states = ledger.states(number, ITEM)
         assert {name: row[0] for name, row in states.items()} == {b"progress.csv": 0, b"\xff.txt": 2}

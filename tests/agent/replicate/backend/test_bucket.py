@@ -21,9 +21,8 @@ from support.gcs_front import GcsFront, gcs_remote
 from support.replication_lab import ITEM, random_bytes, tree
 from typer.testing import CliRunner
 
-from rla_agent.command.replicate import examine_master
-from rla_agent.command.retain import transfer_app
-from rla_agent.replicate import report
+from rla_agent.command.app import make_app
+from rla_agent.replicate import fleet
 from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_store
 from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
@@ -33,21 +32,24 @@ from rla_agent.replicate.backend.bucket_store import (
     RefusedError,
     bucket_name,
 )
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate.backend.errors import (
     BlockedError,
     ConflictError,
     LinkError,
     LoginError,
     MissingError,
     NoRootError,
-    RemoteStat,
-    SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
-    Upload,
 )
-from rla_agent.replicate.transfer import READ_BYTES, Selection, fetch, pull, push
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.target import SmallFile, Upload
+from rla_agent.replicate.doctor_master import examine_master
+from rla_agent.replicate.transfer.fetch_file import READ_BYTES, fetch
+from rla_agent.replicate.transfer.pull import pull
+from rla_agent.replicate.transfer.push import push
+from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_client.config.schema import RemoteSetting, load_config, password_variables
 from rla_client.contract.errors import ConfigError
 
@@ -592,7 +594,7 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
     odd = odd_objects(server, bucket)
     caplog.set_level(logging.INFO)
     session = opened(server, bucket)
-    sent = push(session, str(here), Selection())
+    sent = push(session, str(here), ItemSelection())
     assert (sent.files, sent.failed) == (3, [])
     log = RUN + b"/progress.csv"
     left = session.stat(log)
@@ -600,13 +602,13 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
     session.append(log, left.size, [b"more\n"], left)
     session.close()
     session = opened(server, bucket)
-    got = pull(session, str(tmp_path / "there"), Selection())
+    got = pull(session, str(tmp_path / "there"), ItemSelection())
     assert (got.files, got.failed) == (3, [])
     assert (tmp_path / "there" / run / "progress.csv").read_bytes() == b"progress.csv" * 50 + b"more\n"
     named = {key.removesuffix("/x") for key in got.left_out}
     assert {f"some/prefix/log/{ITEM}/c\x1bd", f"some/prefix/log/{ITEM}/a//"} <= named
     assert all(repr(key) in caplog.text for key in got.left_out)
-    assert report.machines(session) == []
+    assert fleet.machines(session) == []
     assert session.stat(b"log") is not None
     session.rename(RUN, b"results/moved")
     assert sorted(name for name, _ in session.listing(b"results/moved")) == [
@@ -650,7 +652,7 @@ def test_on_gcs_and_azure_they_stop_nothing_either(
         (here / run / name).write_bytes(name.encode() * 50)
     odd = odd_objects(server, bucket)
     session = open_bucket(RemoteSetting(**elsewhere))  # type: ignore[arg-type]
-    sent = push(session, str(here), Selection())
+    sent = push(session, str(here), ItemSelection())
     assert (sent.files, sent.failed) == (3, [])
     log = RUN + b"/progress.csv"
     left = session.stat(log)
@@ -658,12 +660,12 @@ def test_on_gcs_and_azure_they_stop_nothing_either(
     session.append(log, left.size, [b"more\n"], left)
     session.close()
     session = open_bucket(RemoteSetting(**elsewhere))  # type: ignore[arg-type]
-    got = pull(session, str(tmp_path / "there"), Selection())
+    got = pull(session, str(tmp_path / "there"), ItemSelection())
     assert (got.files, got.failed) == (3, [])
     assert (tmp_path / "there" / run / "progress.csv").read_bytes() == b"progress.csv" * 50 + b"more\n"
     named = {key.removesuffix("/x") for key in got.left_out}
     assert {f"some/prefix/log/{ITEM}/c\x1bd", f"some/prefix/log/{ITEM}/a//"} <= named
-    assert report.machines(session) == []
+    assert fleet.machines(session) == []
     session.close()
     assert set(odd) <= set(root.objects())
 
@@ -676,7 +678,7 @@ def test_a_pull_by_hand_names_them_and_does_its_work(
     config = tmp_path / "rla_config.yaml"
     config.write_text(yaml.safe_dump({"REMOTE_SETTING": remote(server, bucket)}))
     words = ["pull", "--config", str(config), "--data-root", str(tmp_path / "there"), "--json"]
-    done = CliRunner().invoke(transfer_app, words)
+    done = CliRunner().invoke(make_app(), ["transfer", *words])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[0])
     assert (told["files"], told["failed"]) == (1, [])
@@ -699,7 +701,7 @@ def test_a_pull_takes_two_requests_a_file_at_the_same_time(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(random_bytes(number * 999 + 1, number))
     session = opened(server, bucket)
-    assert push(session, str(here), Selection()).failed == []
+    assert push(session, str(here), ItemSelection()).failed == []
     log = RUN + b"/progress.csv"
     session.append(log, 2, [b"1\n"], put(session, log, b"a\n"))
     session.close()
@@ -716,7 +718,7 @@ def test_a_pull_takes_two_requests_a_file_at_the_same_time(
     store.fault = fault
     session = opened(server, bucket, endpoint=store.endpoint)
     store.requests.clear()
-    tally = pull(session, str(tmp_path / "there"), Selection())
+    tally = pull(session, str(tmp_path / "there"), ItemSelection())
     assert (tally.files, tally.failed) == (61, [])
     assert (
         eight.is_set()
@@ -727,7 +729,7 @@ def test_a_pull_takes_two_requests_a_file_at_the_same_time(
     )  # lists, 11 of which find kinds without items
     assert tree(tmp_path / "there").items() >= tree(here).items()
     store.requests.clear()
-    again = pull(session, str(tmp_path / "there"), Selection())
+    again = pull(session, str(tmp_path / "there"), ItemSelection())
     assert (again.files, again.same) == (0, 61)
     assert "GET" not in content_requests(store)
     session.close()

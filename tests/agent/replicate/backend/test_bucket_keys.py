@@ -21,7 +21,7 @@ from rla_agent.replicate.backend.bucket_keys import (
     parts_in,
     replaces,
 )
-from rla_agent.replicate.backend.target import DeniedError
+from rla_agent.replicate.backend.errors import DeniedError
 
 RUN = b"log/task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
 names = st.binary(min_size=1, max_size=60).filter(

@@ -14,24 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import ledger as ledger_module
-from rla_agent.replicate.backend.simple import FolderSession
+from rla_agent.replicate import ledger_schema as ledger_schema_module
+from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SmallFile
-from rla_agent.replicate.ledger import (
-    BURIED,
-    CLEAN,
-    CONFIRM_S,
-    DROPPED,
-    GONE,
-    PRUNED,
-    Key,
-    Ledger,
-    ledger_path,
-)
-from rla_agent.replicate.report import attention, replication_status
+from rla_agent.replicate.file_state import Local, SentRecord
+from rla_agent.replicate.ledger import CONFIRM_S, Ledger
+from rla_agent.replicate.ledger_rows import BURIED, CLEAN, DROPPED, GONE, PRUNED, Key
+from rla_agent.replicate.ledger_schema import ledger_path
+from rla_agent.replicate.problems import attention
+from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.link import Link
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Record
+from rla_agent.replicate.worker.plan import SMALL_BYTES
 from rla_agent.store.sqlite import migrate
 from rla_client.contract.errors import RlaError
 
@@ -65,7 +59,7 @@ class Lab:
         assert not isinstance(found, Exception)
         crc, head, tail = (zlib.crc32(part) for part in (self.data, self.data[:4096], self.data[-4096:]))
         local = Local(1, len(self.data), 2, 3)
-        record = Record(local, 0, len(self.data), crc, head, tail, None, found.mtime_s)
+        record = SentRecord(local, 0, len(self.data), crc, head, tail, None, found.mtime_s)
         self.ledger.mark(self.key, self.number, 1, 0, 0.0)
         self.ledger.sent(self.key, record, self.sent_at)
         self.ledger.made_item(self.number, ITEM)
@@ -196,7 +190,7 @@ def test_one_of_which_something_was_confirmed_was_moved(lab: Lab) -> None:
     lab.send(synced=False)
     other = Key(lab.key.folder, b"old")
     lab.ledger.mark(other, lab.number, 1, 0, 0.0)
-    lab.ledger.sent(other, Record(Local(5, 5, 5, 5), 0, 5, 1, 1, 1, None, 1), 1.0)
+    lab.ledger.sent(other, SentRecord(Local(5, 5, 5, 5), 0, 5, 1, 1, 1, None, 1), 1.0)
     lab.there.unlink()
     lab.confirmations.doubt()
     assert lab.look() == 1
@@ -247,7 +241,7 @@ def test_where_nothing_is_ever_lost_nothing_is_looked_at(lab: Lab) -> None:
 def test_what_an_earlier_release_sent_is_looked_at_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, path, ledger_module.STEPS[:2])
+        migrate(db, path, ledger_schema_module.STEPS[:2])
         db.execute("INSERT INTO databases VALUES(1, 'r', 't')")
         db.execute("INSERT INTO folders VALUES(1, 1, ?, 'results', ?, NULL)", (ITEM, ITEM))
         db.execute("INSERT INTO items VALUES(1, ?, 'made')", (ITEM,))
@@ -285,7 +279,7 @@ def test_what_somebody_moved_away_before_an_upgrade_is_not_made_again(lab: Lab, 
 def test_an_upgrade_leaves_what_is_no_more_here_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, path, ledger_module.STEPS[:2])
+        migrate(db, path, ledger_schema_module.STEPS[:2])
         for state in range(7):
             statement = "INSERT INTO files(folder, db, name, state, acked) VALUES(1, 1, ?, ?, 3)"
             db.execute(statement, (b"%d" % state, state))
@@ -329,6 +323,6 @@ def test_of_what_an_earlier_release_sent_only_the_edges_are_read(
 
 def test_an_older_release_refuses_the_new_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Ledger(tmp_path / "ledger.db").close()
-    monkeypatch.setattr(ledger_module, "STEPS", ledger_module.STEPS[:2])
+    monkeypatch.setattr(ledger_schema_module, "STEPS", ledger_schema_module.STEPS[:2])
     with pytest.raises(RlaError, match="version 3"):
         Ledger(tmp_path / "ledger.db")

@@ -15,17 +15,22 @@ import pytest
 from support.replication_lab import Node, same_trees
 from support.waiting import TIME_FACTOR
 
-from rla_agent.replicate import settings
-from rla_agent.replicate.ledger import Key, Ledger
-from rla_agent.replicate.report import replication_status
-from rla_agent.replicate.settings import Announcer, register
+from rla_agent.replicate import markers
+from rla_agent.replicate.file_state import Local, SentRecord
+from rla_agent.replicate.hints import Announcer
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.registry import register
+from rla_agent.replicate.status import replication_status
+from rla_agent.replicate.worker.batch import BatchOutcome, SendBatch
+from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Unsynced
 from rla_agent.replicate.worker.database import MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
-from rla_agent.replicate.worker.link import Batch, BatchOutcome, Link
-from rla_agent.replicate.worker.main import Worker
-from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT, Local, Record
-from rla_agent.replicate.worker.send import Sent
-from rla_agent.replicate.worker.source import Committed, Scanner, Scope
+from rla_agent.replicate.worker.link import Link
+from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT
+from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.send_job import Sent
+from rla_agent.replicate.worker.worker import Worker
 
 ROW = b"12345,67890\n"
 
@@ -66,7 +71,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made = Lab(tmp_path)
     made.until(lambda: same_trees(made.node, made.master), "all being there")
     made.until(lambda: not made.waiting(), "nothing waiting")
-    settings.pause(made.node.state)
+    markers.pause(made.node.state)
     yield made
     made.worker.close()
     made.announcer.close()
@@ -114,7 +119,7 @@ class Given:
         self.database = Database(
             number, Scanner(self.root, Scope("")), self.link, self.ledger, self.committed
         )
-        self.batches: list[Batch] = []
+        self.batches: list[SendBatch] = []
         setattr(self.link, "give", lambda _, batch: self.batches.append(batch))  # noqa: B010
         assert self.database._open_root()
 
@@ -129,11 +134,11 @@ class Given:
 
     def send(self, key: Key, *, synced: bool) -> None:
         """As if it had been sent."""
-        self.ledger.sent(key, Record(Local(1, 7, 2, 3), 0, 7, 1, 1, 1, None, 1), 1.0)
+        self.ledger.sent(key, SentRecord(Local(1, 7, 2, 3), 0, 7, 1, 1, 1, None, 1), 1.0)
         confirmations = self.database.confirmations
         confirmations.sent(key, key.name, 7, 1.0, synced=synced, can_sync=True)
 
-    def give(self, sender: int, now: float) -> Batch:
+    def give(self, sender: int, now: float) -> SendBatch:
         """The next batch of a sender."""
         self.database._give(sender, now)
         return self.batches.pop()
@@ -209,11 +214,11 @@ def test_what_the_masters_disk_gave_an_error_for_goes_as_a_whole(given: Given, *
         (job,) = given.give(given.link.connections - 1, 2.0).jobs
     given.send(key, synced=False)
     file = Unsynced(key, b"old.bin", 7)
-    batch = Batch(database.number, database.descriptor, ())
+    batch = SendBatch(database.number, database.descriptor, ())
     database.outcome(BatchOutcome(0, batch, (), unsound=(file,)), 100.0)
     if flies:
         assert given.ledger.backlog(database.number)["files"] == 0
-        sent = Sent(job, Record(Local(1, 9, 2, 3), 0, 9, 1, 1, 1, None, 1))
+        sent = Sent(job, SentRecord(Local(1, 9, 2, 3), 0, 9, 1, 1, 1, None, 1))
         database.outcome(BatchOutcome(0, replace(batch, jobs=(job,)), (sent,)), 101.0)
     assert given.ledger.backlog(database.number)["files"] == 1
     record = given.ledger.record(key)

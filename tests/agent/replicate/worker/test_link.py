@@ -13,14 +13,16 @@ from typing import Final
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.replicate.backend.simple import FolderSession
-from rla_agent.replicate.backend.target import BlockedError, LinkError, MissingError, NoRootError, Session
-from rla_agent.replicate.ledger import Key, Ledger, Temp
+from rla_agent.replicate.backend.errors import BlockedError, LinkError, MissingError, NoRootError
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.worker import link
+from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
+from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.link import SETTLED_S, Batch, BatchOutcome, Confirmed, Leftovers, Link
-from rla_agent.replicate.worker.plan import Local
-from rla_agent.replicate.worker.source import Committed, Scanner, Scope
+from rla_agent.replicate.worker.link import Link
+from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_client.contract.errors import ConfigError
 
 
@@ -42,7 +44,7 @@ def test_a_sender_that_cannot_connect_for_an_odd_reason(
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
     with closing(Link(open_session, outcomes, lambda: None, 1)) as link:
         for _ in range(2):  # the thread goes on
-            link.give(0, Batch(1, -1, ()))
+            link.give(0, SendBatch(1, -1, ()))
             outcome = outcomes.get(timeout=10)
             assert isinstance(outcome, BatchOutcome)
             assert isinstance(outcome.error, kind)
@@ -58,34 +60,19 @@ def test_looking_for_what_was_moved_keeps_no_session_open(
     (tmp_path / "there").mkdir()
     looks = 0
     with closing(Link(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as sender:
-        sender.give(0, Batch(1, -1, (), remove=(b".rla-tmp-x",)))
+        sender.give(0, SendBatch(1, -1, (), remove=(b".rla-tmp-x",)))
         outcomes.get(timeout=10)
         assert sender.is_open(0)
         end = time.monotonic() + 60
         while sender.is_open(0):
             assert time.monotonic() < end, "the session is kept open"
-            sender.give(0, Batch(1, -1, (), moved=(b"there",)))
+            sender.give(0, SendBatch(1, -1, (), moved=(b"there",)))
             outcome = outcomes.get(timeout=10)
             assert isinstance(outcome, BatchOutcome)
             assert outcome.back == (b"there",)
             looks += 1
             threading.Event().wait(0.02)  # the thread looks at its clock while nothing is to be done
         assert looks > 1
-
-
-def test_what_a_killed_worker_left_is_cleared_away_again_once_its_server_has_settled(tmp_path: Path) -> None:
-    """The server may make a temp file after the next worker found none: the request was on its way."""
-    late, now = b"log/.rla-tmp-1", 1000.0
-    with closing(Ledger(tmp_path / "ledger.db")) as ledger:
-        ledger.add_temps(1, [Temp(late, Key(1, b"progress.csv"), Local(1, 2, 3, 4), 0)])
-        ledger.commit()
-        leftovers = Leftovers(ledger, 1)
-        assert leftovers.take_orphans(now) == (late,)
-        assert leftovers.cleared([late], now) == []  # the ledger keeps it, for a next worker, too
-        assert leftovers.take_orphans(now + 1) == ()
-        assert leftovers.take_orphans(now + SETTLED_S) == (late,)
-        assert leftovers.cleared([late], now + SETTLED_S) == [late]
-        assert leftovers.take_orphans(now + 3 * SETTLED_S) == ()
 
 
 def test_a_data_root_stays_open_while_a_sender_reads_in_it(
@@ -109,7 +96,7 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
         database = Database(number, Scanner(root, Scope("")), sender, ledger, committed)
         assert database._open_root()
         held = database.descriptor
-        sender.give(0, Batch(number, held, ()))
+        sender.give(0, SendBatch(number, held, ()))
         assert began.wait(60)
         database.close()
         assert os.path.samestat(os.fstat(held), os.stat(root))
@@ -117,25 +104,6 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
         wait_until(lambda: not any(thread.name == "close-root" for thread in threading.enumerate()))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(held)
-
-
-def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "data/log/t/2026/11/21/09-30-01-000001_h_x").mkdir(parents=True)
-    path = b"log/t/2026/11/21/09-30-01-000001_h_x/note.json"
-    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
-    with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(Committed(tmp_path)) as committed:
-        root = bytes(tmp_path / "data")
-        number = ledger.database(root, "there")
-        sender = Link(lambda: pytest.fail("nothing to send"), outcomes, lambda: None, 1)
-        with closing(Database(number, Scanner(root, Scope("")), sender, ledger, committed)) as database:
-            file = Path(os.fsdecode(root + b"/" + path))
-            file.write_text("{}")
-            database.hint(path, 1.0, whole=True)
-            (key,) = database._ready
-            database._left_behind.add(key)
-            file.unlink()
-            assert database._jobs(ledger.due(number, 2.0, (0, 99), 10), 2.0) == []
-            assert (database._ready, database._left_behind) == (set(), set())
 
 
 class Noted(Link):

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from support.replication_lab import random_bytes, tree
 
-from rla_agent.replicate.backend.simple import FolderSession
-from rla_agent.replicate.backend.target import SourceChangedError
-from rla_agent.replicate.ledger import Attempt, Due, Key
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Nothing, Record, Whole, decide
-from rla_agent.replicate.worker.send import Failed, Job, Result, Sender, Sent
-from rla_agent.replicate.worker.source import Source, local_state
+from rla_agent.replicate.backend.errors import SourceChangedError
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.file_state import SentRecord
+from rla_agent.replicate.ledger_rows import Attempt, Due, Key
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, ReplaceFile, UpToDate, decide
+from rla_agent.replicate.worker.send import Sender
+from rla_agent.replicate.worker.send_job import Failed, Result, SendJob, Sent
+from rla_agent.replicate.worker.source_file import Source, local_state
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 TEMP = ITEM + b"/.rla-tmp-1"
@@ -33,13 +35,13 @@ class Lab:
         self.master.mkdir()
         self.file.write_bytes(random_bytes(size, 1))
 
-    def job(self, *, tries: int = 0, start: int = 0) -> Job:
+    def job(self, *, tries: int = 0, start: int = 0) -> SendJob:
         local = local_state(os.lstat(self.file))
         key = Key(1, b"x.bin")
         due = Due(key, ITEM + b"/x.bin", "results", ITEM, False, local.size, tries, 0, 0.0, (), None)
-        return Job(due, Whole(local.size), TEMP, start, local=local)
+        return SendJob(due, ReplaceFile(local.size), TEMP, start, local=local)
 
-    def send(self, job: Job) -> Result:
+    def send(self, job: SendJob) -> Result:
         results: list[Result] = []
         root = os.open(self.root, os.O_RDONLY)
         try:
@@ -144,7 +146,7 @@ def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
     assert (result.record.acked, result.record.crc) == (len(before), zlib.crc32(before))
     assert result.record.sha256 == hashlib.sha256(before).digest()
     action = decide(now, None, result.record, growing=False, rest_s=100.0, waited_s=100.0)
-    assert isinstance(action, Whole if changes else Nothing)
+    assert isinstance(action, ReplaceFile if changes else UpToDate)
 
 
 def test_a_row_that_tells_of_another_size_than_was_sent_is_sent_again(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_row_that_tells_of_another_size_than_was_sent_is_sent_again(tmp_path: 
     assert isinstance(result, Sent)
     record = replace(result.record, acked=400)
     local = local_state(os.lstat(lab.file))
-    assert isinstance(decide(local, None, record, growing=False, rest_s=100.0, waited_s=9.0), Whole)
+    assert isinstance(decide(local, None, record, growing=False, rest_s=100.0, waited_s=9.0), ReplaceFile)
 
 
 class Grown:
@@ -167,15 +169,15 @@ class Grown:
         self.there = self.lab.master / os.fsdecode(self.path)
         self.file.parent.mkdir(parents=True)
         self.file.write_bytes(b"0123456789\n" * 5000)
-        self.record = self.send(Whole(55_000, cut=True, grows=True), None)
+        self.record = self.send(ReplaceFile(55_000, cut=True, grows=True), None)
 
     def send(
-        self, action: Whole | Append, record: Record | None, attempts: tuple[Attempt, ...] = ()
-    ) -> Record:
+        self, action: ReplaceFile | Append, record: SentRecord | None, attempts: tuple[Attempt, ...] = ()
+    ) -> SentRecord:
         item, _, name = self.path.rpartition(b"/")
         due = Due(Key(1, name), self.path, "log", item, False, 1, 0, 0, 0.0, attempts, record)
         temp = item + b"/.rla-tmp-2"
-        result = self.lab.send(Job(due, action, temp, local=local_state(os.lstat(self.file))))
+        result = self.lab.send(SendJob(due, action, temp, local=local_state(os.lstat(self.file))))
         assert isinstance(result, Sent), result
         return result.record
 
@@ -227,5 +229,5 @@ def test_what_somebody_wrote_into_the_masters_file_is_set_aside(
         grown.send(Append(55_000, 55_005, owned=owned), grown.record, attempts)
     (aside,) = grown.there.parent.glob("log.txt.kept-*")
     assert b"XXXX" in aside.read_bytes()
-    grown.send(Whole(55_005, grows=True), None)
+    grown.send(ReplaceFile(55_005, grows=True), None)
     assert grown.there.read_bytes() == grown.file.read_bytes()

@@ -1,0 +1,61 @@
+"""Ends of a command that fails.
+
+Exit codes: 0 done · 1 failed, or doctor found something · 2 wrong usage · 3 the agent runs already, or does
+not run · 4 the state folder cannot be used · 5 the configuration has faults · 6 a later release wrote the
+state. `run` ends with the status of its command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NoReturn
+
+import typer
+
+from rla_agent.store.sqlite import NewerFormatError
+from rla_client.contract.agent.places import Places
+from rla_client.contract.errors import (
+    AgentNotRunningError,
+    AgentRunningError,
+    ConfigError,
+    PlaceError,
+    RlaError,
+)
+from rla_client.contract.text.command_line import tell_error
+
+EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
+
+
+def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
+    """Say what is wrong on stderr and end."""
+    tell_error(error)
+    raise typer.Exit(code)
+
+
+def fail_as(error: RlaError) -> NoReturn:
+    """End with the exit code that belongs to an error."""
+    codes = (
+        (ConfigError, EXIT_CONFIG),
+        (NewerFormatError, EXIT_NEWER),
+        (PlaceError, EXIT_PLACE),
+        (AgentNotRunningError, EXIT_STATE),
+        (AgentRunningError, EXIT_STATE),
+    )
+    fail(error, next((code for kind, code in codes if isinstance(error, kind)), EXIT_FAILED))
+
+
+@contextmanager
+def failures(what: str = "", code: int = EXIT_FAILED) -> Iterator[None]:
+    """An error ends the command: one of ours with its own exit code, one of the system with `code`."""
+    try:
+        yield
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(f"{what}{error}", code)
+
+
+def state_folder_failures(places: Places) -> AbstractContextManager[None]:
+    """An error of the system ends the command: the state folder cannot be used."""
+    return failures(f"cannot use the state folder {places.state}: ", EXIT_PLACE)

@@ -1,0 +1,1 @@
+"""Work of `rla-agent run`."""

@@ -1,0 +1,98 @@
+"""Errors of targets.
+
+Each names the operation, the path and what the operator can do.
+
+After `LinkError` the session is broken: close it and open a new one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_client.contract.errors import RlaError
+
+_OF_THE_LINK: Final = frozenset(
+    {"connect", "log in", "start sftp", "talk to the master", "send", "fetch", "read ~/.ssh/config"}
+)
+"""Operations that concern no file, where they name none."""
+
+
+class TargetError(RlaError):
+    """An operation on the master failed.
+
+    Attributes:
+        operation: what was tried, a verb.
+        path: relative path on the master, as text.
+        hint: what the operator can do; empty when nothing is needed.
+    """
+
+    def __init__(self, operation: str, path: bytes, why: str, hint: str = "") -> None:
+        self.operation = operation
+        self.path = path.decode("utf-8", "backslashreplace")
+        self.why = why
+        self.hint = hint
+        place = self.path or ("" if operation in _OF_THE_LINK else "the remote root")
+        super().__init__(f"{operation} {place}".rstrip() + f": {why}")
+
+
+class TransientError(TargetError):
+    """May work later: the link, a restart of the server, a lack that passes."""
+
+
+class LinkError(TransientError):
+    """The connection cannot be made or is lost; the session is of no more use."""
+
+
+class FullError(TransientError):
+    """The master has no space left."""
+
+
+class MissingError(TargetError):
+    """The file or folder is not there."""
+
+
+class DeniedError(TargetError):
+    """The master refuses, and will continue refusing: permission, quota, a name it cannot store."""
+
+
+class ConflictError(TargetError):
+    """Under the final name lies something that we did not put there. `found` is its state."""
+
+    def __init__(self, operation: str, path: bytes, found: RemoteStat) -> None:
+        self.found = found
+        super().__init__(operation, path, f"the master's file is not as it was left ({found.size} bytes)")
+
+
+class SourceChangedError(RlaError):
+    """The local file changed while it was sent; nothing was renamed."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(path.decode("utf-8", "backslashreplace"))
+
+
+class UnreadableError(RlaError):
+    """The local file gave an error (`why`) while it was sent; nothing was renamed.
+
+    No OSError, for that is what a target makes of its own errors.
+    """
+
+    def __init__(self, path: bytes, why: OSError) -> None:
+        self.why = why
+        super().__init__(f"{path.decode('utf-8', 'backslashreplace')}: {why.strerror or why}")
+
+
+class BlockedError(TargetError):
+    """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
+
+
+class NoRootError(BlockedError):
+    """There is no folder of the remote root's name; only `rla-agent trust` makes it, when asked."""
+
+
+class HostKeyError(BlockedError):
+    """The master's host key is unknown, or is not the known one."""
+
+
+class LoginError(BlockedError):
+    """The master refused every key and password."""

@@ -1,0 +1,62 @@
+"""States of a file: here, at the agent, in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A file here. Times in nanoseconds.
+
+    `mode`: permission bits that its copies get (`copy_mode`); None: not known, in rows of older ledgers. A
+    change of them shows in the ctime, so they do not tell versions apart.
+    """
+
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int | None = field(default=None, compare=False)
+
+    @property
+    def version(self) -> tuple[int, int, int, int]:
+        """What tells versions apart: inode, size, modification and change time."""
+        return self.ino, self.size, self.mtime_ns, self.ctime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The agent's word on an output: `size` bytes of `generation` are committed; `final`: no more come."""
+
+    generation: int
+    size: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """The ledger's row: the file as it was when it was last sent, and what the master got.
+
+    Attributes:
+        local: state here at that moment.
+        generation: of an owned output, else 0.
+        acked: bytes on the master.
+        crc: CRC-32 of these bytes; head_crc, tail_crc: of their first and last 4 KiB.
+        sha256: of these bytes, where they went as a whole; else None.
+        remote_mtime_s: modification time on the master after our last write.
+    """
+
+    local: Local
+    generation: int
+    acked: int
+    crc: int
+    head_crc: int
+    tail_crc: int
+    sha256: bytes | None
+    remote_mtime_s: int
+
+
+def copy_mode(found: int) -> int:
+    """Permission bits of copies of a file of mode `found`: read, write, execute; the owner can read them."""
+    return found & 0o777 | 0o400

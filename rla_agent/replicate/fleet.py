@@ -1,0 +1,136 @@
+"""Status files of all machines on their common master.
+
+Each machine leaves a small file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S` while it has
+live runs or something to send, and whenever it says something new. Its name is the host's and `fleet_id`:
+hosts of one name, agents of two users and two data roots must not overwrite each other's. `machines` reads
+them on any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is
+taken as text only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty, read_json
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.text.terminal_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+FLEET_FOLDER: Final = b".rla-fleet"
+FLEET_ID_NAME: Final = "fleet-id"
+FLEET_EVERY_S: Final = 30.0
+FLEET_KEPT_S: Final = 30 * 86400.0  # of a host's own files: each new state folder begins another
+MAX_STATUS_BYTES: Final = 256 << 10
+MAX_RUNS: Final = 200
+_HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def _version() -> str:
+    """This release."""
+    from importlib import metadata  # noqa: PLC0415 - takes 20 ms, which `rla-agent status` need not wait for
+
+    try:
+        return metadata.version("rla-agent")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def fleet_id(private: Path, root: bytes) -> str:
+    """What tells this agent's status file of a data root from others of one host name: 8 digits.
+
+    Args:
+        private: `<state>/replicate`; what is drawn at first use is kept there.
+        root: the data root.
+    """
+    path = private / FLEET_ID_NAME
+    try:
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
+        drawn = path.read_bytes()
+    except OSError:  # a full disk: files go all the same
+        drawn = os.fsencode(private)
+    return hashlib.sha256(drawn + b"\n" + root).hexdigest()[:8]
+
+
+def machine_status(host: str, machine: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:
+    """A machine's status file; `machine`: its `fleet_id`."""
+    status = {
+        "format": 1,
+        "host": host,
+        "machine": machine,
+        "version": _version(),
+        "backlog": backlog,
+        "runs": list(runs)[:MAX_RUNS],
+    }
+    return json.dumps(status).encode()
+
+
+def leave_status(session: Session, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
+    """Put this machine's file on the master, with permission bits: it names runs."""
+    name = f"{_fleet_name(host)}-{machine}".encode()
+    path = FLEET_FOLDER + b"/" + name + b".json"
+    session.make_folders([FLEET_FOLDER])
+    now = int(time.time())
+    temp = FLEET_FOLDER + b"/.rla-tmp-" + name
+    session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode, durable=False))
+
+
+def remove_old_status(session: Session, host: str) -> None:
+    """Take away what this host left and renews no more; one still at work makes its file anew.
+
+    That is the file of an earlier release, under the host's name alone, and those of state folders that went
+    (a batch job's, a container's).
+    """
+    name = _fleet_name(host).encode()
+    session.remove(FLEET_FOLDER + b"/" + name + b".json")
+    own = re.compile(re.escape(name) + rb"-[0-9a-f]{8}\.json")
+    for found, state in listing_or_empty(session, FLEET_FOLDER):
+        if own.fullmatch(found) and state.kind == "file" and time.time() - state.mtime_s > FLEET_KEPT_S:
+            session.remove(FLEET_FOLDER + b"/" + found)
+
+
+def _fleet_name(host: str) -> str:
+    return _HOST.sub("_", host)[:100] or "unnamed"
+
+
+def machines(session: Session) -> list[dict[str, Any]]:
+    """The status files on the master; what is not a status is left out. `age_s` is by their times."""
+    found = []
+    for name, state in sorted(listing_or_empty(session, FLEET_FOLDER)):
+        if not name.endswith(b".json") or state.kind != "file" or state.size > MAX_STATUS_BYTES:
+            continue
+        status = read_json(session, FLEET_FOLDER + b"/" + name, state.size)
+        if isinstance(status, dict) and isinstance(status.get("runs"), list):
+            found.append({**status, "age_s": max(0.0, time.time() - state.mtime_s)})
+    return found
+
+
+def machines_text(machines: list[dict[str, Any]]) -> str:
+    """For people."""
+    lines = []
+    hosts = Counter(str(machine.get("host")) for machine in machines)
+    for machine in machines:
+        backlog = machine.get("backlog")
+        files = backlog.get("files", 0) if isinstance(backlog, dict) else 0
+        host, version = printable(str(machine.get("host"))), printable(str(machine.get("version")))
+        if hosts[str(machine.get("host"))] > 1 and "machine" in machine:
+            host += f" ({printable(str(machine['machine']))[:8]})"
+        lines.append(f"{host}  seen {machine['age_s']:.0f} s ago  version {version}  {files} file(s) waiting")
+        for run in machine["runs"]:
+            if isinstance(run, dict):
+                step = run.get("time_step")
+                shown = f"time-step {step:g}" if isinstance(step, int | float) else "no row yet"
+                words = (str(run.get("state", "")), shown, str(run.get("item", "")))
+                lines.append("  " + "  ".join(printable(word) for word in words))
+    return "\n".join(lines) if lines else "no machine has reported yet"

@@ -1,0 +1,1 @@
+"""Pruning of local files that are on the master."""

@@ -1,0 +1,104 @@
+"""Worker process under the agent.
+
+One that dies is started again with full-jitter backoff (1 s → 60 s); one that ran for `STEADY_S` starts
+from the first step again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rla_client.contract.filesystem.atomic_write import fsync_folder
+
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 60.0
+STEADY_S: Final = 60.0
+KILL_AFTER_S: Final = 5.0
+LOG_BYTES: Final = 4 << 20  # of worker.log; the one before is kept
+_log = logging.getLogger("rla_agent.replicate.replicator_process")
+
+
+class ReplicatorProcess:
+    """One worker process under the agent."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._log_path = state / "replicate" / "worker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tries = 0
+        self._not_before = 0.0
+        self._started = 0.0
+        self._refused = ""  # why it could not be started, as it was logged last
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self, now: float = 0.0) -> None:
+        """Start the worker; does nothing when it runs."""
+        if self.pid is not None:
+            return
+        self._log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "rla_agent.replicate.worker.main"]
+        command += ["--state", str(self._state), "--parent", str(os.getpid())]
+        rotate(self._log_path)
+        with self._log_path.open("ab") as output:
+            fsync_folder(self._log_path.parent)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", close_fds=True
+            )
+        self._started = now
+
+    def poll(self, now: float) -> None:
+        """See whether the worker lives; start it again when its time has come (`now`: monotonic seconds)."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self._process = None
+            self._later(now, 0 if now - self._started > STEADY_S else self._tries + 1)
+        elif now >= self._not_before:
+            try:
+                self.start(now)
+            except OSError as error:  # no room for its log, no process: the agent goes on without it
+                if str(error) != self._refused:
+                    _log.warning("the replicator cannot be started now, tried again: %s", error)
+                self._refused = str(error)
+                self._later(now, self._tries + 1)
+            else:
+                self._refused = ""
+
+    def _later(self, now: float, tries: int) -> None:
+        self._tries = tries
+        limit = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(tries, 10))
+        self._not_before = now + random.random() * limit  # noqa: S311 - jitter
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Ask the worker to end, wait at most `timeout` seconds, then kill it."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout)
+            return
+        process.kill()
+        try:
+            process.wait(KILL_AFTER_S)
+        except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
+            _log.warning("the replicator (pid %d) does not end; the agent does not wait for it", process.pid)
+
+
+def rotate(path: Path) -> None:
+    """Put a log that is long aside, in the place of the one that was put aside before."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))

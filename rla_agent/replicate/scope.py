@@ -1,0 +1,32 @@
+"""Part of a database that its configuration has replicated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rla_agent.replicate.registry import RegisteredDatabase
+from rla_client.config.schema import Config
+
+if TYPE_CHECKING:
+    from rla_agent.replicate.worker.scan import Scope
+
+
+def scope(entry: RegisteredDatabase, config: Config, host: str) -> Scope:
+    """What of a database goes; `host` is this machine's name in run.json."""
+    import pathspec  # noqa: PLC0415 - only where patterns are used
+
+    from rla_agent.replicate.worker.scan import Scope  # noqa: PLC0415
+
+    patterns = config.agent.replicate_ignore
+    return Scope(
+        host="" if entry.added_by == "user" else host,
+        kinds=config.agent.replicate,
+        ignore=pathspec.PathSpec.from_lines("gitwildmatch", patterns) if patterns else None,
+        max_bytes=config.agent.replicate_max_file_bytes,
+        off=frozenset(entry.off),
+    )
+
+
+def wanted(entry: RegisteredDatabase, config: Config) -> bool:
+    """Whether a database is replicated: asked for by the user, or SEND_LOG_FILE with a server."""
+    return config.remote_setting.named and (entry.added_by == "user" or config.send_log_file)

@@ -1,0 +1,118 @@
+"""Target of a database as its configuration names it.
+
+The worker reads the YAML file itself and reads it again when it changes, so no secret passes through spool,
+wire or state. `Target.name` says where things go, without secrets; it is the key of the ledger, so another
+server or root starts a ledger of its own. A new backend is a line in `_BACKENDS`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.backend.errors import BlockedError
+from rla_agent.replicate.backend.target import Session
+from rla_client.config.schema import BUCKETS, LOCAL, Config
+from rla_client.contract.process.account import user_name
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import RemoteSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a database goes.
+
+    Attributes:
+        name: `sftp://user@host:port/root`, no secrets.
+        open: connects; resolves keys and passwords anew each time.
+        connections: how many at most.
+        rate: bytes per second, 0 for no limit.
+        retention: `mirror` or `keep`.
+        append_every_s: seconds between two appends to a run's files, where each costs; 0: as they come.
+        confirms: what it acknowledges may yet be lost, so it is confirmed later (`worker.confirm`).
+    """
+
+    name: str
+    open: Callable[[], Session]
+    connections: int
+    rate: int
+    retention: str
+    append_every_s: float = 0.0
+    confirms: bool = True
+
+
+def target(config: Config, private: Path) -> Target:
+    """Where the config's database goes. `private`: `<state>/replicate`."""
+    remote = config.remote_setting
+    protocol = remote.file_transfer_protocol
+    return Target(
+        _name(remote),
+        lambda: _connect(config, private),
+        connections=1 if protocol == "ftp" else remote.connections,
+        rate=remote.rate_limit_bytes_s,
+        retention=config.agent.replicate_retention,
+        append_every_s=remote.append_every_s if protocol in BUCKETS else 0.0,
+        confirms=protocol not in BUCKETS,
+    )
+
+
+def _name(remote: RemoteSetting) -> str:
+    """See `Target.name`."""
+    protocol, root = remote.file_transfer_protocol, remote.remote_data_root
+    if protocol in BUCKETS:
+        from rla_agent.replicate.backend.bucket_store import bucket_name  # noqa: PLC0415
+
+        return bucket_name(remote)
+    if protocol in LOCAL:
+        return f"{protocol}:{root}"
+    port = f":{remote.port}" if remote.port else ""
+    user = remote.username or user_name() or os.getuid()
+    return f"{protocol}://{user}@{remote.ftp_server}{port}/{root}"
+
+
+def _open_sftp(config: Config, private: Path) -> Session:
+    from rla_agent.replicate.backend.ssh_connection import open_sftp  # noqa: PLC0415
+    from rla_agent.replicate.backend.ssh_login import resolve_login  # noqa: PLC0415
+
+    remote = config.remote_setting
+    return open_sftp(resolve_login(remote, private, config.path), remote.remote_data_root)
+
+
+def _open_ftp(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415
+
+    return open_ftp(config.remote_setting)
+
+
+def _open_folder(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.folder import FolderSession  # noqa: PLC0415
+
+    return FolderSession(config.remote_setting.remote_data_root)
+
+
+def _open_bucket(config: Config, _private: Path) -> Session:
+    from rla_agent.replicate.backend.bucket import open_bucket  # noqa: PLC0415
+
+    return open_bucket(config.remote_setting)
+
+
+# each imports its backend when it is asked for
+_BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
+    "sftp": _open_sftp,
+    "ftp": _open_ftp,
+    "folder": _open_folder,
+    **dict.fromkeys(BUCKETS, _open_bucket),
+}
+"""What opens a session, by protocol. A new backend is a line here, and its name one of `config.schema`'s."""
+
+
+def _connect(config: Config, private: Path) -> Session:
+    remote = config.remote_setting
+    if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
+        what = "REMOTE_SETTING.remote_data_root is empty"
+        raise BlockedError("connect", b"", what, "name the master's folder")
+    return _BACKENDS[remote.file_transfer_protocol](config, private)

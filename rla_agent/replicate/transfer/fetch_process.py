@@ -1,0 +1,46 @@
+"""Process that fetches on the agent's behalf: the agent itself needs no SSH.
+
+    python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
+
+`{"state", "resume"}` asks for a run instead of a pruned file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.transfer.fetch_pruned import fetch_back
+from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
+from rla_client.contract.errors import RlaError, StillWrittenError
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one request; whatever goes wrong is text."""
+    try:
+        if "resume" in request:
+            return fetch_unfinished(Path(request["state"]), request["resume"])
+        folder, name = str(request["folder"]), str(request["name"])
+        size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
+    except TargetError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        return {"error": f"the master does not give it: {error}{hint}"}
+    except StillWrittenError as error:
+        return {"error": str(error), "still_written": True}
+    except (RlaError, OSError) as error:
+        return {"error": str(error)}
+    return {"bytes": size}
+
+
+def main() -> int:
+    """The process's entry."""
+    found = answer(json.load(sys.stdin))
+    json.dump(found, sys.stdout)
+    return 1 if "error" in found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

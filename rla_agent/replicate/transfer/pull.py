@@ -1,0 +1,117 @@
+"""Fetching of selected items by hand, without a daemon or a ledger.
+
+From any machine that may log in to the master. What is newer here, or of a run that this machine made,
+stays (`own_items`). Several files come at a time (`readers`), each with a place promised to it on the disk
+here (`room`): nothing is begun that does not fit, and what does not fit after all is taken away again. What
+came of an ended run is checked against its `checksums`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from rla_agent.replicate.backend.errors import LinkError, TargetError
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.checksums import damaged
+from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, fetch
+from rla_agent.replicate.transfer.own_items import OwnItems
+from rla_agent.replicate.transfer.readers import Readers
+from rla_agent.replicate.transfer.remote_items import Lists, remote_files
+from rla_agent.replicate.transfer.room import Room
+from rla_agent.replicate.transfer.selection import ItemSelection, item_of_file
+from rla_agent.replicate.transfer.tally import Say, Tally
+from rla_client.contract.errors import UnsafeNameError
+from rla_client.contract.filesystem.safe_paths import held_folder
+
+MAX_LISTED: Final = 10_000_000  # files that one pull may see
+LEFT_S: Final = 3600.0  # a partial file here that no pull has written to for so long is left over
+
+
+def pull(source: Session | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
+
+    Args:
+        source: a session at the master, or several readers, so that several files come at a time.
+        root: the data root.
+        selection: which items.
+        say: is told how far a file is, from any thread.
+
+    Raises:
+        LinkError: the link broke; what came stays, and the next try goes on from there.
+    """
+    tally, room = Tally(), Room()
+    new: dict[str, list[str]] = {}
+    fetched, failed = set[str](), set[str]()  # folders
+    readers = source if isinstance(source, Readers) else Readers(source)
+
+    def told(path: str, done: int, total: int) -> None:
+        readers.go_on()
+        say(path, done, total)
+
+    def bring(session: Session, wanted: _Wanted) -> bool | Exception:
+        path, state = wanted.path, wanted.state
+        try:
+            return fetch(session, root, path, state, told, ours=wanted.ours, room=room)
+        except LinkError:
+            raise
+        except (TargetError, UnsafeNameError, OSError) as error:
+            return error
+
+    with closing(readers.each(_all_wanted(readers, root, selection, tally), bring)) as results:
+        for wanted, done in results:
+            path = os.fsdecode(wanted.path)
+            folder = path.rpartition("/")[0]
+            if isinstance(done, Exception):
+                failed.add(folder)
+                tally.failed.append(f"{path}: {done}")
+                continue
+            if done:
+                fetched.add(folder)
+            tally.files += done
+            tally.same += not done
+            tally.bytes += wanted.state.size if done else 0
+            if done and wanted.item is not None:
+                new.setdefault(wanted.item, []).append(path)
+    tally.left_out += readers.first.left_out()
+    for folder in fetched - failed:
+        _clear_partials(root, folder)
+    tally.failed += [
+        f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
+        for item, paths in new.items()
+        for path in damaged(root, item, paths)
+    ]
+    return tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A file of the master; `ours`: its run was made here."""
+
+    path: bytes
+    state: RemoteStat
+    item: str | None
+    ours: bool
+
+
+def _all_wanted(session: Lists, root: str, selection: ItemSelection, tally: Tally) -> Iterator[_Wanted]:
+    ours = OwnItems(root)
+    for count, (path, state) in enumerate(remote_files(session, selection, tally)):
+        if count >= MAX_LISTED:
+            tally.failed.append(f"the master has more than {MAX_LISTED} such files; select fewer")
+            return
+        item = item_of_file(os.fsdecode(path))
+        yield _Wanted(path, state, item, item is not None and ours.made(item))
+
+
+def _clear_partials(root: str, folder: str) -> None:
+    """Of a folder whose files are all here, delete what killed pulls have left of other versions."""
+    with suppress(OSError, UnsafeNameError), held_folder(root, folder) as here:
+        for name in os.listdir(here):
+            if name.startswith(PARTIAL_PREFIX) and time.time() - os.lstat(here / name).st_mtime > LEFT_S:
+                os.unlink(here / name)

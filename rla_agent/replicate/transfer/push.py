@@ -1,0 +1,127 @@
+"""Sending of selected items by hand, without a daemon or a ledger.
+
+It is the replicator's `Sender`. A folder of the master is listed once: what has the same size and time
+there stays, and gets the permissions that it has here. A large file goes to a temp name that says which
+version it is, so an interrupted push continues where it stopped, less what was in flight then. Temp files
+that other pushes left are removed once nobody can be writing them any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
+from rla_agent.replicate.backend.target import Session, listing_or_empty
+from rla_agent.replicate.file_state import Local
+from rla_agent.replicate.ledger_rows import Due, Key
+from rla_agent.replicate.transfer.selection import ItemSelection, chosen
+from rla_agent.replicate.transfer.tally import Say, Tally
+from rla_agent.replicate.worker.plan import SMALL_BYTES, ReplaceFile
+from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
+from rla_agent.replicate.worker.send import Sender
+from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
+from rla_client.contract.filesystem.safe_paths import open_root
+from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.text.terminal_text import printable
+
+PUSH_PREFIX: Final = TEMP_PREFIX + b"push-"
+PUSH_BATCH: Final = 32
+STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so long is left over
+
+
+def push(session: Session, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+    """Send the selected items of the data root; what the master has (size, time) stays."""
+    tally = Tally()
+    with closing_fd(open_root(root)) as descriptor:
+        sender = Sender(
+            session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
+        )
+        batch: list[SendJob] = []
+        for job in _jobs(session, root, selection, tally):
+            batch.append(job)
+            if len(batch) == PUSH_BATCH:
+                _send(session, sender, batch, tally)
+                batch = []
+        _send(session, sender, batch, tally)
+    tally.left_out += session.left_out()
+    return tally
+
+
+def _jobs(session: Session, root: str, selection: ItemSelection, tally: Tally) -> Iterator[SendJob]:
+    scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
+    for folder in scanner.everything():
+        wanted = {
+            name: local
+            for name, local in sorted(folder.files.items())
+            if chosen(folder.path + b"/" + name if folder.kind == ARCHIVE_TESTER else folder.item, selection)
+        }
+        if folder.mode is not None and (folder.shared or chosen(folder.item, selection)):
+            session.set_modes([(folder.path, folder.mode)], only_less=folder.shared)  # if it is there
+        if not wanted:
+            continue
+        there = _there(session, folder.path)
+        modes = []
+        for name, local in wanted.items():
+            found = there.get(name)
+            if found is not None and (found.size, found.mtime_s) == (local.size, local.mtime_ns // 10**9):
+                tally.same += 1
+                if local.mode is not None and found.mode not in {None, local.mode}:
+                    modes.append((folder.path + b"/" + name, local.mode))
+            else:
+                yield _job(folder, name, local, there)
+        session.set_modes(modes)
+    tally.failed += [
+        f"{printable(os.fsdecode(path))}: {why.reason}; {why.fix}" for path, why in scanner.unread.items()
+    ]
+
+
+def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:
+    """What the master has in a folder; old temp files of pushes are removed."""
+    found = dict(listing_or_empty(session, folder))
+    for name, state in list(found.items()):
+        if name.startswith(PUSH_PREFIX) and state.kind == "file" and time.time() - state.mtime_s > STALE_S:
+            session.remove(folder + b"/" + name)
+            del found[name]
+    return found
+
+
+def _job(folder: Folder, name: bytes, local: Local, there: Mapping[bytes, RemoteStat]) -> SendJob:
+    path = folder.path + b"/" + name
+    due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)
+    if local.size <= SMALL_BYTES:
+        return SendJob(
+            due, ReplaceFile(local.size), folder.path + b"/" + PUSH_PREFIX + secrets.token_hex(8).encode()
+        )
+    version = b"%d %d %d" % (local.size, local.mtime_ns, local.ino)
+    temp = PUSH_PREFIX + hashlib.sha256(path + version).hexdigest()[:24].encode()
+    begun = there.get(temp)
+    start = 0
+    if begun is not None and begun.kind == "file" and begun.size <= local.size:
+        start = max(0, begun.size - MAX_WINDOW_BYTES)
+    if begun is not None and start == 0:  # nothing to continue, and the name is taken
+        temp += b"-" + secrets.token_hex(4).encode()
+    return SendJob(due, ReplaceFile(local.size), folder.path + b"/" + temp, start)
+
+
+def _send(session: Session, sender: Sender, batch: list[SendJob], tally: Tally) -> None:
+    results: list[Sent | Failed] = []
+    if batch:
+        sender.send_all(batch, results)
+    for result in results:
+        if isinstance(result, Sent):
+            tally.files += 1
+            tally.bytes += result.record.acked
+            continue
+        tally.failed.append(f"{os.fsdecode(result.job.due.path)}: {result.error}")
+        with suppress(TargetError):  # after a write that failed, what is there is no beginning
+            session.remove(result.job.temp)

@@ -1,0 +1,73 @@
+"""Files of items on the master.
+
+What the master says is not trusted: a name must be one safe path component, an item's path must parse;
+other names are left out and reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+from rla_agent.replicate.backend.errors import LinkError, MissingError, TargetError
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.transfer.selection import ItemSelection, chosen, item_of
+from rla_agent.replicate.transfer.tally import Tally
+from rla_agent.replicate.worker.scan import MAX_DEPTH
+from rla_client.contract.layout import OWN_NAMES
+from rla_client.contract.safe_names import component_problem
+
+
+class Lists(Protocol):
+    """What tells what is in a folder of the master: a `Session`, or several (`Readers`)."""
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+
+
+def remote_files(
+    session: Lists, selection: ItemSelection, tally: Tally
+) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files of the selected items on the master; unsafe names are left out and reported."""
+    for kind in selection.kinds:
+        yield from _walk(session, kind.encode(), selection, tally, inside=False)
+
+
+def item_files(session: Lists, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files below one item's folder on the master; none where that is not there."""
+    yield from _walk(session, path, ItemSelection(), tally, inside=True)
+
+
+def _walk(
+    session: Lists, path: bytes, selection: ItemSelection, tally: Tally, *, inside: bool
+) -> Iterator[tuple[bytes, RemoteStat]]:
+    for name, state in _listed(session, path, tally):
+        if name.startswith(b".rla-tmp-") or os.fsdecode(name) in OWN_NAMES:
+            continue
+        problem = component_problem(os.fsdecode(name))
+        if problem:
+            tally.failed.append(f"{os.fsdecode(path)!r}: the master's name {name!r} is refused: {problem}")
+            continue
+        inner = path + b"/" + name
+        taken = inside or chosen(inner, selection)
+        if state.kind == "folder" and (taken or item_of(inner) is None):
+            yield from _walk(session, inner, selection, tally, inside=taken)
+        elif state.kind == "file" and taken:
+            yield inner, state
+
+
+def _listed(session: Lists, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
+    """A folder's entries; one that cannot be read costs only what is below it."""
+    if path.count(b"/") > MAX_DEPTH:
+        tally.failed.append(f"{os.fsdecode(path)}: nested more than {MAX_DEPTH} folders deep")
+        return []
+    try:
+        return sorted(session.listing(path), key=lambda entry: entry[0])
+    except MissingError:
+        return []  # no such kind there, or moved to the trash since its parent was listed
+    except LinkError:
+        raise
+    except TargetError as error:
+        tally.failed.append(str(error))
+        return []

@@ -1,0 +1,84 @@
+"""Room on this machine's disk for fetched files.
+
+A master may announce any size, and several files come at a time. So a file is begun only where all of it fits
+beside what others were promised, and `reserve_bytes` stay free; while it comes, the disk is looked at again,
+for others write to it, too. Where it does not fit there is a `NoRoomError`, and whoever began a file takes it
+away again: a partial file that fills the disk is in the way of all others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rla_agent.replicate.status_text import size_text
+from rla_client.contract.errors import FetchError
+
+RESERVE_SHARE: Final = 0.05  # of the disk, as for what a run writes; but no more than
+RESERVE_BYTES: Final = 1 << 30
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class NoRoomError(FetchError):
+    """The disk here has no room for a file that is to be fetched."""
+
+
+def reserve_bytes(total: int) -> int:
+    """What stays free of a disk of `total` bytes."""
+    return min(RESERVE_BYTES, int(RESERVE_SHARE * total))
+
+
+class Room:
+    """What the files that are being fetched were promised of each disk. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._promised: Counter[int] = Counter()  # by device: bytes that are still to come
+
+    @contextmanager
+    def promised(self, descriptor: int, count: int) -> Iterator[Callable[[int], None]]:
+        """Promise `count` bytes of an open file's or folder's disk; what it gives is told what was written.
+
+        Raises:
+            NoRoomError: there is no room for them, or by now there is none; the disk or a quota is full.
+        """
+        device, left = os.fstat(descriptor).st_dev, count
+        with self._lock:
+            self._check(descriptor, self._promised[device] + count, count)
+            self._promised[device] += count
+
+        def wrote(more: int) -> None:
+            nonlocal left
+            with self._lock:
+                self._promised[device] -= min(more, left)
+                left -= min(more, left)
+            self._check(descriptor, 0, left, share=0.5)
+
+        try:
+            yield wrote
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise NoRoomError(
+                f"no room on this machine's disk: {error.strerror}; free space there"
+            ) from error
+        finally:
+            with self._lock:
+                self._promised[device] -= left
+
+    def _check(self, descriptor: int, wanted: int, count: int, *, share: float = 1.0) -> None:
+        """`share`: of the reserve; what others write meanwhile may take a part of it."""
+        disk = os.statvfs(descriptor)
+        if not disk.f_blocks:
+            return  # a file system that does not tell
+        free, reserve = disk.f_bavail * disk.f_frsize, reserve_bytes(disk.f_blocks * disk.f_frsize)
+        if free < wanted + reserve * share:
+            raise NoRoomError(
+                f"no room on this machine's disk: {size_text(count)} are to come, {size_text(free)} are "
+                f"free, and {size_text(reserve)} of them stay free; free space there, or leave the file out"
+            )

@@ -1,0 +1,19 @@
+"""Tally of a transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Say = Callable[[str, int, int], None]
+
+
+@dataclass
+class Tally:
+    """What a transfer did. `left_out`: names on the master that are no file's."""
+
+    files: int = 0
+    bytes: int = 0
+    same: int = 0
+    failed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)

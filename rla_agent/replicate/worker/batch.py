@@ -1,0 +1,88 @@
+"""Batch of work for a sender, with its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
+from rla_agent.replicate.worker.confirm import Checked, Unsynced
+from rla_agent.replicate.worker.send_job import FolderMode, Result, SendJob
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatch:
+    """Jobs of one database.
+
+    `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
+    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database;
+    `mounts`: its root is a folder that may be unmounted; `syncs`: files to have on its disk; `checks`: to
+    look at; `moved`: item folders that were gone, and may be back.
+    """
+
+    db: int
+    root: int
+    jobs: tuple[SendJob, ...]
+    remove: tuple[bytes, ...] = ()
+    fleet: bytes = b""
+    modes: tuple[FolderMode, ...] = ()
+    drops: tuple[Drop, ...] = ()
+    used: bool = False
+    mounts: bool = True
+    syncs: tuple[Unsynced, ...] = ()
+    checks: tuple[Unconfirmed, ...] = ()
+    moved: tuple[bytes, ...] = ()
+
+    @property
+    def works(self) -> bool:
+        """Whether there is more to do than to look for `moved`, which keeps no session open."""
+        return not self.moved or any(
+            (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """So much of a large file is on the master; for the ledger, so that a later try continues there.
+
+    `synced`: on its disk.
+    """
+
+    db: int
+    job: SendJob
+    confirmed: int
+    synced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What became of a batch. `error`: the link broke; jobs without a result are open.
+
+    `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
+    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can;
+    `unsound`: what could not be synced because the master's disk gave an error.
+    """
+
+    sender: int
+    batch: SendBatch
+    results: tuple[Result, ...]
+    removed: tuple[bytes, ...] = ()
+    error: TargetError | None = None
+    written_bytes: int = 0
+    dropped: tuple[Drop, ...] = ()
+    synced: tuple[Unsynced, ...] = ()
+    checked: tuple[Checked, ...] = ()
+    back: tuple[bytes, ...] = ()
+    can_sync: bool = False
+    unsound: tuple[Unsynced, ...] = ()
+
+    def open_jobs(self) -> list[SendJob]:
+        """Jobs of a broken batch of which nobody knows what became."""
+        return without_result(self.batch.jobs, self.results)
+
+
+def without_result(jobs: Sequence[SendJob], results: Sequence[Result]) -> list[SendJob]:
+    """Jobs that have no result."""
+    answered = {id(result.job.due) for result in results}
+    return [job for job in jobs if id(job.due) not in answered]

@@ -1,0 +1,43 @@
+"""Faults of folders or files here that cannot be read."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Final
+
+from rla_client.contract.errors import RlaError
+
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # this process's, no file's fault
+WAYS_OUT: Final = {
+    errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
+    errno.EACCES: "let the agent's user read it (chmod, chown)",
+    errno.EPERM: "let the agent's user read it (chmod, chown)",
+    errno.ELOOP: "a link there leads in a circle: replace it with a file or folder",
+    errno.EINVAL: "replace it with a regular file",
+    errno.ESTALE: "mount its file server again",
+}
+
+
+class ScanError(RlaError):
+    """The data root cannot be read, or this process is short of something; the look ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why a folder, or a file in it, could not be looked at, and what somebody can do."""
+
+    reason: str
+    fix: str
+
+
+def unread(error: OSError) -> Unread:
+    """What to tell of an error that a folder or file of this machine gave.
+
+    Raises:
+        ScanError: the error is a shortage of this process.
+    """
+    if error.errno in SHORTAGES:
+        raise ScanError(f"this machine is short of resources: {error.strerror}; retrying") from error
+    fix = WAYS_OUT.get(error.errno or 0, "check the disk or file server that holds it")
+    return Unread(f"cannot be read here: {error.strerror or error}", fix)
