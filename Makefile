@@ -16,7 +16,7 @@ MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream test
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
 LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
-SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/test_ray_sampler.py
+SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 

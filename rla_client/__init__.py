@@ -31,7 +31,7 @@ default_log_types = list(DEFAULT_LOG_TYPES)
 _MODULES = {  # where the other public names are
     "rla_client.manager": ("exp_manager",),
     "rla_client.shortcuts": ("init", "log"),
-    "rla_client.run.trackers": ("time_tracker",),
+    "rla_client.run.record.time_tracker": ("time_tracker",),
     "rla_client.plot": ("plot_func", "plot_saved_images"),
     "rla_client.media.recorders": ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder"),
     "rla_client.media.simple_plots": ("simple_plot", "simple_hist", "simple_scatter"),
@@ -79,7 +79,7 @@ if TYPE_CHECKING:  # what type checkers see of the names above
     from rla_client.media.simple_plots import simple_scatter as simple_scatter
     from rla_client.plot import plot_func
     from rla_client.plot import plot_saved_images as plot_saved_images
-    from rla_client.run.trackers import time_tracker
+    from rla_client.run.record.time_tracker import time_tracker
     from rla_client.shortcuts import init as init
     from rla_client.shortcuts import log as log
 

@@ -1,4 +1,4 @@
-"""The old names: run a script that was written for the original RLA on this client, unchanged.
+"""The original RLA's modules, for scripts that were written for it.
 
     python -m rla_client.compat train.py --lr 0.001
 
@@ -32,7 +32,7 @@ from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG
 from rla_client.contract.text.bounded_parsing import check_yaml
 from rla_client.loader import ExperimentLoader, without_hidden
-from rla_client.run.trackers import tell_large_memory_variables
+from rla_client.run.record.large_variables import tell_large_memory_variables
 from rla_client.stream.clock import time_step_holder
 
 DEFAULT_X_NAME = "time-step"
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 # module of the original → where its names come from: a whole module of ours, or name → (module, name)
 _WHOLE = {
     "RLA.easy_log.logger": "rla_client.logger",
-    "RLA.easy_log.time_used_recorder": "rla_client.run.trackers",
+    "RLA.easy_log.time_used_recorder": "rla_client.run.record.time_tracker",
 }
 _LOADER = (
     "ExperimentLoader", "exp_loader", "experimental_loader", "fork_log_file_fn", "update_hyper_parameters_fn",
@@ -96,13 +96,13 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **_UTILS,
     },
     "RLA.easy_log.tools": {
-        **_of("rla_client.run.trackers", ("time_record", "time_record_end")),
+        **_of("rla_client.run.record.time_tracker", ("time_record", "time_record_end")),
         "time_used_wrap": ("rla_client.compat", "time_used_wrap"),
         "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),
     },
     "RLA.easy_log.delete_log_tool": {"DeleteLogTool": ("rla_client.database", "DeleteLogTool")},
     "RLA.trackers": {},
-    "RLA.trackers.time_used_recorder": _of("rla_client.run.trackers", _TIMES),
+    "RLA.trackers.time_used_recorder": _of("rla_client.run.record.time_tracker", _TIMES),
     "RLA.trackers.memory_used_recorder": {
         "print_large_memory_variable": ("rla_client.compat", "print_large_memory_variable"),
     },

@@ -1,3 +1,3 @@
-"""The exceptions of both packages: what a program that uses them may catch."""
+"""The public exceptions of both packages."""
 
 from rla_client.contract.errors import *  # noqa: F403

@@ -9,7 +9,7 @@
 agent. Names, arguments and files are those of polixir/RLAssistant.
 
 The manager is the front door: what the next run is to be lives in `RunSetup`, the open run with its
-data in `RunData`; `resume` opens, forks and resumes runs.
+data in `RunData`; `open_run`, `resume_in_place` and `fork` open, resume and fork runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Supports
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
-from rla_client.run import trackers
-from rla_client.run.archive import register_custom_type
-from rla_client.run.begin import begin, end_given_up, end_run, fork, give_way, reopen, resume
-from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.close import end_given_up, end_run, give_way
+from rla_client.run.configure import RunSetup
 from rla_client.run.item import Item
-from rla_client.run.setup import RunSetup
-from rla_client.run.start import tell_folders
-from rla_client.run.trackers import tell_large_memory_variables
+from rla_client.run.open_run import open_run
+from rla_client.run.open_stream import tell_folders
+from rla_client.run.record import time_tracker
+from rla_client.run.record.large_variables import tell_large_memory_variables
+from rla_client.run.resume.fork import fork
+from rla_client.run.resume.resume_in_place import reopen, resume
+from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.state.custom_data import register_custom_type
 from rla_client.stream import scope
 from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 
@@ -42,8 +45,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rla_client.config.schema import Config
-    from rla_client.run.find import FoundRun
-    from rla_client.run.recording import Row
+    from rla_client.run.record.row import Row
+    from rla_client.run.resume.find_run import FoundRun
     from rla_client.run.run import Run
 
 T = TypeVar("T")
@@ -221,7 +224,7 @@ class ExpManager:
             NotConfiguredError: `configure` was not called.
             ArgumentError: the data root cannot be written.
         """
-        begin(self._data, all_ranks=all_ranks)
+        open_run(self._data, all_ranks=all_ranks)
 
     def _reopen(self, item: Item) -> Run:
         return reopen(self._data, item)
@@ -282,7 +285,7 @@ class ExpManager:
         Raises:
             RunNotFoundError: no run answers to the date.
         """
-        from rla_client.run.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
+        from rla_client.run.resume.find_run import find_item, read_run  # noqa: PLC0415 - not at import of the package
 
         return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
 
@@ -330,7 +333,7 @@ class ExpManager:
         log_type: str = "dir",
     ) -> tuple[str, str]:
         """See `find.log_file_finder`."""
-        from rla_client.run.find import log_file_finder  # noqa: PLC0415
+        from rla_client.run.resume.find_run import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
 
@@ -395,8 +398,8 @@ class ExpManager:
 
     # -- measures ---------------------------------------------------------------------------------
 
-    time_record = staticmethod(trackers.time_record)
-    time_record_end = staticmethod(trackers.time_record_end)
+    time_record = staticmethod(time_tracker.time_record)
+    time_record_end = staticmethod(time_tracker.time_record_end)
 
     @_inside
     def update_fph(self, cum_epochs: float) -> None:
@@ -436,7 +439,7 @@ class ExpManager:
             input_dict: name to value; each is a line of the table.
             name: tag of the text.
         """
-        from rla_client.run.tensorboard import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.record.tf_summary import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
 
         return table_summary(input_dict, name)
 
@@ -447,7 +450,7 @@ class ExpManager:
         Raises:
             ArgumentError: `tensorboard` is not among the outputs.
         """
-        from rla_client.run.tensorboard import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.record.summary_writer import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
 
         send_graph(logger.get_current(), sess, *args, **kwargs)
 
@@ -516,7 +519,7 @@ class _Current(ExpManager):
         if data.is_held or data.next_setup is not None or not scope.current().is_free():
             open_beside(data, data.successor(), all_ranks=all_ranks)
         else:
-            begin(data, all_ranks=all_ranks)
+            open_run(data, all_ranks=all_ranks)
 
     def resume(
         self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
@@ -542,7 +545,7 @@ def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False)
         if continues and setup.task_table_name == then.task_table_name:
             end_run(former, "finished", "")  # the same run goes on
         give_way(former)
-    begin(following, all_ranks=all_ranks)
+    open_run(following, all_ranks=all_ranks)
     former.next_setup = None
 
 

@@ -1,4 +1,4 @@
-"""`rla_client.init` and `rla_client.log`: a run and its rows, one call each.
+"""`rla_client.init`, `rla_client.log`: a run or a row by one call.
 
     run = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
     for step in range(1000):
@@ -6,45 +6,38 @@
 
 Several runs may be open. `run.log` writes into its own, from any thread; what names no run writes into that
 which its thread opened last, else into that of the process (`stream/scope.py`). The next `init` of a thread
-ends the run before it, unless somebody still has its handle: then it stays open until that is given up.
-
-The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
-built-in defaults hold, and what the code is `rla_client.code.find_code` finds. The database lies in
-`data` beside the configuration (without one: in the working folder), or where `RLA_DATA_ROOT` says.
+ends the run before it, unless somebody still has its handle. The configuration is the nearest
+`rla_config.yaml` from the working folder upwards; without one the built-in defaults hold, and
+`rla_client.code.select` finds the code. The database lies in `data` beside the configuration, or where
+`RLA_DATA_ROOT` says.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
-import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
-from rla_client.media.pictures import is_picture
-from rla_client.run.begin import end_given_up, give_up
-from rla_client.run.recording import Exclude, Row, scalar_rows
-from rla_client.run.run import ending
-from rla_client.run.setup import accepted, names_code, unexpected
-from rla_client.stream import scope as scopes
+from rla_client.run.close import end_given_up, give_up
+from rla_client.run.configure import accepted, names_code, unexpected
+from rla_client.run.failure import ending
+from rla_client.run.record.row import Exclude, Row
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.param_values import resolved
-from rla_client.stream.scope import Scope
-from rla_client.stream.values import MAX_DEPTH, to_plain
+from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from rla_client.run.data import RunData
-    from rla_client.run.run import Run
+    from rla_client.run.run_data import RunData
+
 
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
 
@@ -217,159 +210,6 @@ def describe(  # noqa: PLR0913 - `init`'s
     manager.add_record_param(track)
 
 
-def ensure_run(
-    table: str,
-    parameters: Mapping[str, Any],
-    track: Iterable[str] = (),
-    *,
-    joins: bool = True,
-    **further: Any,  # noqa: ANN401 - arguments of configure
-) -> bool:
-    """`join_or_open`; whether the run is its own."""
-    return join_or_open(table, parameters, track, joins=joins, **further) is not None
-
-
-def join_or_open(
-    table: str,
-    parameters: Mapping[str, Any],
-    track: Iterable[str] = (),
-    *,
-    joins: bool = True,
-    **further: Any,  # noqa: ANN401 - arguments of configure
-) -> OpenRun | None:
-    """Open a run for something that writes and was told of none, unless one is open.
-
-    What the script has configured itself is opened as it says; otherwise `init(table, …)`. Another thread's
-    run is not joined, where nobody but something like this opened it.
-
-    Args:
-        table: table of a run of its own.
-        parameters: hyper-parameters; they join those of the script's run.
-        track: those that become part of the index of a run of its own.
-        joins: take part in the run of a process that started this one.
-        **further: arguments of `exp_manager.configure` for a run of its own.
-
-    Returns:
-        The run, if it is its own.
-
-    Raises:
-        ArgumentError: the data root cannot be written.
-        ConfigError: the configuration has faults.
-    """
-    data, here = current_data(), scopes.current()
-    current = logger.get_current()
-    of_another = data.of_adapter and here.is_anothers()  # of one like this one, in its own thread
-    if current.folder is not None and (joins or opened_here()) and not of_another:
-        if parameters and current.take_parameters is not None:
-            current.take_parameters(parameters)
-        return None
-    of_script = data.next_setup is not None or not data.of_adapter
-    if exp_manager.config is not None and of_script and here.is_free():
-        exp_manager.hyper_param = {**exp_manager.hyper_param, **parameters}
-        exp_manager.log_files_gen()
-        return None
-    return open_for_adapter(table, parameters, track, **further)
-
-
-def open_for_adapter(
-    table: str,
-    parameters: Mapping[str, Any],
-    track: Iterable[str] = (),
-    **further: Any,  # noqa: ANN401 - arguments of configure
-) -> OpenRun:
-    """`init` for something that was not told of a run."""
-    former = current_data()
-    try:
-        return init(table, config=parameters, track=track, **further)
-    finally:  # what failed is not the script's own either
-        if current_data() is not former:
-            current_data().of_adapter = True
-
-
-class Joined:
-    """The run that an adapter writes to: that which was current when it joined, whatever is current later.
-
-    Where that has ended, it is the one that was opened in its place since. One that was open beside it all
-    the while is somebody else's: then nothing is kept of what the adapter logs, which is said once.
-    """
-
-    def __init__(self) -> None:
-        self._scope: Scope | None = None
-        self._told = False
-
-    def join(self) -> None:
-        """Write to the current run from here on."""
-        self._scope = scopes.current()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the run has not ended."""
-        return self._scope is not None and self._scope.used
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the run has ended, and the one that is current is somebody else's."""
-        now = scopes.current()
-        return not self.is_open and self._scope is not None and now.used and now.opened < self._scope.ended
-
-    @property
-    def scope(self) -> Scope:
-        """The run's."""
-        if self._scope is None:
-            self.join()
-        elif not self._scope.used:
-            if self.is_left:
-                self._tell()
-            elif scopes.current().used:
-                self.join()
-            else:
-                return scopes.current()
-        assert self._scope is not None
-        return self._scope
-
-    def _tell(self) -> None:
-        if self._told or self._scope is None:
-            return
-        self._told = True
-        data = current_data.of(self._scope)
-        name = (
-            data.setup.task_table_name if data.item is None else f"{data.item.table}/{data.item.index.path}"
-        )
-        logging.getLogger("rla_client").warning(
-            "the run %s has ended, and the one that is open is another: what is logged for it is not kept",
-            name,
-        )
-
-    @property
-    def manager(self) -> ExpManager:
-        """`exp_manager` of the run."""
-        return ExpManager(current_data.of(self.scope))
-
-    def active(self) -> AbstractContextManager[None]:
-        """For the length of a `with` block, what names no run is part of this one."""
-        return scopes.inside(self.scope)
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def in_its_run(method: Method) -> Method:
-    """A method of an adapter, whose `_joined` is a `Joined`: what it logs is part of that run."""
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        with self._joined.active():
-            return method(self, *args, **kwargs)
-
-    return cast("Method", call)
-
-
-def opened_here() -> bool:
-    """Whether this process opened the run that is open."""
-    run = exp_manager.run
-    return run is not None and run.pid == os.getpid() and run.logger is logger.get_current()
-
-
 def default_data_root() -> Path:
     """Where `init` puts runs that are told no data root."""
     from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE  # noqa: PLC0415 - not at import of the package
@@ -388,50 +228,6 @@ def starts_agent() -> bool:
 
     config = exp_manager.config or load_config(_source(None, None)[0])
     return config.agent.autostart
-
-
-_left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
-
-
-def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> Run | None:
-    """`ensure_run` for what says with `leave_run` when it is done; the run, if it is its own."""
-    renew_run()
-    return exp_manager.run if ensure_run(table, parameters, track) else None
-
-
-def leave_run(run: Run | None, state: str = "finished") -> None:
-    """Say that what opened a run is done. The run stays open for what follows, until `renew_run`.
-
-    Args:
-        run: what `open_own_run` gave; None: nothing is left.
-        state: in which the run ends.
-    """
-    if run is not None:
-        _left[run] = state
-
-
-def rejoin_run() -> None:
-    """Take back that what opened the open run is done: it continues."""
-    if exp_manager.run is not None:
-        _left.pop(exp_manager.run, None)
-
-
-def renew_run() -> None:
-    """End the open run if what opened it is done: what comes now has a run of its own."""
-    if exp_manager.run is not None and exp_manager.run in _left and not scopes.current().is_anothers():
-        exp_manager.close(_left[exp_manager.run])
-
-
-def script_name() -> str:
-    """What a run may be called after: the script, the module of `python -m`, `notebook` or `interactive`."""
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
-    path = getattr(main, "__file__", None)
-    if path is None:
-        return "notebook" if "ipykernel" in sys.modules else "interactive"
-    return Path(path).stem
 
 
 def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
@@ -464,52 +260,6 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         if row or given:
             time_step_holder.count()
     return row
-
-
-def write_row(values: Mapping[str, Any], step: float) -> None:
-    """Write a row of another library's values; it is not mixed with what is recorded, and not printed.
-
-    Args:
-        values: name to number, text or array; nested dicts become `group/name`.
-        step: its time-step; the clock follows where this is ahead of it.
-    """
-    time_step_holder.follow(step)
-    current, plain = logger.get_current(), {}
-    for name, value in flat(values):
-        if is_picture(value):
-            current.save_picture(name, value, step)
-        else:
-            plain[name] = to_plain(value)
-    if plain:
-        current.write_row(plain, step, time.time(), ())
-
-
-class CountedRows:
-    """`write_row` for a library that need not say a step: then its rows are counted.
-
-    In a run that was resumed they are counted on from where it continues.
-    """
-
-    def __init__(self) -> None:
-        self._next: float | None = None
-
-    def write(self, values: Mapping[str, Any], step: float | None) -> float:
-        """Write a row; the step that it got."""
-        if self._next is None:
-            self._next = time_step_holder.get_time() + 1 if exp_manager.resumed_from else 0
-        at = self._next if step is None else step
-        self._next = at + 1
-        write_row(values, at)
-        return at
-
-
-def add_scalar(name: str, value: object, step: float) -> None:
-    """Add one value of another library to the row of a step, which the clock follows."""
-    rows = scalar_rows(logger.get_current())
-    if rows is not None:
-        rows.add(name, to_plain(value), step, time.time(), ())
-    else:
-        time_step_holder.follow(step)
 
 
 def flat(values: object, prefix: str = "", depth: int = 0) -> list[tuple[str, Any]]:

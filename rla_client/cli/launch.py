@@ -564,7 +564,8 @@ def rerun(
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.launcher import relaunch
-    from rla_client.launcher.context import RERUN_FOLDER, ItemPlace, claim_folder
+    from rla_client.launcher.experiment_database import ItemPlace
+    from rla_client.launcher.experiment_folder import RERUN_FOLDER, claim_folder
 
     log_dir = _log_dir(run, table, data_root)
     # beside a plain run: data/local is not part of later archives; not among a database's items, nor

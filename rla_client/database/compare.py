@@ -49,7 +49,7 @@ from rla_client.database.records import ALIASES, CLOCKS, FIELDS, Record, RowView
 from rla_client.database.text import clean
 from rla_client.database.tree import chain_of, files_below
 from rla_client.database.where import parameter_or_metric
-from rla_client.run.hyper_params import differences
+from rla_client.run.parameters.hyper_params import differences
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; a person reads less

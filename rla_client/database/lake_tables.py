@@ -34,7 +34,7 @@ from rla_client.database.records import LIVE_S, to_float, with_live_states
 from rla_client.database.sql_process import VIEWS
 from rla_client.database.sql_query import Clock, Query
 from rla_client.database.tree import chain_of, files_below, run_items
-from rla_client.run.hyper_params import HyperParams
+from rla_client.run.parameters.hyper_params import HyperParams
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,7 +5,7 @@
 warned about by name and left out; the rest is given. Nothing in a file is imported or called.
 
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
-(`rla_client.run.archive`). The traceback of what ended a run is the last one of its warnings.
+(`rla_client.run.parameters`). The traceback of what ended a run is the last one of its warnings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from rla_client.database.tree import (
     find_items,
     shown_name,
 )
-from rla_client.run.hyper_params import HyperParams, read_parameter_file, wrap
+from rla_client.run.parameters.hyper_params import HyperParams, wrap
+from rla_client.run.parameters.parameter_reader import read_parameter_file
 
 if TYPE_CHECKING:
     from rla_client.manager import ExpManager
@@ -261,7 +262,7 @@ def log_path(run: Run, what: str) -> Path:
 
 def resumed_with(log_folder: str) -> list[dict[str, Any]]:
     """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
-    from rla_client.run.archive import change_files
+    from rla_client.run.parameters.parameter_changes import change_files
 
     found = []
     for path in change_files(Path(log_folder)):
@@ -295,7 +296,7 @@ def traceback_end(log_folder: str, state: str | None) -> str:
     """The last lines of the traceback that a failed run ended with; empty where there is none."""
     if state != FAILED:
         return ""
-    from rla_client.run.run import TRACEBACK_HEAD
+    from rla_client.run.failure import TRACEBACK_HEAD
 
     try:
         reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")

@@ -57,7 +57,7 @@ from rla_client.contract.text.bounded_parsing import MAX_VALUES, parse_json
 from rla_client.database.csv_table import PROGRESS_FILE, read_tail
 from rla_client.database.environment import ENVIRONMENT_FILE, TOLD_HERE, read_told
 from rla_client.database.tree import chain_of, link_of, short_name, tracked_texts
-from rla_client.run.hyper_params import HyperParams, read_hyper_params
+from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 
 LIVE_S = 180.0
 ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for

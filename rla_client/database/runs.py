@@ -39,7 +39,8 @@ from rla_client.database.tree import (
     run_items,
 )
 from rla_client.database.where import Since, Where, fitting, parse_since
-from rla_client.run.hyper_params import HyperParams, read_archive, wrap
+from rla_client.run.parameters.hyper_params import HyperParams, wrap
+from rla_client.run.state.archive_reader import read_archive
 
 if TYPE_CHECKING:
     import duckdb
@@ -480,8 +481,8 @@ def archived_manager(item: Item) -> ExpManager:
         OSError: it cannot be opened.
     """
     from rla_client.manager import ExpManager
-    from rla_client.run.find import read_run
     from rla_client.run.item import Item as Place
+    from rla_client.run.resume.find_run import read_run
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)
     if content is None or index is None:

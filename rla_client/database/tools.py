@@ -343,7 +343,7 @@ class PrettyPlotterTool(BasicLogTool):
 
         The file holds the hyper-parameters and `formatted_log_name`, the index.
         """
-        from rla_client.run.hyper_params import read_archive
+        from rla_client.run.state.archive_reader import read_archive
 
         written = 0
         for item in self._matched(self.regex if regex is None else regex, (ARCHIVE_TESTER,)):

@@ -36,7 +36,7 @@ from rla_client.contract.run_index import DATE_LENGTH, RunIndex, make_info
 from rla_client.contract.text.spelling import ends_in, hint, listed, near
 
 if TYPE_CHECKING:
-    from rla_client.run.hyper_params import HyperParams
+    from rla_client.run.parameters.hyper_params import HyperParams
 
 LAST = "@last"
 MAX_CANDIDATES_SHOWN = 8

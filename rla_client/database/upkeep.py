@@ -76,7 +76,9 @@ from rla_client.database.tree import (
     run_items,
     short_name,
 )
-from rla_client.run.hyper_params import printed_args, read_archive, read_parameter_file, tracked
+from rla_client.run.parameters.hyper_params import printed_args, tracked
+from rla_client.run.parameters.parameter_reader import read_parameter_file
+from rla_client.run.state.archive_reader import read_archive
 
 Row = tuple[str, str, int, int, int]  # table, kind, items, bytes, bytes on the master alone
 _ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")

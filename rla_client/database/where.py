@@ -41,7 +41,7 @@ from rla_client.contract.run_index import RunIndex
 from rla_client.contract.text.spelling import ends_in, full_name, unknown
 from rla_client.database.catalogue import COLUMNS, Catalogue, record_of
 from rla_client.database.records import ALIASES, FIELDS, Record, RowView, with_live_states
-from rla_client.run.hyper_params import HyperParams
+from rla_client.run.parameters.hyper_params import HyperParams
 
 Since = str | float | datetime | None
 Row = Mapping[str, Any]

@@ -13,5 +13,5 @@ import rla_client.code.environment
 import rla_client.code.secret_values
 import rla_client.config.schema
 import rla_client.media.job_sender
-import rla_client.run.archive
+import rla_client.run.state.resume_state
 import rla_client.stream.memcpy  # noqa: F401

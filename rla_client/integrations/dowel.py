@@ -14,9 +14,9 @@ import dowel
 import numpy as np
 
 from rla_client import logger
-from rla_client.run.recording import INFO
-from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import CountedRows, Joined, in_its_run, leave_run, open_own_run
+from rla_client.adapter import CountedRows, Joined, in_its_run, leave_run, open_own_run
+from rla_client.run.record.run_logger import INFO
+from rla_client.run.record.summary_writer import tbx_writer
 
 __all__ = ["RLAOutput"]
 

@@ -1,4 +1,4 @@
-"""Episodes of gymnasium environments as rows, and every n-th one as a video.
+"""Gymnasium: episodes as rows, some as videos.
 
     env = record_episodes(gymnasium.make("CartPole-v1", render_mode="rgb_array"), video_every=100)
     envs = record_episodes(gymnasium.make_vec("CartPole-v1", num_envs=8))
@@ -24,10 +24,10 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 
 from rla_client import logger
+from rla_client.adapter import Joined, ensure_run, in_its_run
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import exp_manager
 from rla_client.media.recorders import VideoRecorder
-from rla_client.shortcuts import Joined, ensure_run, in_its_run
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
 __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]

@@ -1,4 +1,6 @@
-"""Hydra: a job's configuration as hyper-parameters, what the command line overrides as the run's index.
+"""Hydra: a run for each job.
+
+A job's configuration becomes hyper-parameters, the overrides of the command line the run's index.
 
     @hydra.main(config_path="conf", config_name="config", version_base=None)
     def train(cfg):
@@ -23,7 +25,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.run import ending
+from rla_client.run.failure import ending
 from rla_client.shortcuts import init, to_parameters
 
 __all__ = ["RLACallback", "open_run"]

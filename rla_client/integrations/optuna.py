@@ -13,9 +13,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from rla_client.adapter import ensure_run, write_row
 from rla_client.contract.errors import extra
 from rla_client.manager import exp_manager
-from rla_client.shortcuts import ensure_run, write_row
 
 with extra("optuna", "rla_client.integrations.optuna"):
     from optuna.study import Study

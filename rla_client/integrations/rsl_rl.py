@@ -14,13 +14,14 @@ from typing import Any
 
 from rsl_rl.utils.log_writer import LogWriter
 
-import rla_client.run.tensorboard  # noqa: F401 - what `add_scalar` loads; no call of the training waits for it
+import rla_client.run.record.summary_writer  # noqa: F401 - what `add_scalar` loads; no call of the training waits for it
 from rla_client import logger
+from rla_client.adapter import Joined, add_scalar, ensure_run, in_its_run
 from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
-from rla_client.run.run import warn
-from rla_client.shortcuts import Joined, add_scalar, ensure_run, in_its_run, to_parameters
+from rla_client.run.current_logger import warn
+from rla_client.shortcuts import to_parameters
 
 __all__ = ["RLALogWriter"]
 

@@ -20,19 +20,22 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
+from rla_client.adapter import join_or_open, opened_here, script_name
 from rla_client.contract.safe_names import component_problem
 from rla_client.manager import exp_manager
-from rla_client.run.begin import end_run, go_on
-from rla_client.run.hyper_params import parameters_of_table
-from rla_client.run.recording import Logger
-from rla_client.run.run import WRITER_VARIABLE, Run
-from rla_client.run.tensorboard import AgentSummaryWriter, writer_arguments
-from rla_client.shortcuts import join_or_open, opened_here, script_name, to_parameters
+from rla_client.run.close import end_run
+from rla_client.run.environment import WRITER_VARIABLE
+from rla_client.run.parameters.hyper_params import parameters_of_table
+from rla_client.run.record.run_logger import Logger
+from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
+from rla_client.run.resume.resume_in_place import go_on
+from rla_client.run.run import Run
+from rla_client.shortcuts import to_parameters
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
-    from rla_client.run.data import RunData
+    from rla_client.run.run_data import RunData
 
 __all__ = ["SummaryWriter"]
 

@@ -1,4 +1,4 @@
-"""TorchRL: a logger for its recorders and trainers.
+"""TorchRL: a logger.
 
 logger = RLALogger("cartpole-ppo")  # was: CSVLogger("cartpole-ppo")
 logger.log_scalar("reward", 1.0, step=0)
@@ -12,10 +12,11 @@ from typing import Any
 from torchrl.record.loggers import Logger
 
 from rla_client import logger
+from rla_client.adapter import Joined, add_scalar, in_its_run, leave_run, open_own_run
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.media.recorders import VideoRecorder
-from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import Joined, add_scalar, in_its_run, leave_run, open_own_run, to_parameters
+from rla_client.run.record.summary_writer import tbx_writer
+from rla_client.shortcuts import to_parameters
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLALogger"]

@@ -15,9 +15,9 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
+from rla_client.adapter import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
-from rla_client.shortcuts import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLACallback"]

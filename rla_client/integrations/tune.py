@@ -1,4 +1,4 @@
-"""Ray Tune: trials become runs, what `tune.report` is given becomes rows.
+"""Ray Tune: trials as runs, reports as rows.
 
     tuner = tune.Tuner(train, run_config=tune.RunConfig(callbacks=[RLACallback()]))
 
@@ -30,22 +30,21 @@ from rla_client.code.find_code import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, current_data, exp_manager
-from rla_client.run import run as runs
-from rla_client.run.begin import (
-    begin,
-    begin_beside,
-    begin_storing_nothing,
-    continue_at,
-    end_run,
-    take_back,
-)
-from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.find import StillWritingError, find_here
+from rla_client.run import environment, failure
+from rla_client.run.close import end_run
+from rla_client.run.current_logger import get_current, warn
+from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.item import Item
-from rla_client.run.recording import WARN, Row
-from rla_client.run.resume import prepare
-from rla_client.run.run import get_current, warn
-from rla_client.run.start import bind_recorders
+from rla_client.run.item_run import begin_beside
+from rla_client.run.open_run import open_run
+from rla_client.run.open_stream import bind_recorders
+from rla_client.run.record.row import Row
+from rla_client.run.record.run_logger import WARN
+from rla_client.run.resume.earlier_streams import StillWritingError
+from rla_client.run.resume.find_run import find_here
+from rla_client.run.resume.resume_in_place import continue_at, take_back
+from rla_client.run.resume.resume_point import prepare
+from rla_client.run.run_data import CHECKPOINT_NAME, RunData
 from rla_client.shortcuts import describe, flat
 from rla_client.stream import scope as scopes
 from rla_client.stream.values import to_plain
@@ -111,7 +110,9 @@ def _open(data: RunData, *, known: bool) -> float | None:
         The time-step of the last row of a run that continues; None for a new one.
     """
     told = f"{data.setup.run_id} cannot continue its run, a new one begins"
-    earlier, late = _find(data) if known and not runs.disabled() and runs.rank() == 0 else (None, "")
+    earlier, late = (
+        _find(data) if known and not environment.disabled() and environment.rank() == 0 else (None, "")
+    )
     if late:
         warn(f"{told}: {late}")
     try:
@@ -411,15 +412,15 @@ def _of_trial(trainable: Any) -> tuple[str, str]:
 
 def _open_here(data: RunData) -> None:
     """Open the trial's run as that of this process, as soon as no other one has it."""
-    if data.setup.run_id is None or runs.disabled() or runs.rank() > 0:
-        begin(data)
+    if data.setup.run_id is None or environment.disabled() or environment.rank() > 0:
+        open_run(data)
         return
     deadline = time.monotonic() + FORMER_ENDS_S
     while True:
         try:
             earlier, _late = _find(data)
             if earlier is None:
-                begin(data)
+                open_run(data)
             elif any(Path(earlier.folder(CHECKPOINT)).glob(f"{CHECKPOINT_NAME}_*")):
                 table, _config, root = data.setup.configured()
                 continue_at(data, prepare(root, table, earlier, None, CHECKPOINT_NAME, autostart=True))
@@ -464,7 +465,7 @@ def _end_with(trainable: Any) -> None:
 
     def close() -> None:
         if data.run is run:
-            end_run(data, *(runs.ending(errors[-1]) if errors else ("finished", "")))
+            end_run(data, *(failure.ending(errors[-1]) if errors else ("finished", "")))
 
     if trainable is not None:
         step = trainable.step

@@ -13,26 +13,37 @@ if TYPE_CHECKING:
     from rla_client.launcher.context import ExperimentContext, SnapshotConfig
     from rla_client.launcher.deterministic import get_seed, set_seed
     from rla_client.launcher.dowel import Histogram, logger, tabular
-    from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
-    from rla_client.launcher.runner import LocalRunner, Trainer, log_performance, obtain_evaluation_episodes
-    from rla_client.launcher.samplers import LocalSampler, MultiprocessingSampler, RaySampler
-    from rla_client.launcher.snapshotter import Snapshotter
-    from rla_client.launcher.workers import DefaultWorker, FragmentWorker, VecWorker, WorkerFactory
+    from rla_client.launcher.performance import log_performance, obtain_evaluation_episodes
+    from rla_client.launcher.runner import LocalRunner, Trainer
+    from rla_client.launcher.sampling.env_spec import EnvSpec, StepType
+    from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+    from rla_client.launcher.sampling.fragment_worker import FragmentWorker, VecWorker
+    from rla_client.launcher.sampling.local_sampler import LocalSampler
+    from rla_client.launcher.sampling.multiprocessing_sampler import MultiprocessingSampler
+    from rla_client.launcher.sampling.ray_sampler import RaySampler
+    from rla_client.launcher.sampling.worker import DefaultWorker
+    from rla_client.launcher.sampling.worker_factory import WorkerFactory
+    from rla_client.launcher.snapshot.snapshotter import Snapshotter
     from rla_client.launcher.wrap import wrap_experiment
 
 _NAMES = {
     "context": ("ExperimentContext", "SnapshotConfig"),
     "deterministic": ("get_seed", "set_seed"),
     "dowel": ("Histogram", "logger", "tabular"),
-    "episode_batch": ("EnvSpec", "EpisodeBatch", "StepType"),
-    "runner": ("LocalRunner", "Trainer", "log_performance", "obtain_evaluation_episodes"),
-    "samplers": ("LocalSampler", "MultiprocessingSampler", "RaySampler"),
-    "snapshotter": ("Snapshotter",),
-    "workers": ("DefaultWorker", "FragmentWorker", "VecWorker", "WorkerFactory"),
+    "performance": ("log_performance", "obtain_evaluation_episodes"),
+    "runner": ("LocalRunner", "Trainer"),
+    "sampling.env_spec": ("EnvSpec", "StepType"),
+    "sampling.episode_batch": ("EpisodeBatch",),
+    "sampling.fragment_worker": ("FragmentWorker", "VecWorker"),
+    "sampling.local_sampler": ("LocalSampler",),
+    "sampling.multiprocessing_sampler": ("MultiprocessingSampler",),
+    "sampling.ray_sampler": ("RaySampler",),
+    "sampling.worker": ("DefaultWorker",),
+    "sampling.worker_factory": ("WorkerFactory",),
+    "snapshot.snapshotter": ("Snapshotter",),
     "wrap": ("wrap_experiment",),
 }
-# the last three are names of earlier releases
-_MODULES = {"deterministic", "dowel", "samplers", "dowel_tabular", "environments", "snapshot_codec"}
+_MODULES = {"deterministic", "dowel"}
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [

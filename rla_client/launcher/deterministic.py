@@ -1,4 +1,4 @@
-"""Seeds and random-number states: what makes a run repeatable, and what does not.
+"""Seeds or random-number states of a repeatable run.
 
 `set_seed` seeds the generators that a training usually draws from; `capture_rng` and
 `restore_rng` carry their states through a snapshot, so that a resumed run draws the numbers that

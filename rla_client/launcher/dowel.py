@@ -1,18 +1,15 @@
-"""`tabular` and `logger` in dowel's manner, on top of `rla_client.logger`.
+"""dowel's `tabular`, `logger` on top of `rla_client.logger`.
 
     with tabular.prefix("evaluation/"):
         tabular.record("return", 12.5)
-    tabular.record("weights", Histogram(values))     # TensorBoard only, as a matplotlib figure is
     logger.log("text")
     logger.log(tabular)      # these values go into the next row
     logger.dump_all(epoch)   # the row
 
-Runners log `tabular` and dump the row after each epoch themselves. Values recorded by
-`rla_client.logger.record_tabular` go into the same row.
-
-An experiment has its outputs already, through the agent: stdout, debug.log, progress.csv, TensorBoard. Those
-that a user adds to `logger` are for files beside them, and for programs without an experiment; this process
-writes them, at once. One of the user's own is any object with `types_accepted`, `record`, `dump` and `close`.
+Runners log `tabular` and dump the row after each epoch themselves. An experiment has its outputs already,
+through the agent. Those that a user adds to `logger` are for files beside them, and for programs without an
+experiment; this process writes them, at once: any object with `types_accepted`, `record`, `dump` and
+`close`.
 """
 
 from __future__ import annotations

@@ -1,65 +1,46 @@
-"""`LocalRunner` (later called `Trainer`): epochs, sampling, logging, snapshots, resume.
+"""`LocalRunner` (later called `Trainer`): the runner of a training's epochs.
 
-The algorithm drives: `train` calls `algo.train(runner)`, which loops over
-`runner.step_epochs()`. Between two epochs the runner dumps the row and then takes a snapshot, so
-a snapshot knows how many rows belong to it. It holds the runner's own description and counters,
-environment, algorithm, worker environments and generator states.
+The algorithm drives: `train` calls `algo.train(runner)`, which loops over `runner.step_epochs()`. Between
+two epochs the runner dumps the row and then takes a snapshot, so a snapshot knows how many rows belong to
+it. It holds the runner's own description and counters, environment, algorithm, worker environments and
+generator states.
 
-Resume. `restore` loads a snapshot and cuts the outputs to its rows when it continues in the same
-folder; `resume` runs the remaining epochs. Generator states are put back right before the first
-of them, after everything else that might draw from them. What an epoch samples depends on its
-number and the seed (workers.py). So an interrupted and resumed run equals an uninterrupted
-one, provided that the algorithm keeps its state in attributes, not in local variables of `train`.
-
-Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
-finds in its context that it shall continue from a snapshot, and does.
-
-`train(plot=True)` shows one episode of the policy after each epoch, in a copy of the environment. That draws
-itself, so it must have been made with `render_mode="human"`; of any other the log says once that nothing is
-shown. Random numbers that are drawn for it are put back, so a run with plots equals one without. A window
-that cannot be opened is a warning, not the end of the training.
+Resume. `restore` loads a snapshot and cuts the outputs to its rows when it continues in the same folder;
+`resume` runs the remaining epochs. Generator states are put back right before the first of them, after
+everything else that might draw from them. What an epoch samples depends on its number and the seed
+(sampling/worker.py): so an interrupted and resumed run equals an uninterrupted one if the algorithm keeps
+its state in attributes.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
-
-import numpy as np
 
 from rla_client import logger as rla_logger
 from rla_client.code.hidden_values import restored
 from rla_client.contract.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.launcher import dowel
 from rla_client.launcher.context import ExperimentContext, ResumeFrom, SnapshotConfig
-from rla_client.launcher.deterministic import (
-    capture_rng,
-    derive_seed,
-    get_seed,
-    restore_generators,
-    restore_rng,
-    set_seed,
-)
-from rla_client.launcher.episode_batch import (
-    EnvOfSpec,
-    EpisodeBatch,
-    copy_env,
-    count_steps,
-    env_to_save,
-    paths_of,
-)
+from rla_client.launcher.deterministic import capture_rng, restore_rng, set_seed
 from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.samplers import RunnerSampler, Sampler, describe_setup, taken_by
-from rla_client.launcher.snapshotter import Snapshotter
-from rla_client.launcher.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats, older_name
-from rla_client.launcher.workers import DefaultWorker, reset_agent
-
-SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it
-MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode that no limit ends
+from rla_client.launcher.plotter import Plotter
+from rla_client.launcher.sampling.env_pickle import EnvOfSpec, copy_env, env_to_save
+from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.garage_batch import count_steps, paths_of
+from rla_client.launcher.sampling.runner_sampler import RunnerSampler, describe_setup, taken_by
+from rla_client.launcher.sampling.sampler import Sampler
+from rla_client.launcher.snapshot.snapshotter import Snapshotter
+from rla_client.launcher.snapshot.training_state import (
+    FORMAT_VERSION,
+    SetupArgs,
+    TrainArgs,
+    TrainStats,
+    older_name,
+)
 
 
 class LocalRunner:
@@ -459,133 +440,3 @@ def _without_secrets(setup: SetupArgs) -> SetupArgs:
 
 
 Trainer = LocalRunner
-
-
-class Plotter:
-    """Shows the policy of one training.
-
-    Args:
-        env: the environment; a copy is made of it at the first episode.
-        seed: of the shown episodes.
-        max_episode_length: steps after which an episode is cut off; None: the environment says.
-    """
-
-    def __init__(self, env: object, seed: int, max_episode_length: int | None) -> None:
-        self._env = env
-        self._worker: DefaultWorker | None = None
-        self._seed = seed
-        self._limit = max_episode_length or MAX_EPISODE_STEPS
-        self._useless = False
-
-    def show(self, policy: object, epoch: int, *, pause: bool) -> None:
-        """Show one episode of `policy`; with `pause` wait for Enter afterwards."""
-        if self._useless:
-            return
-        if getattr(self._env, "render_mode", None) != "human":
-            self._give_up("plot=True shows nothing: make the environment with render_mode='human'")
-            return
-        state = capture_rng()
-        try:
-            self._roll_out(policy, epoch)
-        except Exception as error:  # noqa: BLE001 - no display, a broken driver: whatever it is, train on
-            self._give_up(f"plot=True shows nothing: {type(error).__name__}: {error}")
-        finally:
-            restore_generators(state)
-        if not pause or self._useless:
-            return
-        if sys.stdin is not None and sys.stdin.isatty():
-            input("Plotting evaluation run: press Enter to continue...")
-        else:
-            dowel.logger.log("pause_for_plot does not pause: standard input is not a terminal")
-
-    def close(self) -> None:
-        """Close the window."""
-        if self._worker is not None:
-            self._worker.shutdown()
-            self._worker = None
-
-    def _roll_out(self, policy: object, epoch: int) -> None:
-        if self._worker is None:
-            self._worker = DefaultWorker(seed=self._seed, worker_number=0, max_episode_length=self._limit)
-            self._worker.update_env(copy_env(self._env))
-        self._worker.update_agent(policy)
-        self._worker.start_epoch(epoch)
-        self._worker.rollout()
-
-    def _give_up(self, why: str) -> None:
-        self._useless = True
-        dowel.logger.log(why)
-
-
-def log_performance(
-    itr: int, batch: EpisodeBatch, discount: float, prefix: str = "Evaluation"
-) -> list[float]:
-    """Record how the episodes of `batch` went, in the row in the making; names as in garage.
-
-    Args:
-        itr: the iteration.
-        batch: N episodes.
-        discount: per step, for AverageDiscountedReturn.
-        prefix: group of the keys.
-
-    Returns:
-        The N undiscounted returns.
-    """
-    returns = batch.returns
-    ends = np.cumsum(batch.lengths)
-    discounted = [
-        float(np.sum(rewards * discount ** np.arange(len(rewards))))
-        for rewards in np.split(batch.rewards, ends[:-1])
-    ]
-    with dowel.tabular.prefix(f"{prefix}/"):
-        dowel.tabular.record("Iteration", itr)
-        dowel.tabular.record("NumEpisodes", len(batch))
-        dowel.tabular.record("AverageDiscountedReturn", float(np.mean(discounted)))
-        dowel.tabular.record("AverageReturn", float(np.mean(returns)))
-        dowel.tabular.record("StdReturn", float(np.std(returns)))
-        dowel.tabular.record("MaxReturn", float(np.max(returns)))
-        dowel.tabular.record("MinReturn", float(np.min(returns)))
-        dowel.tabular.record("TerminationRate", float(np.mean(batch.terminals[ends - 1])))
-        if SUCCESS_KEY in batch.env_infos:
-            reached = [bool(np.any(one)) for one in np.split(batch.env_infos[SUCCESS_KEY], ends[:-1])]
-            dowel.tabular.record("SuccessRate", float(np.mean(reached)))
-    return [float(one) for one in returns]
-
-
-def obtain_evaluation_episodes(
-    policy: object,
-    env: object,
-    max_episode_length: int | None = MAX_EPISODE_STEPS,
-    num_eps: int = 100,
-    deterministic: bool = True,
-) -> EpisodeBatch:
-    """Run `num_eps` episodes of `policy` in `env`, which the training does not use meanwhile.
-
-    Args:
-        policy: as for samplers.
-        env: e.g. `runner.get_env_copy()`. Its episodes begin alike at each call.
-        max_episode_length: steps after which an episode is cut off.
-        num_eps: how many.
-        deterministic: take the action's `mean` where the policy gives one beside it.
-    """
-    worker = DefaultWorker(seed=get_seed() or 0, worker_number=0, max_episode_length=max_episode_length)
-    worker.update_agent(_ByMean(policy) if deterministic else policy)
-    worker.update_env(env)
-    worker.reset_seed = derive_seed(worker.seed, num_eps)
-    return EpisodeBatch.concatenate([worker.rollout() for _ in range(num_eps)])
-
-
-class _ByMean:
-    """A policy that acts by the mean of another one."""
-
-    def __init__(self, policy: Any) -> None:  # noqa: ANN401
-        self._policy = policy
-
-    def get_action(self, observation: object) -> object:
-        answer = getattr(self._policy, "get_action", self._policy)(observation)
-        if isinstance(answer, tuple) and isinstance(answer[-1], dict) and "mean" in answer[-1]:
-            return answer[-1]["mean"], answer[-1]
-        return answer
-
-    def reset(self) -> None:
-        reset_agent(self._policy)

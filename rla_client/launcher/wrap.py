@@ -1,25 +1,15 @@
-"""`wrap_experiment`: a function becomes an experiment whose every call is a run of its own.
+"""`wrap_experiment`: an experiment made of a function.
 
     @wrap_experiment(snapshot_mode="gap", snapshot_gap=5, name_parameters="passed")
-    def my_experiment(ctxt, seed=1, lr=1e-2):
-        ...
+    def my_experiment(ctxt, seed=1, lr=1e-2): ...
 
     my_experiment(seed=3)                          # data/local/experiment/my_experiment_seed=3
-    my_experiment({"log_dir": "elsewhere"}, seed=4)
 
-A call claims a folder, keeps the launch record and the code as they are now, opens the outputs,
-and calls the function with a context. However the function ends, the outputs are closed with
-what happened and whoever logged before logs again. Calls nest and repeat.
-
-Nothing but wrong arguments and a folder that cannot be made stops a run before it begins: an
-archive that cannot be written is warned about.
-
-With RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed
-when the process ends, with the newest snapshot alone.
-
-The process's logger has one current run, so experiments are those of one thread: two that ran them at the
-same time would write into each other's rows, without a word. The second is refused. Calls inside of each
-other, in one thread, are fine, and so are processes: a forked child continues in the thread that it has.
+A call claims a folder, keeps the launch record and the code as they are now, opens the outputs, and calls
+the function with a context. However it ends, the outputs are closed with what happened and the former logger
+is back. Nothing but wrong arguments and a folder that cannot be made stops a run before it begins. With
+RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed when the
+process ends.
 """
 
 from __future__ import annotations
@@ -28,14 +18,11 @@ import functools
 import inspect
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from rla_client import logger
 from rla_client.code import launch_archive
 from rla_client.code.hidden_values import restored
 from rla_client.code.repository import find_repository
@@ -44,58 +31,33 @@ from rla_client.config.project import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.job.snapshot_footer import read_footer
-from rla_client.contract.process.fork_hooks import at_fork
-from rla_client.contract.run_index import RunIndex
-from rla_client.launcher.context import (
-    DatabasePlan,
-    ExperimentContext,
-    Folders,
-    ItemPlace,
-    Options,
-    ResumeFrom,
-    claim_folder,
-    default_log_dir,
-    experiment_name,
-    find_config_of,
-    find_database,
-    item_index,
-)
-from rla_client.launcher.launch import (
-    describe_launch,
-    described,
-    differs,
-    launcher_path,
-    recorded_value,
-    write_record,
-)
+from rla_client.launcher.context import ExperimentContext, ResumeFrom
+from rla_client.launcher.database_run import open_item, reopen_item
+from rla_client.launcher.experiment_database import DatabasePlan, ItemPlace, find_config_of, find_database
+from rla_client.launcher.experiment_folder import Folders, claim_folder, default_log_dir, experiment_name
+from rla_client.launcher.launch_record import describe_launch, launcher_path, write_record
+from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Outputs, current_outputs
-from rla_client.launcher.relaunch import (
-    Relaunch,
-    RunName,
-    count_call,
-    find_earlier_call,
-    run_name,
-    taken,
-    top_level_calls,
-    wanted,
-)
-from rla_client.launcher.snapshotter import find_snapshot
-from rla_client.manager import ExpManager, current_data, exp_manager
-from rla_client.run.item import DisabledRun, Item
-from rla_client.run.recording import Row
-from rla_client.run.run import Run, disabled, ending, rank
-from rla_client.run.start import publish
+from rla_client.launcher.run_id import RunName, find_earlier_call, run_name
+from rla_client.launcher.snapshot.snapshotter import find_snapshot
+from rla_client.launcher.thread_owner import this_thread
+from rla_client.launcher.variant import described, differs, recorded_value
+from rla_client.launcher.wanted_call import Relaunch, count_call, taken, top_level_calls, wanted
+from rla_client.manager import exp_manager
+from rla_client.run.environment import disabled, rank
+from rla_client.run.failure import ending
+from rla_client.run.temporary_item import TemporaryItem
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"
-ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
-
 Result = TypeVar("Result")
 _log = logging.getLogger("rla_client")
 
 
 @overload
 def wrap_experiment(function: Callable[..., Result], **options: object) -> Callable[..., Result]: ...
+
+
 @overload
 def wrap_experiment(
     function: None = None, **options: object
@@ -234,7 +196,7 @@ class _Call:
     def _open_outputs(self, log_dir: Path, snapshots: Path) -> Outputs:
         x_axis, kept, relaunch = self._options.x_axis, self._rows_to_keep(snapshots), self._relaunch
         if relaunch is not None and (place := ItemPlace.of(log_dir)) is not None:
-            return _reopen_item(place, log_dir, x_axis, kept or 0, relaunch, self._parameters)
+            return reopen_item(place, log_dir, x_axis, kept or 0, relaunch, self._parameters)
         fresh = not self._options.use_existing_dir or not self._stored
         return Outputs(log_dir, x_axis, kept, fresh=fresh)
 
@@ -291,7 +253,7 @@ class _Call:
 
     def _claim(self) -> Path:
         if not self._stored:
-            return Path(DisabledRun("plain", "", "noip").log_dir())
+            return Path(TemporaryItem("plain", "", "noip").log_dir())
         options = self._options
         wished = options.log_dir
         if wished is None:
@@ -379,133 +341,5 @@ class _Call:
                 "give log_dir for an existing folder, or continue with `rla resume`"
             )
         shown = self._options.named_parameters(self._passed, self._parameters)
-        outputs, folders = _open_item(plan, self._options.x_axis, self._parameters, tuple(shown), name)
+        outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown), name)
         return self._run_function(outputs, folders, outer, plan)
-
-
-def _open_item(
-    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: Iterable[str], name: RunName
-) -> tuple[Outputs, Folders]:
-    """Open a new item with these parameters; the `tracked` ones are part of its index.
-
-    The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
-    too; an experiment inside another's item gets a manager of its own. With a `name` that says so it
-    continues as `exp_manager` does, by its checkpoints; by its snapshots: `run_id`.
-
-    Raises:
-        ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
-    """
-    item = _ItemRun(plan.table, plan.config, plan.data_root, plan.code_root)
-    manager = item.manager
-    manager.run_id, manager.resume_mode = name
-    manager.set_hyper_param(**parameters)
-    manager.clear_record_param()
-    manager.add_record_param(list(tracked))
-    former = logger.get_current()
-    manager.log_files_gen()
-    manager.clear_record_param()
-    logger.set_current(former)
-    log, code, snapshots = (
-        Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
-    )
-    assert manager.run is not None
-    item.first = manager.run
-    place = ItemPlace(str(plan.data_root), plan.table, item_index(log))
-    return item.outputs(place, log, x_axis, None, fresh=True), Folders(log, code, snapshots, plan.data_root)
-
-
-class _ItemRun:
-    """The run of an item: its manager, and how outputs open, count the rows of and close it."""
-
-    def __init__(
-        self, table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None
-    ) -> None:
-        # the process's own, whatever run the experiment opens for itself
-        self.manager = ExpManager(current_data()) if exp_manager.run is None else ExpManager()
-        self.manager.configure(table, config, root, code_root=code_root, log_callback_fn=self._pass_on)
-        self.first: Run | None = None
-        self._on_row: Callable[[Row], None] | None = None
-
-    def _pass_on(self, row: Row) -> None:
-        if self._on_row is not None:
-            self._on_row(row)
-
-    def outputs(
-        self, place: ItemPlace, log_dir: Path, x_axis: str, keep_rows: int | None, *, fresh: bool
-    ) -> Outputs:
-        """Its outputs: of the run that is open already, the first time, else of a continued one."""
-
-        def opener(on_row: Callable[[Row], None]) -> Run:
-            self._on_row = on_row
-            run, self.first = self.first, None
-            if run is not None:
-                return run
-            index = RunIndex.parse(place.index)
-            assert index is not None
-            item = Item(place.data_root, place.table, index, index.opened)
-            return self.manager._reopen(item)  # noqa: SLF001
-
-        close = self.manager.close
-        return Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, fresh=fresh, on_close=close)
-
-
-def _reopen_item(
-    place: ItemPlace,
-    log_dir: Path,
-    x_axis: str,
-    keep_rows: int,
-    relaunch: Relaunch,
-    parameters: Mapping[str, Any],
-) -> Outputs:
-    """Open an existing item again, with the first `keep_rows` rows of its earlier part.
-
-    The process's `exp_manager` has it, as in `_open_item`, with the configuration that `relaunch` records.
-    """
-    settings: Path | dict[str, Any] = {} if relaunch.log_used is None else {"LOG_USED": relaunch.log_used}
-    settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)
-    item = _ItemRun(place.table, settings, place.data_root, code_root)
-    manager = item.manager
-    manager.run_id, manager.resume_mode = RunName()  # the item has its own
-    manager.set_hyper_param(**parameters)
-    outputs = item.outputs(place, log_dir, x_axis, keep_rows, fresh=False)
-    if manager.run is not None and manager.config is not None:  # ranks above 0 wait for it
-        publish(place.data_root, place.table, manager.run.opening, manager.config.log_used)
-    return outputs
-
-
-class _Owner:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.thread = 0
-        self.depth = 0
-
-    def after_fork_in_child(self) -> None:
-        self.lock = threading.Lock()
-        self.thread = threading.get_ident()
-
-
-_owner = _Owner()
-at_fork(_owner)
-
-
-@contextmanager
-def this_thread(name: str) -> Iterator[None]:
-    """Make experiments this thread's own for the time of the block.
-
-    Raises:
-        LaunchError: another thread is inside of an experiment.
-    """
-    me = threading.get_ident()
-    with _owner.lock:
-        if _owner.depth and _owner.thread != me:
-            raise LaunchError(
-                f"{name} cannot run now: another thread of this process is inside of an experiment, and "
-                "their rows would be mixed. Run experiments one after the other, or in processes of their own"
-            )
-        _owner.thread = me
-        _owner.depth += 1
-    try:
-        yield
-    finally:
-        with _owner.lock:
-            _owner.depth -= 1

@@ -19,7 +19,7 @@ from rla_client.database.csv_table import FULL_NAMES
 from rla_client.database.grouping import group_label, group_order, group_text, quoted
 from rla_client.database.tree import find_items
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
-from rla_client.run.hyper_params import HyperParams, read_hyper_params
+from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,7 +22,7 @@ from rla_client.database.csv_table import recorded_nan
 from rla_client.database.records import read_record
 from rla_client.database.runs import Database, Run
 from rla_client.database.text import clean, plain, table_text
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.journal import (
     DROPPED,
     FAILED,
@@ -53,7 +53,7 @@ def settled(item: Mapping[str, Any]) -> str | None:
     Of a run of another machine, whose spool is not here, that is what is there after `ELSEWHERE_S` at most.
     """
     try:
-        settle(f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}", SETTLE_S)
+        await_end(f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}", SETTLE_S)
     except RlaError as error:
         _log.warning("%s", error)
     deadline = time.monotonic() + ELSEWHERE_S

@@ -31,7 +31,7 @@ def client(chosen: argparse.Namespace) -> None:
     """Open runs, write rows into each, stay alive until stdin closes."""
     from rla_client import exp_manager
     from rla_client.contract.filesystem.atomic_write import write_atomic
-    from rla_client.run.start import open_plain_run
+    from rla_client.run.plain_run import open_plain_run
 
     folder = Path(chosen.client)
     project = folder / "project"

@@ -20,9 +20,10 @@ from rla_client.loader import (
     fork_log_file_fn,
 )
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.archive import Pickled, open_own, parameter_file, write_parameters
-from rla_client.run.find import RunNotFoundError, find_item, log_file_finder
 from rla_client.run.item import create_item
+from rla_client.run.parameters.parameter_file import parameter_file, write_parameters
+from rla_client.run.resume.find_run import RunNotFoundError, find_item, log_file_finder
+from rla_client.run.state.custom_data import Pickled, open_own
 
 DATE = "2022/11/24/18-46-30-917022"
 

@@ -20,12 +20,13 @@ import pytest
 
 import rla_client
 from rla_client import ImgRecorder, exp_manager, logger
+from rla_client.adapter import Joined, ensure_run
 from rla_client.cli.launch import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.run import process_end as process_end_module
 from rla_client.run import run as run_module
-from rla_client.shortcuts import Joined, ensure_run
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -354,7 +355,7 @@ def test_an_adapter_goes_on_in_the_run_that_took_the_place_of_its_own() -> None:
 
 
 def open_runs() -> list[Any]:
-    return [*run_module._open_runs]
+    return [*process_end_module.open_runs]
 
 
 @pytest.mark.usefixtures("table")

@@ -32,7 +32,7 @@ from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.spool.segments import stream_names
-from rla_client.logger import read_csv
+from rla_client.readers import read_csv
 
 TRAINING = Path(__file__).with_name("hostile_training.py")
 QUICK = 30

@@ -78,7 +78,9 @@ def mirrors(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "rla_client.run.mirror" in " ".join(process.cmdline()) and process.cwd() == str(folder):
+            if "rla_client.run.console.mirror" in " ".join(process.cmdline()) and process.cwd() == str(
+                folder
+            ):
                 found.append(process)
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.logger import read_csv, read_events, read_json, read_tb
+from rla_client.readers import read_csv, read_events, read_json, read_tb
 
 SCRIPT = """
 import math, sys

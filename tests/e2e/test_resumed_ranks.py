@@ -17,8 +17,8 @@ from support.ports import free_port
 from support.spooled import bare_opening
 
 from rla_client.database.imports.folders import read_points
-from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES
-from rla_client.run.start import await_resumed
+from rla_client.run.environment import MODE_VARIABLE, RANK_VARIABLES
+from rla_client.run.ranks import await_resumed
 
 LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"

@@ -20,7 +20,7 @@ import yaml
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import relaunch
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 
 pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -200,7 +200,7 @@ def test_a_run_sees_its_secrets_and_no_file_does(
 
     assert f"TRUE {KEY} {LOGIN}" in output
     (log,) = (project / "data" / "log" / "t").glob("*/*/*/*")
-    settle(log)
+    await_end(log)
     wait_until(lambda: json.loads((log / "run.json").read_text())["state"] != "running")
     wait_until((Path(str(log).replace("/log/", "/code/")) / "train.py").exists)
     wait_until(lambda: "left_out" in json.loads((log / "environment.json").read_text())["git"]["diff"])
@@ -221,7 +221,7 @@ def test_switched_off_they_stand_as_they_are(project: Path) -> None:
     program(project, *COMMAND, options="  hide_secrets: false\n")
 
     (log,) = (project / "data" / "log" / "t").glob("*/*/*/*")
-    settle(log)
+    await_end(log)
     assert yaml.safe_load((log / "parameter.yaml").read_text())["wandb_api_key"] == KEY
     assert KEY.replace("/", "_") in log.name
     found = " ".join(hits((KEY,), project / "data"))
@@ -243,7 +243,7 @@ def test_a_launcher_and_its_resume(
     assert f"TRUE {KEY} {LOGIN}" in output
     assert f"WORKER {KEY}" in output
     log = project / "plain" if not item else next((project / "data" / "log").glob("*/*/*/*/*/*"))
-    settle(log)
+    await_end(log)
     data = project / ("data" if item else "plain")
     wait_until(lambda: list(data.rglob("params.pkl")) and list(data.rglob("launch_archive.tar.xz")))
     assert hits(SECRETS, data, places.state) == []
@@ -258,6 +258,6 @@ def test_a_launcher_and_its_resume(
         relaunch.resume(log)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     assert relaunch.resume(log) == 0
-    settle(log)
+    await_end(log)
     assert relaunch.rerun(log, project / "again").rows[0] == 2
     assert hits(SECRETS, data, project / "again" / "run", places.state) == []

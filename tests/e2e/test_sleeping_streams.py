@@ -15,7 +15,7 @@ import pytest
 
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
-from rla_client.run.start import open_plain_run
+from rla_client.run.plain_run import open_plain_run
 
 
 def let_sleep(wait_until: Callable[..., Any]) -> None:

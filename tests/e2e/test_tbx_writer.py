@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-from rla_client.run.start import open_plain_run
+from rla_client.run.plain_run import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -98,7 +98,7 @@ def written(agent: Any, tmp_path: Path) -> Callable[[Callable[[Any], None]], Pat
 
     def write(use: Callable[[Any], None]) -> Path:
         run = open_plain_run(str(tmp_path / "run"), ("tensorboard",), None, None, "", {})
-        from rla_client.run.tensorboard import tbx_writer
+        from rla_client.run.record.summary_writer import tbx_writer
 
         try:
             use(tbx_writer(run.logger))
@@ -221,7 +221,7 @@ def run_fixture(agent: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def writer_of(run: Any) -> Any:
-    from rla_client.run.tensorboard import tbx_writer
+    from rla_client.run.record.summary_writer import tbx_writer
 
     return tbx_writer(run.logger)
 

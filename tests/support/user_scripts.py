@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rla_client.launcher.context import streams_of
+from rla_client.launcher.pending_streams import streams_of
 from support.waiting import wait_until
 
 COUNTER_ENV = """

@@ -43,8 +43,8 @@ from rla_client.database.imports.source import (
 )
 from rla_client.database.imports.tables import read_table, with_steps
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
-from rla_client.logger import read_events
-from rla_client.run.hyper_params import parameters_of_table
+from rla_client.readers import read_events
+from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.stream.param_values import plain_hyper_param
 
 if TYPE_CHECKING:

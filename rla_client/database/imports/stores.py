@@ -48,7 +48,7 @@ from rla_client.contract.errors import ArgumentError, BrokenFileError, MissingEx
 from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.safe_names import component_problem
 from rla_client.database.imports import source
-from rla_client.run.hyper_params import parse_yaml
+from rla_client.run.parameters.parameter_reader import parse_yaml
 
 if TYPE_CHECKING:
     import aim

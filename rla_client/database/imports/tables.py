@@ -30,7 +30,7 @@ from rla_client.contract.text.csv_lines import split_rows
 from rla_client.database.csv_table import quoted_lines
 from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
 from rla_client.database.records import MAX_TIME
-from rla_client.run.hyper_params import parse_yaml
+from rla_client.run.parameters.parameter_reader import parse_yaml
 
 MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
 MAX_SHOWN = 100  # characters of a column's name in a remark

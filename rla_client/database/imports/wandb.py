@@ -30,7 +30,7 @@ from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.imports import source
 from rla_client.database.records import MAX_TIME, read_json
-from rla_client.run.hyper_params import parse_yaml
+from rla_client.run.parameters.parameter_reader import parse_yaml
 
 _HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK = 32 << 10

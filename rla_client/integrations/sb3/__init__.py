@@ -25,20 +25,15 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
+from rla_client.adapter import Joined, in_its_run, join_or_open, open_for_adapter, script_name
 from rla_client.contract.errors import ArgumentError, NoCheckpointError, extra
 from rla_client.contract.layout import SINKS
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.archive import capture_random_state, restore_random_state
-from rla_client.run.run import reason_text, warn
-from rla_client.run.setup import RUN_ID_VARIABLE
-from rla_client.shortcuts import (
-    Joined,
-    OpenRun,
-    in_its_run,
-    join_or_open,
-    open_for_adapter,
-    script_name,
-)
+from rla_client.run.configure import RUN_ID_VARIABLE
+from rla_client.run.current_logger import warn
+from rla_client.run.failure import reason_text
+from rla_client.run.state.random_state import capture_random_state, restore_random_state
+from rla_client.shortcuts import OpenRun
 from rla_client.stream.clock import clock, time_step_holder
 
 with extra("sb3", "rla_client.integrations.sb3"):
@@ -61,7 +56,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
     )
     from rla_client.integrations.sb3.model import exploration, model_state, restore_state
     from rla_client.media.recorders import VideoRecorder
-    from rla_client.run.tensorboard import tbx_writer
+    from rla_client.run.record.summary_writer import tbx_writer
 
 if TYPE_CHECKING:
     import gymnasium

@@ -14,7 +14,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from rla_client.contract.errors import ArgumentError
 from rla_client.integrations.sb3.environments import environment_states, layers_of, restore_environments
 from rla_client.integrations.sb3.portable import portable
-from rla_client.run.run import warn
+from rla_client.run.current_logger import warn
 
 # made anew by `learn`, or what the script wants rather than how far the model is
 _OF_THE_SCRIPT = frozenset({"start_time", "_total_timesteps", "_num_timesteps_at_start", "lr_schedule"})

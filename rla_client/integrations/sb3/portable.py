@@ -1,4 +1,4 @@
-"""What a checkpoint takes of an object's attributes."""
+"""Attributes of an object that a checkpoint takes."""
 
 from __future__ import annotations
 

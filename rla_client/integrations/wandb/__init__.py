@@ -25,19 +25,21 @@ from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import data_types, session
+from rla_client.adapter import join_or_open, open_for_adapter, script_name
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
 from rla_client.media.pictures import safe_name
-from rla_client.run.run import MODE_VARIABLE, disabled, info, warn
-from rla_client.shortcuts import default_data_root, join_or_open, open_for_adapter, script_name, starts_agent
+from rla_client.run.current_logger import info, warn
+from rla_client.run.environment import MODE_VARIABLE, disabled
+from rla_client.shortcuts import default_data_root, starts_agent
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
-    from rla_client.run.find import FoundRun
+    from rla_client.run.resume.find_run import FoundRun
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
@@ -145,24 +147,24 @@ def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
     Raises:
         UsageError: there is none, and there must be.
     """
-    from rla_client.run import find  # noqa: PLC0415 - rarely needed
-    from rla_client.run.find import find_unfinished  # noqa: PLC0415
+    from rla_client.run.resume import earlier_streams, find_run  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415
 
     root, late = default_data_root(), ""
     if run_id is not None and not disabled():
         places, where = find_places(), (os.path.realpath(root), table, run_id)
         waiting = [
             stream
-            for stream in find.all_streams(places)
-            if (told := stream.opening) and (find.root_of(told), told.table, told.run_key) == where
+            for stream in earlier_streams.all_streams(places)
+            if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
         ]
-        with contextlib.suppress(find.StillWritingError):  # what is stored so far counts
-            late = find.await_taken_in(places, waiting, autostart=starts_agent())
+        with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
+            late = earlier_streams.await_taken_in(places, waiting, autostart=starts_agent())
         item = find_unfinished(str(root), table, run_id, any_state=True)
         if late and (item is not None or not must):
             warn(f"run {run_id!r} does not continue behind all of its rows: {late}")
         if item is not None:
-            return find.read_run(item)
+            return find_run.read_run(item)
     if must:
         raise UsageError(
             f"resume='must', but table {table!r} of {root} has no run {run_id!r}{late and f': {late}'}"

@@ -1,4 +1,4 @@
-"""What can be logged: numbers, media, artifacts, and names of wandb's that have no meaning here.
+"""Values that can be logged: numbers, media, artifacts.
 
 A value goes into a cell of the row, a file of the results, or TensorBoard's events.
 """
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rla_client import logger
+from rla_client.adapter import Joined
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.contract.text.csv_lines import write_rows
 from rla_client.manager import exp_manager
 from rla_client.media.pictures import MAX_FRAME_FILE, safe_name
-from rla_client.run.recording import scalar_rows
-from rla_client.run.run import warn
-from rla_client.run.tensorboard import tbx_writer
-from rla_client.shortcuts import Joined
+from rla_client.run.current_logger import warn
+from rla_client.run.record.scalar_rows import scalar_rows
+from rla_client.run.record.summary_writer import tbx_writer
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.param_values import plain_hyper_param
 from rla_client.stream.summary_scalars import summary_scalars

@@ -1,4 +1,4 @@
-"""The open run: its config and summary, rows, files, words and end."""
+"""The open run, as wandb's scripts see it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rla_client import logger
+from rla_client.adapter import Joined, in_its_run, opened_here
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
@@ -31,9 +32,11 @@ from rla_client.integrations.wandb.data_types import (
     watcher,
 )
 from rla_client.manager import exp_manager
-from rla_client.run.recording import scalar_rows
-from rla_client.run.run import MODE_VARIABLE, ending, get_current, warn
-from rla_client.shortcuts import Joined, OpenRun, in_its_run, opened_here, to_parameters
+from rla_client.run.current_logger import get_current, warn
+from rla_client.run.environment import MODE_VARIABLE
+from rla_client.run.failure import ending
+from rla_client.run.record.scalar_rows import scalar_rows
+from rla_client.shortcuts import OpenRun, to_parameters
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.param_values import plain_hyper_param

@@ -485,7 +485,7 @@ _watcher = _Watcher()
 def _is_finished(environment: Mapping[str, str]) -> bool:
     """Whether the database on this node has a run of this run_id that finished."""
     from rla_client.contract.layout import LOG  # noqa: PLC0415 - of repeated runs alone
-    from rla_client.run.find import newest_first  # noqa: PLC0415
+    from rla_client.run.resume.run_id_index import newest_first  # noqa: PLC0415
     from rla_client.sweep import results  # noqa: PLC0415
 
     root, run_id = environment[DATA_ROOT_VARIABLE], environment[RUN_ID_VARIABLE]

@@ -38,7 +38,7 @@ from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJo
 from rla_client.contract.job.job_source import BlobSource
 from rla_client.contract.spool.protocol import FrameKind, pack
 from rla_client.contract.spool.segments import BLOBS_NAME
-from rla_client.run.run import make_opening
+from rla_client.run.describe import make_opening
 from rla_client.stream.outbox import Outbox
 
 LOG = "log/table/run"

@@ -17,15 +17,14 @@ import pytest
 
 from rla_client.checkpoint.array_file import decode_arrays, encode_arrays, torch_array
 from rla_client.checkpoint.torch_names import NUMPY_STORAGE_CLASSES
-from rla_client.run.archive import (
+from rla_client.run.state.archive import (
     encode_archive,
-    join_arrays,
     load_custom_data,
     pack_arrays,
-    split_custom,
     unpack_arrays,
     write_archive,
 )
+from rla_client.run.state.custom_data import join_arrays, split_custom
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -119,8 +118,9 @@ def test_damage_anywhere_is_one_kind_of_error() -> None:
 def test_custom_data_works_where_torch_is_not_installed(tmp_path: Path) -> None:
     code = WITHOUT_TORCH + (
         "import numpy as np, sys\n"
-        "from rla_client.run.archive import encode_archive, write_archive, load_custom_data\n"
-        "from rla_client.run.archive import pack_arrays, split_custom\n"
+        "from rla_client.run.state.archive import encode_archive, write_archive, load_custom_data\n"
+        "from rla_client.run.state.archive import pack_arrays\n"
+        "from rla_client.run.state.custom_data import split_custom\n"
         "import json\n"
         "custom = {'a': np.arange(3), 'b': [np.ones(2, np.uint16)], 'c': slice(3)}\n"
         "plain, parts = split_custom(custom)\n"

@@ -27,8 +27,8 @@ from rla_client.checkpoint.pickling import capture
 from rla_client.checkpoint.direct_write import write_checkpoint
 from rla_client.contract.errors import ShardedContentError, SnapshotError
 from rla_client.contract.checkpoint.stamp import Stamp
-from rla_client.launcher.training_state import encode
-from rla_client.run.archive import split_arrays
+from rla_client.launcher.snapshot.snapshot_pickle import encode
+from rla_client.run.state.custom_data import split_arrays
 
 folder = Path(sys.argv[1])
 dist.init_process_group("gloo")

@@ -16,7 +16,7 @@ from rla_client import database
 from rla_client.contract.errors import UnknownNameError
 from rla_client.database.records import RowView, to_json
 from rla_client.database.where import _MISSING, Where, value_in
-from rla_client.run.hyper_params import HyperParams, wrap
+from rla_client.run.parameters.hyper_params import HyperParams, wrap
 
 NAMES = st.sampled_from(["lr", "a", "a.b", "a.b.a", 'q"uote', "x,", "ä", "", "\\", '{"lr":', ',"lr":', "1"])
 LEAVES = st.one_of(

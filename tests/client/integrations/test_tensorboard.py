@@ -11,7 +11,7 @@ from support.beside import check_it_keeps_to_its_run
 from support.user_scripts import Scripts, read_scalars
 
 from rla_client.integrations.tensorboard import table_name
-from rla_client.run.hyper_params import parameters_of_table
+from rla_client.run.parameters.hyper_params import parameters_of_table
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cleanrl_ppo.py"
 IMPORT = "from rla_client.integrations.tensorboard import SummaryWriter\n"

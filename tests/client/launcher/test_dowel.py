@@ -13,9 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher import dowel, wrap_experiment
-from rla_client.launcher.context import settle
 from rla_client.launcher.dowel import Histogram, TabularInput, logger, tabular
 from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.pending_streams import await_end
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_histograms_and_figures_of_an_experiment_go_to_tensorboard_at_the_rows_s
         two_rows()
 
     experiment()
-    settle("run")
+    await_end("run")
     with open("run/progress.csv", newline="") as file:
         assert csv.DictReader(file).fieldnames == ["early/a,b", "step", "time-step", "timestamp", "late/a,b"]
     events = EventAccumulator("run/tb/events", size_guidance={"histograms": 0}).Reload()
@@ -177,7 +177,7 @@ def test_texts_bear_their_time_and_the_experiments_name(
     before = datetime.now().replace(microsecond=0)  # noqa: DTZ005 - as the log has it
     experiment(seed=3)
     experiment({"log_dir": "second"}, seed=4)
-    settle("run")
+    await_end("run")
     folder = Path("run").resolve()
     text = (folder / "debug.log").read_text()
     name = "[experiment_seed=3] "
@@ -200,10 +200,10 @@ def test_the_text_of_an_earlier_part_keeps_its_times(agent: object) -> None:
         logger.log(text)
 
     experiment(text="first")
-    settle("run")
+    await_end("run")
     first = Path("run/debug.log").read_text()
     experiment(text="second")
-    settle("run")
+    await_end("run")
     both = Path("run/debug.log").read_text()
     assert both.startswith(first)
     assert said(both)[-1] == "[experiment] second"
@@ -235,5 +235,5 @@ def test_texts_bear_them_also_after_the_outputs_began_anew(agent: object) -> Non
         logger.log("it")
 
     experiment()
-    settle("run")
+    await_end("run")
     assert said(Path("run/debug.log").read_text())[-2:] == ["[experiment] after", "[experiment] it"]

@@ -9,11 +9,11 @@ import pytest
 from support.descriptors import open_below
 
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import context
-from rla_client.launcher.context import FolderLock
+from rla_client.launcher import folder_lock
+from rla_client.launcher.folder_lock import FolderLock
 
 HOLD = (
-    "import sys; from rla_client.launcher.context import FolderLock; "
+    "import sys; from rla_client.launcher.folder_lock import FolderLock; "
     "lock = FolderLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 )
 
@@ -28,7 +28,7 @@ def test_another_process_is_named_and_ends_the_lock_with_its_life(
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        monkeypatch.setattr(context, "DYING_S", 0.1)
+        monkeypatch.setattr(folder_lock, "DYING_S", 0.1)
         with pytest.raises(LaunchError, match=f"process {holder.pid} is writing into {tmp_path}"):
             FolderLock(str(tmp_path))
         holder.kill()

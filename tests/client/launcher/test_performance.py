@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from environments import Counting
 
 from rla_client.launcher import log_performance, obtain_evaluation_episodes, tabular
-from rla_client.launcher.samplers import LocalSampler
+from rla_client.launcher.sampling.local_sampler import LocalSampler
 
 
 class Succeeding(Counting):

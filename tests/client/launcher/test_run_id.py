@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 
 CONFIG = "BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n"
 
@@ -51,7 +51,7 @@ def items(folder: Path) -> list[Path]:
     """Log folders of all items, oldest first, once everything is in them."""
     found = sorted(record.parent for record in (folder / "data" / "log").rglob("variant.json"))
     for log in found:
-        settle(log)
+        await_end(log)
     return found
 
 

@@ -30,8 +30,8 @@ from rla_client.launcher import (
     tabular,
     wrap_experiment,
 )
-from rla_client.launcher.context import settle
-from rla_client.launcher.training_state import TrainArgs
+from rla_client.launcher.pending_streams import await_end
+from rla_client.launcher.snapshot.training_state import TrainArgs
 
 
 class Algo:
@@ -168,7 +168,7 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
         first({"log_dir": "cut"}, stop=3)
     folder = second({"log_dir": "cut", "use_existing_dir": True}, source="cut")
     elsewhere = second({"log_dir": "elsewhere"}, source="cut")
-    settle(tmp_path / "whole")
+    await_end(tmp_path / "whole")
     whole = launchers.rows(tmp_path / "whole")
     assert len(whole) == 5
     assert launchers.rows(folder) == whole
@@ -366,7 +366,7 @@ def test_what_restore_gives_is_a_copy_that_may_be_changed(tmp_path: Path) -> Non
     assert arguments.store_episodes
     assert (runner._train_args.n_epochs, runner._train_args.store_episodes) == (1, False)
     of_release_0 = (
-        b"ccopy_reg\n_reconstructor\np0\n(crla_client.launcher.training_state\nTrainArgs\np1\nc__builtin__\n"
+        b"ccopy_reg\n_reconstructor\np0\n(crla_client.launcher.snapshot.training_state\nTrainArgs\np1\nc__builtin__\n"
         b"object\np2\nNtp3\nRp4\n(lp5\nI3\naI8\naI00\naI00\naI00\naI1\nab."
     )
     assert pickle.loads(of_release_0) == TrainArgs(3, 8, start_epoch=1)

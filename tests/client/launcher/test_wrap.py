@@ -26,7 +26,8 @@ from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
 from rla_client.contract.errors import AgentNotRunningError, ArgumentError
 from rla_client.launcher import logger, outputs, set_seed, tabular
-from rla_client.launcher.context import experiment_name, settle
+from rla_client.launcher.experiment_folder import experiment_name
+from rla_client.launcher.pending_streams import await_end
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -149,7 +150,7 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
     time_step_holder.follow(clock)
     first, second, third = outer()
     for folder in (second, third):  # the flush was of the outer one
-        settle(folder)
+        await_end(folder)
     assert rla_logger.get_current() is before
     assert time_step_holder.get_time() == clock
     time_step_holder.follow(clock + 1)
@@ -370,7 +371,7 @@ def test_what_waits_in_the_spool_is_found_where_the_database_holds_links(tmp_pat
 
     context = experiment()
     with pytest.raises(AgentNotRunningError, match="still wait"):
-        settle(context.log_dir, 0.1)
+        await_end(context.log_dir, 0.1)
 
 
 @pytest.mark.parametrize("variable", [("RLA_MODE", "disabled"), ("RANK", "1")])

@@ -15,7 +15,7 @@ from PIL import Image
 import rla_client
 from rla_client import logger
 from rla_client.media.pictures import is_picture, safe_name
-from rla_client.run.recording import Logger
+from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import time_step_holder
 
 
@@ -67,7 +67,7 @@ def test_pictures_alone_are_no_row_but_count_as_a_step(run: Any, current: Logger
 
 
 def test_what_another_library_logs_has_its_own_step(run: Any, current: Logger) -> None:
-    from rla_client.shortcuts import write_row
+    from rla_client.adapter import write_row
 
     time_step_holder.set_time(50)
     write_row({"eval/img": Image.new("L", (4, 4)), "x": 1.0}, 20)

@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from rla_client.run import run
-from rla_client.run.run import (
-    TRACEBACK_BYTES,
-    active_traceback,
-    ending,
-    reason_text,
-    traceback_text,
-)
+from rla_client.run import failure
+from rla_client.run.failure import TRACEBACK_BYTES, active_traceback, ending, reason_text, traceback_text
 
 
 class OddError(Exception):
@@ -84,7 +78,7 @@ def test_an_exit_because_of_ctrl_c_is_no_failure() -> None:
 
 def stop(*_: object) -> str:
     """A handler that a program calls at its normal end, too."""
-    found = run._stop_at_work()
+    found = failure.stop_at_work()
     return "" if found is None else found.name
 
 

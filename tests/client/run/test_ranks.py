@@ -13,19 +13,19 @@ import pytest
 from support.spooled import bare_opening, stop_autostart
 
 from rla_client.contract.agent.places import Places
-from rla_client.run import start
+from rla_client.run import ranks
 
 
 @pytest.fixture(autouse=True)
 def _job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*start.JOB_VARIABLES, "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+    for name in (*ranks.JOB_VARIABLES, "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(start, "_opened", {})
+    monkeypatch.setattr(ranks, "_opened", {})
 
 
 def test_outside_of_a_job_nothing_is_published(tmp_path: Path) -> None:
-    assert start.job_file(str(tmp_path), "t", 1) is None
-    start.publish(str(tmp_path), "t", None, ())
+    assert ranks.job_file(str(tmp_path), "t", 1) is None
+    ranks.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -33,30 +33,30 @@ def test_ranks_find_rank_zero_and_each_of_its_runs(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("WORLD_SIZE", "2")
     began = time.time()
-    first, second = (start.job_file(str(tmp_path), "t", number) for number in (1, 2))
-    assert start.read_published(first, began) is None
-    start.publish(str(tmp_path), "t", bare_opening(run="a"), ("csv",))
-    start.publish(str(tmp_path), "t", bare_opening(run="b"), ("csv",))
-    runs = [(start.read_published(path, began) or {})["opening"]["run"] for path in (first, second)]
+    first, second = (ranks.job_file(str(tmp_path), "t", number) for number in (1, 2))
+    assert ranks.read_published(first, began) is None
+    ranks.publish(str(tmp_path), "t", bare_opening(run="a"), ("csv",))
+    ranks.publish(str(tmp_path), "t", bare_opening(run="b"), ("csv",))
+    runs = [(ranks.read_published(path, began) or {})["opening"]["run"] for path in (first, second)]
     assert runs == ["a", "b"]
-    assert start.job_file(str(tmp_path), "other", 1) != first
+    assert ranks.job_file(str(tmp_path), "other", 1) != first
     monkeypatch.setenv("SLURM_JOB_ID", "78")
-    assert start.job_file(str(tmp_path), "t", 1) != first
+    assert ranks.job_file(str(tmp_path), "t", 1) != first
 
 
 def test_a_job_of_one_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    start.publish(str(tmp_path), "t", None, ())
+    ranks.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_old_descriptions_are_not_joined(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    path.write_text(json.dumps({"opening": {}, "time": time.time() - 2 * start.FRESH_S}))
-    assert start.read_published(path, time.time()) is None
+    path.write_text(json.dumps({"opening": {}, "time": time.time() - 2 * ranks.FRESH_S}))
+    assert ranks.read_published(path, time.time()) is None
     path.write_text("{half")
-    assert start.read_published(path, time.time()) is None
+    assert ranks.read_published(path, time.time()) is None
 
 
 def test_on_one_machine_the_launcher_tells_jobs_apart(
@@ -65,11 +65,11 @@ def test_on_one_machine_the_launcher_tells_jobs_apart(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    here = start.job_file(str(tmp_path), "t", 1)
+    here = ranks.job_file(str(tmp_path), "t", 1)
     monkeypatch.setattr("os.getppid", lambda: 1)
-    assert start.job_file(str(tmp_path), "t", 1) != here
+    assert ranks.job_file(str(tmp_path), "t", 1) != here
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    over_machines = start.job_file(str(tmp_path), "t", 1)
+    over_machines = ranks.job_file(str(tmp_path), "t", 1)
     monkeypatch.undo()
     assert over_machines is not None
 
@@ -85,24 +85,24 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", os.uname().nodename])
 def test_on_one_machine_ranks_may_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("MASTER_ADDR", address)
-    assert start.why_apart(str(tmp_path), start.job_file(str(tmp_path), "t", 1)) == ""
+    assert ranks.why_apart(str(tmp_path), ranks.job_file(str(tmp_path), "t", 1)) == ""
 
 
 @pytest.mark.usefixtures("here")
 def test_a_rank_knows_when_nothing_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "torchrun" in start.why_apart(str(tmp_path), None)
-    meeting = start.job_file(str(tmp_path), "t", 1)
+    assert "torchrun" in ranks.why_apart(str(tmp_path), None)
+    meeting = ranks.job_file(str(tmp_path), "t", 1)
     assert meeting is not None
     for name, value in {"MASTER_ADDR": "192.0.2.7", "SLURM_NODEID": "1"}.items():
         with monkeypatch.context() as one:
             one.setenv(name, value)
-            assert f"{name}={value}" in start.why_apart(str(tmp_path), meeting)
-            one.setattr(start, "network_file_system", lambda _path: "NFS")
-            assert start.why_apart(str(tmp_path), meeting) == ""
+            assert f"{name}={value}" in ranks.why_apart(str(tmp_path), meeting)
+            one.setattr(ranks, "network_file_system", lambda _path: "NFS")
+            assert ranks.why_apart(str(tmp_path), meeting) == ""
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.7")
     meeting.parent.mkdir()
     meeting.touch()
-    assert start.why_apart(str(tmp_path), meeting) == "", "rank 0's run is seen"
+    assert ranks.why_apart(str(tmp_path), meeting) == "", "rank 0's run is seen"
 
 
 ALONE = """

@@ -12,7 +12,8 @@ from tensorboardX.record_writer import RecordWriter
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager
-from rla_client.run.tensorboard import AgentSummaryWriter, parse_summary
+from rla_client.run.record.summary_writer import AgentSummaryWriter
+from rla_client.run.record.tf_summary import parse_summary
 from rla_client.stream.summary_scalars import summary_scalars
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 sys.path.insert(0, str(Path(__file__).parents[1] / "launcher"))
 import launchers
 
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 
 PLAIN = """
 import json, os, sys
@@ -119,7 +119,7 @@ def test_a_wrapped_experiment_goes_on_where_it_was_killed(
     lab.kill_all()
     assert lab.run("resume").endswith("1 finished\n")
     (log,) = sorted(record.parent for record in (lab.root / "log").rglob("variant.json"))
-    settle(log)
+    await_end(log)
     rows = launchers.rows(log)
     assert len(rows) == 12
     assert output(lab).count("epoch #0 | EpochTime") == 1, "it went on"

@@ -17,7 +17,7 @@ import pytest
 from support.sweep_lab import NAME, REPOSITORY, Lab
 from support.waiting import TIME_FACTOR, lives, wait_until
 
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.driver import MAX_KILLS
 
 
@@ -489,7 +489,7 @@ def as_numbers(rows: dict[Any, list[list[str]]]) -> dict[Any, list[list[float]]]
 def check_database(lab: Lab, lrs: list[float]) -> None:
     assert set(lab.states()) == {"finished"}
     for log in lab.root.glob("log/task/*/*/*/*"):
-        settle(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
+        await_end(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
     assert as_numbers(lab.rows()) == as_numbers(whole(lrs))
     assert len(list(lab.root.glob("log/task/*/*/*/*/run.json"))) == len(lrs) * 2
 

@@ -18,7 +18,7 @@ from support.slurm_lab import CORES, SlurmLab
 from support.sweep_lab import NAME, Lab, make_spec
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.launcher.context import settle
+from rla_client.launcher.pending_streams import await_end
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
 STEPS = 6
@@ -116,7 +116,7 @@ def assert_each_run_is_done_once(lab: Lab, count: int = 2 * len(LRS)) -> None:
     """All finished in the database, with each row once."""
     assert lab.states() == ["finished"] * count, told(lab)
     for log in lab.root.glob("log/task/*/*/*/*"):
-        settle(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
+        await_end(log, 60 * TIME_FACTOR)  # a run is finished when its program is; its agent may still write
     found = sorted(lab.root.glob("log/task/*/*/*/*/run.json"))
     assert [json.loads(path.read_text())["state"] for path in found] == ["finished"] * count
     assert len({path.parent.name.partition("_&")[2] for path in found}) == count

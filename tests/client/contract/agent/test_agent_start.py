@@ -18,7 +18,7 @@ from rla_client.contract.agent.agent_environment import clean_environment
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.agent_start import detached_command, start_agent
 from rla_client.contract.agent.places import Places
-from rla_client.run.find import start_for
+from rla_client.run.resume.earlier_streams import start_for
 
 SCRIPT = """
 from rla_client import exp_manager, logger

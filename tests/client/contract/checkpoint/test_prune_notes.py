@@ -23,7 +23,8 @@ from rla_client.contract.errors import FetchError, NoCheckpointError
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation
 from rla_client.run.item import Item
-from rla_client.run.resume import ResumePoint, abandon_later
+from rla_client.run.resume.abandoned_files import abandon_later
+from rla_client.run.resume.resume_point import ResumePoint
 
 INDEX = "2026/11/21/09-30-01-000001_10.0.0.5_&"
 

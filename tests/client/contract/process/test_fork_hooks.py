@@ -16,13 +16,14 @@ from support.forked import in_forked_child
 from support.spooled import bare_opening
 
 from rla_client.contract.process.fork_hooks import at_fork
-from rla_client.launcher.context import FolderLock
-from rla_client.launcher.wrap import _owner, this_thread
-from rla_client.run import run
-from rla_client.run.recording import Logger
-from rla_client.run.run import RUN_VARIABLE, joined_logger
-from rla_client.run.tensorboard import AgentSummaryWriter
-from rla_client.run.trackers import SingleTimeTracker
+from rla_client.launcher.folder_lock import FolderLock
+from rla_client.launcher.thread_owner import _owner, this_thread
+from rla_client.run import current_logger
+from rla_client.run.current_logger import joined_logger
+from rla_client.run.environment import RUN_VARIABLE
+from rla_client.run.record.run_logger import Logger
+from rla_client.run.record.summary_writer import AgentSummaryWriter
+from rla_client.run.record.time_tracker import SingleTimeTracker
 
 CHILD_S = 20.0
 
@@ -76,7 +77,7 @@ def test_a_logger_without_a_stream(kind: str, tmp_path: Path, monkeypatch: pytes
     if kind == "joined":
         found = joined_before_its_first_record(monkeypatch, tmp_path)
     else:
-        made = {"the default one": run._DEFAULT, "prints": Logger(None, ("stdout",))}
+        made = {"the default one": current_logger._DEFAULT, "prints": Logger(None, ("stdout",))}
         found = made.get(kind) or Logger(None, ())
     found.forget_pending()
     found.record("parent", 1)

@@ -1,0 +1,75 @@
+"""Environments as bytes.
+
+For further workers, for worker processes and for snapshots an environment is carried by cloudpickle. One
+that cannot be pickled (a simulator behind C++) but was made by `gymnasium.make` is made anew from its spec
+instead; it then starts afresh, which for environments that are reset at each epoch makes no difference.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import cloudpickle
+
+from rla_client.contract.errors import SnapshotError
+
+_told: set[str] = set()
+_log = logging.getLogger("rla_client")
+
+
+def pack_env(env: object) -> bytes:
+    """Bytes from which `unpack_env` makes a copy.
+
+    Raises:
+        SnapshotError: it can neither be pickled nor be made again from a spec.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(env)
+    except Exception as error:  # any environment may raise anything
+        spec = getattr(env, "spec", None)
+        if spec is None:
+            message = f"the environment can neither be pickled ({error}) nor made again: it has no spec"
+            raise SnapshotError(message) from error
+        if repr(spec) not in _told:
+            _told.add(repr(spec))
+            _log.warning("%s cannot be pickled (%s); copies are made from its spec", env, error)
+        data = cloudpickle.dumps(EnvOfSpec(spec))
+    return data
+
+
+def unpack_env(data: bytes) -> Any:  # noqa: ANN401
+    """The copy. Runs code of the environment: only for bytes of this user's own."""
+    return cloudpickle.loads(data)
+
+
+def copy_env(env: object) -> object:
+    """A copy that shares nothing with `env`."""
+    return unpack_env(pack_env(env))
+
+
+class EnvOfSpec:
+    """Stands for an environment in a pickle; loading gives the environment, made from its spec."""
+
+    def __init__(self, spec: object) -> None:
+        self.spec = spec
+
+    def make(self) -> object:
+        """Make it."""
+        import gymnasium  # noqa: PLC0415
+
+        return gymnasium.make(self.spec)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        import gymnasium  # noqa: PLC0415
+
+        return gymnasium.make, (self.spec,)
+
+
+def env_to_save(env: Any) -> object:  # noqa: ANN401
+    """`env` itself if it can be pickled, else what makes it anew."""
+    try:
+        cloudpickle.dumps(env)
+    except Exception:  # noqa: BLE001 - any environment may raise anything
+        return EnvOfSpec(env.spec) if getattr(env, "spec", None) is not None else env
+    return env

@@ -1,0 +1,211 @@
+"""A worker: a policy in one environment.
+
+It is told when an epoch begins. It then reseeds from (seed, worker, epoch) and resets its environments, so
+what an epoch samples does not depend on earlier ones having run in the same process. That, and the
+snapshot's generator states, is why a resumed run repeats the uninterrupted one.
+
+The policy is whatever has `get_action(observation)` (giving the action, or a pair of action and a dict of
+infos), or can be called so; `reset()` is called at the start of an episode if it is there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rla_client.launcher.deterministic import derive_seed
+from rla_client.launcher.sampling.episode import Episode
+from rla_client.launcher.sampling.episode_batch import EpisodeBatch, stack
+from rla_client.launcher.sampling.garage_batch import episodes_of
+
+
+class Worker(ABC):
+    """Runs a policy in an environment.
+
+    Args:
+        seed: base seed of the sampler.
+        worker_number: which of the sampler's workers this is, from 0.
+        max_episode_length: steps after which an episode is cut off; None: the environment says.
+        max_path_length: older name of max_episode_length.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        worker_number: int,
+        max_episode_length: int | None = None,
+        max_path_length: int | None = None,
+    ) -> None:
+        self.seed = seed
+        self.worker_number = worker_number
+        self.max_episode_length = max_path_length if max_episode_length is None else max_episode_length
+        self.agent: Any = None
+        self.env: Any = None
+        self.reset_seed: int | None = None
+        self.worker_init()
+
+    def worker_init(self) -> None:  # noqa: B027 - a hook
+        """Called once when the worker was made; for subclasses."""
+
+    def update_agent(self, agent: object) -> None:
+        """Use this policy from now on, or these parameters in the one there is.
+
+        Args:
+            agent: a policy; or what its `get_param_values()` gave (a dict, tuple or array).
+        """
+        if is_parameters(agent):
+            self.agent.set_param_values(agent)
+        elif agent is not None:
+            self.agent = agent
+
+    def update_env(self, env: object) -> None:
+        """Use this environment from now on, or what a function makes of the one there is."""
+        self.env = updated_env(self.env, env)
+
+    def start_epoch(self, epoch: int, attempt: int = 0) -> None:
+        """Begin epoch `epoch`: derive its seed; the next reset of each environment takes it.
+
+        Args:
+            epoch: counts from 0.
+            attempt: 1, 2, … when earlier attempts at this epoch failed.
+        """
+        keys = (self.worker_number, epoch) if attempt == 0 else (self.worker_number, epoch, attempt)
+        self.reset_seed = derive_seed(self.seed, *keys)
+
+    @abstractmethod
+    def rollout(self) -> EpisodeBatch:
+        """Run the policy for one helping: an episode, or what the class says."""
+
+    def shutdown(self) -> None:
+        """Close the environment."""
+        if self.env is not None:
+            self.env.close()
+
+
+class DefaultWorker(Worker):
+    """Gives one whole episode per rollout, in three parts that subclasses may change.
+
+    `start_rollout`, `step_rollout` and `collect_rollout` are their older names.
+    """
+
+    _episode: Episode
+
+    def start_episode(self) -> None:
+        """Reset environment and policy."""
+        self._episode = Episode(self.env, self._take_seed(), self.max_episode_length)
+        reset_agent(self.agent)
+
+    def step_episode(self) -> bool:
+        """Act once; True when the episode has ended."""
+        self._episode.step(*choose_action(self.agent, self._episode.observation))
+        return self._episode.ended
+
+    def collect_episode(self) -> EpisodeBatch:
+        """The steps of the episode, as a batch of one."""
+        return self._episode.take()
+
+    def start_rollout(self) -> None:
+        """Older name of start_episode."""
+        self.start_episode()
+
+    def step_rollout(self) -> bool:
+        """Older name of step_episode."""
+        return self.step_episode()
+
+    def collect_rollout(self) -> EpisodeBatch:
+        """Older name of collect_episode."""
+        return self.collect_episode()
+
+    def rollout(self) -> EpisodeBatch:
+        """Run one episode to its end or to `max_episode_length`."""
+        self.start_rollout()
+        while not self.step_rollout():
+            pass
+        return self.collect_rollout()
+
+    def _take_seed(self) -> int | None:
+        seed, self.reset_seed = self.reset_seed, None
+        if seed is not None:
+            seed_spaces(self.env, seed)
+        return seed
+
+
+def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:
+    """Tell a policy that keeps a state in which of its environments an episode begins."""
+    reset = getattr(agent, "reset", None)
+    if not callable(reset):
+        return
+    if len(begins) == 1:
+        reset()
+    else:
+        reset(np.array(begins))
+
+
+def is_parameters(update: object) -> bool:
+    """Whether an update of a policy is its parameters and not a policy."""
+    return isinstance(update, (dict, tuple, np.ndarray))
+
+
+def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
+    """The environment after an update: another one, or a function that makes it from the old one."""
+    if update is None:
+        return env
+    return update if hasattr(update, "step") else update(env)
+
+
+def choose_action(agent: Any, observation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+    """Ask a policy for one action and its infos."""
+    choose: Callable[[Any], Any] = getattr(agent, "get_action", agent)
+    return _with_infos(choose(observation))
+
+
+def choose_actions(agent: object, observations: list[Any]) -> list[tuple[Any, dict[str, Any]]]:
+    """Ask a policy for an action per observation, in one call where it can."""
+    choose = getattr(agent, "get_actions", None)
+    if choose is None:
+        return [choose_action(agent, observation) for observation in observations]
+    actions, infos = _with_infos(choose(stack(observations)))
+    return [
+        (action, {key: values[number] for key, values in infos.items()})
+        for number, action in enumerate(actions)
+    ]
+
+
+def _with_infos(answer: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):  # noqa: PLR2004 - a pair
+        return answer
+    return answer, {}
+
+
+def seed_spaces(env: object, seed: int) -> None:
+    """Seed the spaces, from which exploring policies draw actions."""
+    for name in ("action_space", "observation_space"):
+        space = getattr(env, name, None)
+        if space is not None and hasattr(space, "seed"):
+            space.seed(seed)
+
+
+def roll_out(worker: Any, what: dict[str, Any]) -> EpisodeBatch:  # noqa: ANN401 - also one of the user's own
+    """Roll `worker` out: `what["rollouts"]` times, else until it gave at least `what["share"]` steps."""
+    if "rollouts" in what:
+        return collect_rollouts(worker, what["rollouts"])
+    return collect(worker, what["share"])
+
+
+def collect(worker: Any, share: int) -> EpisodeBatch:  # noqa: ANN401
+    """Roll `worker` out until it gave at least `share` steps."""
+    parts: list[EpisodeBatch] = []
+    steps = 0
+    while steps < share:
+        parts.append(episodes_of(worker.rollout()))
+        steps += parts[-1].n_steps
+    return EpisodeBatch.concatenate(parts)
+
+
+def collect_rollouts(worker: Any, count: int) -> EpisodeBatch:  # noqa: ANN401
+    """Roll `worker` out `count` times."""
+    return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(count)])

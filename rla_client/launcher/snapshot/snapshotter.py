@@ -1,0 +1,413 @@
+"""Snapshots of a training in one folder.
+
+`save_itr_params` copies the state (snapshot_pickle) and returns. In the folder of an open experiment the
+copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere, and where no
+agent is, a daemon thread of this process writes it by temp file, fsync, rename and fsync of the folder; at
+most `MAX_WAITING` copies wait. `wait` (called where a training ends, and by `load`) returns when all are
+written; so does a normal exit. Other processes see a snapshot once `save_itr_params` has returned: their
+`load` asks the agent for all that was in the spool by then, and an empty file in the state folder of this
+machine, `late/<folder>-<pid>-<start>-<token>`, tells of one that a living process has yet to write. What
+does not come, and a disk that refuses, is warned about. Loading unpickles and so runs code: on an explicit
+call, of the user's own files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import queue
+import re
+import secrets
+import threading
+import time
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.checkpoint.pickle_trust import pickle_problem
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.errors import (
+    ArgumentError,
+    NotAFileError,
+    RlaError,
+    SnapshotError,
+    UntrustedCheckpointError,
+)
+from rla_client.contract.filesystem.atomic_write import atomic_file
+from rla_client.contract.filesystem.trusted_paths import make_private
+from rla_client.contract.job.snapshot_footer import encode_footer, saved_order
+from rla_client.contract.spool.writer_liveness import process_lives, process_start
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.pending_streams import await_written
+from rla_client.launcher.snapshot.snapshot_modes import LAST_FILE, check_mode, snapshot_names
+from rla_client.launcher.snapshot.snapshot_pickle import CopyTarget, Pieces, decode, encode
+from rla_client.launcher.snapshot.snapshot_saver import Save
+from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.values import whole_number
+
+if TYPE_CHECKING:
+    from rla_client.launcher.snapshot.snapshot_saver import SnapshotSaver
+
+MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
+AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
+EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
+OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as they wait themselves
+POLL_S = 0.02
+MARKS_FOLDER = "late"  # in the state folder
+_LATE = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-[0-9a-f]{16}")
+_NUMBERED = re.compile(r"itr_(\d+)\.pkl")
+_log = logging.getLogger("rla_client")
+_all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
+_warned: dict[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    target: CopyTarget
+    save: Save
+    saver: SnapshotSaver | None
+    mark: Path | None
+
+
+class Snapshotter:
+    """Saves and loads snapshots in one folder.
+
+    Args:
+        snapshot_dir: the folder; it is made, if that can be.
+        snapshot_mode: see `context`.
+        snapshot_gap: epochs between snapshots in the gap modes.
+
+    Attributes:
+        folder: the whole path; a program that changes its working folder continues writing there.
+
+    Raises:
+        ArgumentError: mode and gap do not go together.
+    """
+
+    _last_order: int
+
+    def __init__(
+        self,
+        snapshot_dir: str | os.PathLike[str] = "data/local/experiment",
+        snapshot_mode: str = "last",
+        snapshot_gap: int = 1,
+    ) -> None:
+        self._gap = check_mode(snapshot_mode, snapshot_gap)
+        self._mode = snapshot_mode
+        self._place(snapshot_dir)
+        with suppress(OSError):  # a save says why
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._reset()
+
+    @property
+    def snapshot_dir(self) -> str:
+        """Where snapshots lie, as it was given."""
+        return str(self._given)
+
+    @property
+    def snapshot_mode(self) -> str:
+        """When they are made."""
+        return self._mode
+
+    @property
+    def snapshot_gap(self) -> int:
+        """Epochs between them in the gap modes."""
+        return self._gap
+
+    def is_due(self, itr: int) -> bool:
+        """Whether `save_itr_params(itr, …)` would write anything."""
+        return bool(snapshot_names(self._mode, self._gap, itr))
+
+    def save_itr_params(self, itr: int, params: dict[str, Any], note: dict[str, Any] | None = None) -> None:
+        """Snapshot `params` as of now, if epoch `itr` is due; written in the background.
+
+        Args:
+            itr: number of the epoch.
+            params: what `load` gives back.
+            note: plain data that can be read without loading (`jobs.read_footer`).
+
+        Raises:
+            ArgumentError: `itr` is not a whole number.
+            SnapshotError: something in `params` cannot be pickled.
+        """
+        itr = whole_number(itr, "itr", 0)
+        names = snapshot_names(self._mode, self._gap, itr)
+        if not names:
+            return
+        if self._pid != os.getpid():
+            self._reset()
+        self._last_order = max(self._last_order + 1, time.time_ns())
+        save = Save(secrets.token_hex(8), self._last_order, names)
+        footer = {"itr": itr, **(note or {}), "token": save.token, "order": save.order}
+        pieces = encode(params, encode_footer(footer))
+        saver = _saver_of(self.folder)
+        if saver is None or self._orders.unfinished_tasks or not saver.offer(pieces, save):
+            self._hand_to_thread(pieces, save, saver)
+
+    def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
+        target = self._free.get()
+        try:
+            target.take(pieces)
+        except BaseException:
+            self._free.put(target)
+            raise
+        self._orders.put(_Order(target, save, saver, self._mark(save)))
+        if not self._start_thread():
+            self._write_next()
+
+    def _mark(self, save: Save) -> Path | None:
+        """Tell other processes of a snapshot that is on its way."""
+        with suppress(OSError, RlaError):  # no state folder: then others are not told
+            if self._start is None:
+                return None
+            marks = find_places().state / MARKS_FOLDER
+            make_private(marks)
+            mark = marks / f"{self._key}-{self._pid}-{self._start}-{save.token}"
+            mark.touch()
+            return mark
+        return None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
+
+        For the agent it waits at most AGENT_WAIT_S, in a forked child for its parent OTHERS_WAIT_S.
+        """
+        if self._pid != os.getpid():
+            return _wait_for_others(self.folder, OTHERS_WAIT_S if timeout_s is None else timeout_s)
+        began = time.monotonic()
+        if not self._wait_for_thread(timeout_s):
+            return False
+        saver = _saver_of(self.folder)
+        if saver is None:
+            return True
+        left = AGENT_WAIT_S if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
+        return saver.wait(min(left, AGENT_WAIT_S))
+
+    def _wait_for_thread(self, timeout_s: float | None) -> bool:
+        if self._thread is None or self._pid != os.getpid():
+            return True
+        with self._orders.all_tasks_done:
+            return self._orders.all_tasks_done.wait_for(lambda: not self._orders.unfinished_tasks, timeout_s)
+
+    def load(
+        self,
+        load_dir: str | os.PathLike[str] | None = None,
+        itr: int | str = "last",
+        *,
+        trust: bool = False,
+    ) -> Any:  # noqa: ANN401
+        """Unpickle a snapshot of this user's own, which runs code that the file names.
+
+        Args:
+            load_dir: folder of the snapshots; default: this one's.
+            itr: number of the epoch (int or digits), `last` or `first`.
+            trust: load it also where it came from another machine, belongs to another user, or lies where
+                others may write.
+
+        Raises:
+            ArgumentError: `itr` is none of these.
+            UntrustedCheckpointError: it is not this user's own, and `trust` is False.
+            FileNotFoundError: no such folder or snapshot.
+            NotAFileError: the snapshot's name is taken by something that is not a file.
+            SnapshotError: the file cannot be unpickled here.
+        """
+        folder = self.folder if load_dir is None else Path(load_dir)
+        data = None if _wait_for(folder) else self._late(folder, itr)
+        if data is None:
+            path = find_snapshot(folder, itr)
+            problem = None if trust else pickle_problem(path)
+            if problem is not None:
+                raise UntrustedCheckpointError(
+                    f"{path} is not loaded: {problem}. A snapshot runs code that the file names: pass "
+                    "trust=True if you trust whoever wrote it"
+                )
+            data = path.read_bytes()
+        try:
+            return decode(data)
+        except Exception as error:  # unpickling may raise anything
+            message = f"{self.folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
+            message += f"loaded: {type(error).__name__}: {error}"
+            raise SnapshotError(message) from error
+
+    @staticmethod
+    def _late(folder: Path, itr: int | str) -> bytes | None:
+        """The last snapshot if it is the wanted one and the agent has yet to write it."""
+        saver = _saver_of(folder)
+        if saver is None or itr == "first":
+            return None
+        return saver.late(None if itr == "last" else f"itr_{itr}.pkl")
+
+    def _place(self, folder: str | os.PathLike[str]) -> None:
+        self._given = self.folder = Path(folder)
+        with suppress(OSError):  # the working folder is gone
+            self.folder = self._given.absolute()
+        self._key = _key_of(self.folder)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._start = process_start(self._pid)
+        self._last_order = 0
+        _all.add(self)
+        self._thread: threading.Thread | None = None
+        self._orders: queue.Queue[_Order] = queue.Queue()
+        self._free: queue.Queue[CopyTarget] = queue.Queue()
+        for _ in range(MAX_WAITING):
+            self._free.put(CopyTarget())
+
+    def _start_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._write_orders, name="rla-snapshots", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads, or the interpreter is going down
+                return False
+            self._thread = thread
+        return True
+
+    def _write_orders(self) -> None:
+        while True:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        order = self._orders.get()
+        try:
+            self._write(order)
+        except Exception as error:  # noqa: BLE001 - top of the thread; training continues
+            _log.warning("snapshot %s was not written: %s", self.folder / order.save.names[0], error)
+        finally:
+            if order.mark is not None:
+                with suppress(OSError):
+                    order.mark.unlink()
+            self._free.put(order.target)
+            self._orders.task_done()
+
+    def _write(self, order: _Order) -> None:
+        if order.saver is not None:
+            order.saver.wait(AGENT_WAIT_S)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in order.save.names:
+            if saved_order(self.folder / name)[1] < order.save.order:
+                with atomic_file(self.folder / name) as file:
+                    order.target.write_to(file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.snapshot_dir, "mode": self._mode, "gap": self._gap}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._place(state["folder"])
+        self._mode, self._gap = state["mode"], state["gap"]
+        self._reset()
+
+
+def _key_of(folder: Path) -> str:
+    """What stands for a folder in the names of marks."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
+
+
+def _saver_of(folder: Path) -> SnapshotSaver | None:
+    outputs = current_outputs()
+    return None if outputs is None else outputs.snapshot_saver(folder.absolute())
+
+
+def _wait_for(folder: Path) -> bool:
+    """Wait for the snapshots of `folder`; False if the agent has yet to write one of this process."""
+    real = os.path.realpath(folder)
+    for one in list(_all):
+        if os.path.realpath(one.folder) == real:
+            one._wait_for_thread(None)  # noqa: SLF001
+    saver = _saver_of(folder)
+    if saver is not None and not saver.wait(AGENT_WAIT_S):
+        return False
+    _wait_for_others(folder, OTHERS_WAIT_S)
+    return True
+
+
+def _wait_for_others(folder: Path, timeout_s: float) -> bool:
+    """Wait for snapshots that other processes have taken; False, with a warning, where one is not there."""
+    deadline = time.monotonic() + timeout_s
+    while (late := _lives_late(folder)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    why = "a process has yet to write it" if late else ""
+    with suppress(OSError):
+        left = max(0.0, deadline - time.monotonic())
+        why = why or await_written(os.path.realpath(folder), left, own=_saver_of(folder) is None)
+    if why:
+        warn_rarely(_warned, str(folder), "a later snapshot may be on its way to %s: %s", folder, why)
+    return not why
+
+
+def _lives_late(folder: Path) -> bool:
+    """Whether a living process, not this one, has yet to write a snapshot; marks of dead ones go."""
+    living, key, marks = False, _key_of(folder), find_places().state / MARKS_FOLDER
+    names: list[str] = []
+    with suppress(OSError):
+        names = os.listdir(marks)
+    for mark in filter(None, map(_LATE.fullmatch, names)):
+        pid, start = mark[2], mark[3]
+        if process_lives(f"{pid} {start}".encode()):
+            living |= mark[1] == key and int(pid) != os.getpid()
+            continue
+        if mark[1] == key:
+            _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
+        with suppress(OSError):  # another one has seen it, too
+            os.unlink(marks / mark[0])
+    return living
+
+
+def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
+    """The snapshot file that `itr` means in `folder`; numbers are compared as numbers.
+
+    `last` is the later of params.pkl and the highest itr_N.pkl: that which was saved later, as both
+    files themselves say.
+
+    Raises:
+        ArgumentError, FileNotFoundError, NotAFileError: as in `Snapshotter.load`.
+    """
+    base = Path(folder)
+    numbered = _numbered(base)
+    if itr == "last":
+        path = _last(base, numbered)
+    elif itr == "first":
+        path = base / f"itr_{min(numbered)}.pkl" if numbered else base / LAST_FILE
+    elif not isinstance(itr, bool) and str(itr).isdecimal():
+        path = base / f"itr_{int(itr)}.pkl"
+    else:
+        raise ArgumentError(f"itr is a number, 'last' or 'first'; got {itr!r}")
+    if not path.exists():
+        known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
+        raise FileNotFoundError(f"no snapshot {path} (there: {known})")
+    if not path.is_file():
+        raise NotAFileError(f"{path} is not a file")
+    return path
+
+
+def _numbered(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder} to load snapshots from")
+    return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
+
+
+def _last(folder: Path, numbered: list[int]) -> Path:
+    last = folder / LAST_FILE
+    if not numbered:
+        return last
+    newest = folder / f"itr_{max(numbered)}.pkl"
+    if not last.is_file():
+        return newest
+    orders = saved_order(last)[1], saved_order(newest)[1]
+    if min(orders) < 0:  # not of ours: then only the file says when, and a copy of it may not
+        orders = last.stat().st_mtime_ns, newest.stat().st_mtime_ns
+    return last if orders[0] >= orders[1] else newest
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + EXIT_WAIT_S
+    for snapshotter in list(_all):
+        snapshotter._wait_for_thread(max(0.0, deadline - time.monotonic()))  # noqa: SLF001
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,148 @@
+"""A run that stores nothing: RLA_MODE=disabled, ranks above 0.
+
+Every call works, and none writes into the database. Where a run is resumed, ranks above 0 learn from rank 0
+where it continues (`ranks.await_resumed`): they get its clock and custom data and may load its checkpoint,
+and read it only. Random generators stay their own, or all ranks would draw the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from rla_client.contract.errors import NoCheckpointError
+from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+from rla_client.run import environment
+from rla_client.run.close import entered
+from rla_client.run.current_logger import set_current, warn
+from rla_client.run.item import Item
+from rla_client.run.ranks import (
+    APART_WAIT_S,
+    RESUMED_WAIT_S,
+    await_resumed,
+    job_file,
+    join_rank_zero,
+    next_number,
+    tell_rank,
+    why_apart,
+)
+from rla_client.run.record.run_logger import Logger
+from rla_client.run.record.time_tracker import clear_time
+from rla_client.run.resume.restore import restore_state, take_parameters
+from rla_client.run.run import Run
+from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.state.resume_state import read_resume_state
+from rla_client.run.temporary_item import SeenCheckpoint, TemporaryItem
+
+
+def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
+    """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
+    setup, meeting = data.setup, meeting_place(data)
+    storing = environment.disabled() or environment.rank() == 0
+    follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
+    apart = "" if storing or not (all_ranks or follows) else why_apart(setup.configured()[2], meeting)
+    if apart and all_ranks:
+        tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
+    with entered(data):
+        _open_storing_nothing(data, meeting, all_ranks=all_ranks and not storing, apart=bool(apart))
+    if follows:
+        _follow_rank_zero(data, meeting, apart)
+
+
+def meeting_place(data: RunData) -> Path | None:
+    """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
+    table, _config, root = data.setup.configured()
+    return None if environment.disabled() else job_file(root, table, next_number(root, table))
+
+
+def _open_storing_nothing(
+    data: RunData, meeting: Path | None, *, all_ranks: bool = False, apart: bool = False
+) -> None:
+    setup, config = data.setup, data.setup.configured()[1]
+    sinks = tuple(name for name in config.log_used if name != "stdout" or environment.rank() == 0)
+    why = "RLA_MODE=disabled" if environment.disabled() else f"rank {environment.rank()}"
+    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
+    data.item, data.disabled = None, stand_in
+    if all_ranks and meeting is not None:
+        run = join_rank_zero(config, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
+    else:
+        callback = setup.log_callback_fn
+        run = Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)
+    run.logger.take_parameters = data.add_hyper_param
+    data.run = run
+    setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
+    set_current(run.logger, data.scope)
+    from rla_client.media.recording_target import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+
+    def results() -> str:
+        return stand_in.item().folder(OTHER_RESULTS)
+
+    bind(RecordingTarget(None, None, warn, temporary=results, outside=all_ranks))
+
+
+def _follow_rank_zero(data: RunData, meeting: Path | None, apart: str) -> None:
+    """Go on where rank 0 does, as far as a process can that writes nothing."""
+    from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415 - rarely needed
+    from rla_client.run.resume.resume_point import is_over  # noqa: PLC0415
+
+    if meeting is not None:
+        found = await_resumed(meeting, APART_WAIT_S if apart else RESUMED_WAIT_S)
+        if found is None:
+            why = f" ({apart})" if apart else ""
+            tell_rank(
+                f"does not know where the run continues, and begins at 0: rank 0 did not tell{why}. Have "
+                "rank 0 load the checkpoint and broadcast it (docs/how-to/clusters.md, Ranks)"
+            )
+        elif found.item is not None:
+            _load_state_of_rank_zero(data, found.item, found.name, found.time_step)
+        return
+    table, _config, root = data.setup.configured()
+    item = find_unfinished(root, table, data.setup.run_id or "", any_state=True)
+    if item is not None and not is_over(item):  # no launcher that would let the ranks meet: what is there now
+        _load_state_of_rank_zero(data, item, CHECKPOINT_NAME, _newest(item, CHECKPOINT_NAME))
+
+
+def resume_read_only(
+    data: RunData, meeting: Path | None, which: str, at: int | None, name: str
+) -> int | None:
+    """`resume` of a process that stores nothing: the run is left as it is.
+
+    Returns:
+        The time-step of the checkpoint to load, None where there is none.
+    """
+    from rla_client.run.resume.find_run import find_item  # noqa: PLC0415 - rarely needed
+
+    table, _config, root = data.setup.configured()
+    with entered(data):
+        clear_time()
+        _open_storing_nothing(data, meeting)
+    wait_s = APART_WAIT_S if why_apart(root, meeting) else RESUMED_WAIT_S
+    found = None if meeting is None else await_resumed(meeting, wait_s)
+    if found is not None and found.item is not None:
+        item, step = found.item, found.time_step
+    else:
+        item = find_item(root, table, which)
+        step = at if at is not None else _newest(item, name)
+    take_parameters(data.setup, item)
+    _load_state_of_rank_zero(data, item, name, step)
+    return step
+
+
+def _load_state_of_rank_zero(data: RunData, item: Item, name: str, step: int | None) -> None:
+    from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415 - rarely needed
+
+    folder = Path(item.folder(CHECKPOINT))
+    state = {} if step is None else read_resume_state(folder, name, step) or {}
+    own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
+    restore_state(data, own, step, item, name)
+    if step is not None and data.disabled is not None:
+        data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
+
+
+def _newest(item: Item, name: str) -> int | None:
+    from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
+
+    try:
+        return find_checkpoint(Path(item.folder(CHECKPOINT)), name)[0]
+    except NoCheckpointError:
+        return None

@@ -1,0 +1,1 @@
+"""Hyper-parameters of a run."""

@@ -1,0 +1,298 @@
+"""The meeting place of the ranks of a distributed job.
+
+Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description under
+a name that all ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the
+others pick it up. They do not wait: until it is there, their records wait in memory in order. Only where the
+run may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank 0 to say from which point it continues:
+a look of its own would come too early or too late. A rank that can tell that nothing will come (`why_apart`)
+says so at once. What waits in memory when the rank ends waits `exit_wait_s` more: rank 0 may still be
+opening its run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.file_systems import network_file_system
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.spool.opening import Opening
+from rla_client.run.describe import worker_opening
+from rla_client.run.environment import rank
+from rla_client.run.item import Item
+from rla_client.run.open_stream import process_began
+from rla_client.run.record.run_logger import Logger
+from rla_client.run.run import Run
+from rla_client.stream.clock import TimeStepHolder
+from rla_client.stream.outbox import Outbox
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import Config
+
+
+JOB_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+    "OMPI_MCA_ess_base_jobid",
+    "PMI_JOBID",
+    "PMIX_NAMESPACE",
+)
+FOLDER = ".rla-jobs"
+FRESH_S = 86400.0  # an older description is of a former job with the same name
+RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
+APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
+SILENT_S = 10.0  # after which a rank says that it still waits for a run to join
+BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank came this far
+POLL_S = 0.02
+_opened: dict[tuple[str, str], int] = {}  # how many runs this process opened: all ranks open as many
+
+
+def tell_rank(what: str) -> None:
+    """Say something about this rank on stderr: its outputs are rank 0's, or none."""
+    import logging  # noqa: PLC0415 - not at import of the package
+
+    logging.getLogger("rla_client").warning("rank %d %s", rank(), what)
+
+
+def why_apart(root: str, meeting: Path | None) -> str:
+    """Why this rank cannot see the run that rank 0 opens; empty where it may.
+
+    Args:
+        root: data root.
+        meeting: where rank 0 would tell of its run; None outside of a job.
+    """
+    if meeting is None:
+        return (
+            "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
+            "them the same MASTER_ADDR and MASTER_PORT"
+        )
+    elsewhere = _rank_zero_elsewhere()
+    if not elsewhere or meeting.exists() or network_file_system(Path(root)) is not None:
+        return ""
+    return (
+        f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this one: "
+        "give all ranks a data root that they share"
+    )
+
+
+def _rank_zero_elsewhere() -> str:
+    """The variable that says that rank 0 is not on this machine; empty without one."""
+    node = os.environ.get("SLURM_NODEID", "")
+    if node.isdecimal() and int(node) > 0:
+        return f"SLURM_NODEID={node}"
+    address = os.environ.get("MASTER_ADDR", "")
+    return "" if not address or _is_here(address) else f"MASTER_ADDR={address}"
+
+
+def _is_here(address: str) -> bool:
+    """Whether a host's name or address is this machine's: nobody else's can be bound."""
+    name = os.uname().nodename
+    if address in {"localhost", name, name.partition(".")[0]}:
+        return True
+    import socket  # noqa: PLC0415 - rarely needed
+
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, _protocol, _name, place in found:
+        with suppress(OSError), socket.socket(family, kind) as trial:
+            trial.bind(place)
+            return True
+    return False
+
+
+def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeStepHolder) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is told at `path`.
+
+    Args:
+        config: of the run.
+        path: where rank 0 tells of it.
+        end_wait_s: how long what was recorded waits for that when this rank ends.
+        clock: of the run.
+    """
+    began, owner = time.time(), os.getpid()
+    silent_until = time.monotonic() + SILENT_S
+
+    def opening() -> Opening | None:
+        nonlocal silent_until
+        found = read_published(path, began)
+        told = None if found is None else _opening_in(found)
+        after = (
+            _earlier_streams(told) if os.getpid() == owner else None
+        )  # a child of it has a label of its own
+        joined = None if told is None else worker_opening(told, after=after)
+        if joined is None and time.monotonic() > silent_until:
+            silent_until = math.inf
+            what = "has opened no run that this rank could join" if told is None else f"writes to {told.root}"
+            tell_rank(
+                f"still waits in {path.parent} for rank 0, which {what}: what it records is in memory, and "
+                "lost where that stays so"
+            )
+        return joined
+
+    outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
+    sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
+    return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
+
+
+def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:
+    """The streams of a run in this spool, where rank 0 continues it; None where it is a new one."""
+    if opening is None or opening.continues is None:
+        return None
+    from rla_client.run.resume.earlier_streams import all_streams  # noqa: PLC0415 - rarely needed
+
+    return tuple(
+        stream.folder.name
+        for stream in all_streams(find_places())
+        if (told := stream.opening) and told.run == opening.run and told.epoch < opening.epoch
+    )
+
+
+def publish(
+    root: str,
+    table: str,
+    opening: Opening | None,
+    sinks: tuple[str, ...],
+    resumed: tuple[str, int | None] | None = None,
+) -> None:
+    """Let other ranks of this job join the run. Does nothing outside of a job.
+
+    Args:
+        root: data root.
+        table: task table name.
+        opening: describes the run; None: it stores nothing.
+        sinks: its outputs.
+        resumed: name and time-step of the checkpoint that it continues from.
+    """
+    path = job_file(root, table, next_number(root, table))
+    if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
+        return
+    try:
+        path.parent.mkdir(exist_ok=True)
+        told = {} if opening is None else opening.to_fields()
+        content = json.dumps({"opening": told, "sinks": sinks, "time": time.time(), "resumed": resumed})
+        write_atomic(path, content.encode(), mode=0o600, durable=False)
+        _sweep(path.parent)
+    except OSError:
+        return  # the other ranks then drop their records; rank 0 continues
+
+
+def next_number(root: str, table: str) -> int:
+    """How many runs of this table this process opens, with this one."""
+    place = os.path.abspath(root), table
+    _opened[place] = _opened.get(place, 0) + 1
+    return _opened[place]
+
+
+def job_file(root: str, table: str, number: int) -> Path | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job."""
+    key = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
+    if not key:
+        return None
+    text = "\n".join([*key, _launcher(), table, str(number)])
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
+    return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+
+def _launcher() -> str:
+    """What tells this job from another one of the same name, where all ranks share one parent."""
+    if os.environ.get("LOCAL_WORLD_SIZE", "") != os.environ.get("WORLD_SIZE", "-"):
+        return ""
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        started = ""
+    return f"{os.uname().nodename} {parent} {started}"
+
+
+def _sweep(folder: Path) -> None:
+    """Drop descriptions of jobs that nobody can join any more."""
+    for old in folder.glob("*.json"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > FRESH_S:
+                old.unlink()
+
+
+def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+    """What rank 0 put at `path` after `since`, or at most `before_s` before; None when there is none yet."""
+    if path is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(read_small(path))
+    except (OSError, ValueError):
+        return None
+    return found if found.get("time", 0.0) > since - before_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where rank 0's run continues.
+
+    Attributes:
+        item: the run; None where it began anew.
+        name: of the checkpoint's series.
+        time_step: of the checkpoint; None without one.
+    """
+
+    item: Item | None
+    name: str = ""
+    time_step: int | None = None
+
+
+def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
+    """Where rank 0's run continues, once it has said so; None when it did not in time."""
+    began = time.monotonic()
+    silent_s = SILENT_S
+    while True:
+        found = read_published(path, process_began, BEFORE_S)
+        if found is not None:
+            opening = _opening_in(found)
+            if _is_of_this_job(opening):
+                return _resumed(opening, found.get("resumed"))
+        waited = time.monotonic() - began
+        if waited > wait_s:
+            return None
+        if waited > silent_s:
+            silent_s = math.inf
+            tell_rank(
+                f"waits for rank 0 to tell in {path.parent} where the run continues, for {wait_s:.0f} s"
+            )
+        time.sleep(POLL_S)
+
+
+def _resumed(opening: Opening | None, resumed: tuple[str, int | None] | None) -> Resumed:
+    index = None if opening is None else RunIndex.parse(opening.index)
+    if resumed is None or opening is None or index is None:
+        return Resumed(None)
+    return Resumed(Item(opening.root, opening.table, index, index.opened), resumed[0], resumed[1])
+
+
+def _opening_in(found: dict[str, Any]) -> Opening | None:
+    with suppress(RemoteProtocolError, KeyError):
+        return Opening.from_fields(found["opening"])
+    return None
+
+
+def _is_of_this_job(opening: Opening | None) -> bool:
+    """False where the process that opened the run ran on this machine and is gone."""
+    if opening is None or opening.host != os.uname().nodename:
+        return True
+    return os.path.exists(f"/proc/{opening.pid}")

@@ -1,0 +1,1 @@
+"""Records of a run: rows, texts, TensorBoard events, times."""

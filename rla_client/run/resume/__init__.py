@@ -1,0 +1,1 @@
+"""Ways back to an earlier run."""

@@ -1,0 +1,139 @@
+"""Copies of an earlier run's files in the open run's item.
+
+Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a new
+stream of the run says in its opening frame that they are to take their places when it begins; the agent does
+so after the last record of the stream before (rla_agent/pipeline/recovery.py). So it does not matter whether
+an agent runs, or when it comes. A kill leaves the run as it was, or forked: visible files are complete, and
+nothing of the run's own is replaced: it is moved to `before-fork/`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.provenance import is_foreign
+from rla_client.contract.filesystem.atomic_write import FORK_COPY_PREFIX, TEMP_PREFIX, claim_name, temp_path
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    FETCHED_MARK,
+    FOREIGN_MARK,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    TMP_DATA,
+)
+from rla_client.run.current_logger import warn
+from rla_client.run.item import Item
+from rla_client.run.run import Run
+
+BEFORE_FORK = "before-fork"
+COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER)
+PLACED_S = 5.0  # for a living agent to put the logs in their places
+POLL_S = 0.02
+SNAPSHOT_ENDING = ".pkl"  # a .pt bears the stamp of its run
+NOT_FORKED = (
+    "run.json",
+    FETCHED_MARK,
+    FOREIGN_MARK,
+    "note.json",
+    "environment.json",
+    "console*.txt",
+    f"{HYPARAM_FILE_NAME}.*",
+    f"{TEMP_PREFIX}*",
+)
+
+
+def copy_run_into(source: Item, item: Item, run: Run) -> str:
+    """Copy a run's data under an open one, which continues in them.
+
+    Returns:
+        What went wrong; empty when nothing did.
+    """
+    aside = _free_name(source, item)
+    staged = Path(item.folder(LOG)) / f"{FORK_COPY_PREFIX}{os.urandom(8).hex()}"
+    try:
+        staged.mkdir()
+        _copy(Path(source.folder(LOG)), staged, aside)
+        for kind in COPIED_AT_ONCE:
+            _copy(Path(source.folder(kind)), Path(item.folder(kind)), aside)
+        outbox = run.outbox
+        goes_on = run.go_on(rows=None, staged=staged.name, abandoned=aside)
+        problem = "" if goes_on or outbox is None else outbox.why_refused
+    except (OSError, shutil.Error) as error:
+        problem = str(error)
+    if problem:
+        shutil.rmtree(staged, ignore_errors=True)
+        return problem
+    deadline = time.monotonic() + PLACED_S
+    while staged.exists() and time.monotonic() < deadline and agent_alive(find_places()):
+        time.sleep(POLL_S)
+    return ""
+
+
+def _free_name(source: Item, item: Item) -> str:
+    """A folder for the run's own files that neither run has yet."""
+    name, number = BEFORE_FORK, 1
+    kinds = (LOG, *COPIED_AT_ONCE)
+    while any(
+        os.path.lexists(os.path.join(one.folder(kind), name)) for one in (source, item) for kind in kinds
+    ):
+        number += 1
+        name = f"{BEFORE_FORK}-{number}"
+    return name
+
+
+def _copy(source: Path, target: Path, aside: str) -> None:
+    """Copy the plain files below a folder; what lies in the way goes to the folder `aside`.
+
+    A launcher's snapshots that another machine wrote stay where they are: here they would be the user's own.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    for file in _plain_files(source):
+        below = file.relative_to(source)
+        final = target / below
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temp = temp_path(final)
+        try:
+            shutil.copy2(file, temp, follow_symlinks=False)
+            _place(temp, final, target / aside / below)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temp)
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    """Files that a fork takes over: no links, and nothing that is the earlier run's own."""
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _left_out(name)]
+        for name in names:
+            path = Path(here, name)
+            if _left_out(name) or not stat.S_ISREG(os.lstat(path).st_mode):
+                continue
+            if name.endswith(SNAPSHOT_ENDING) and is_foreign(path):
+                warn(f"{path} came from another machine: it stays there, and loads with trust=True")
+            else:
+                yield path
+
+
+def _left_out(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in NOT_FORKED)
+
+
+def _place(temp: Path, final: Path, aside: Path) -> None:
+    """Give a file its name; the agent may be writing one of that name just now, and neither is lost."""
+    while not claim_name(temp, final):
+        with suppress(FileNotFoundError):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(final, aside)

@@ -1,0 +1,171 @@
+"""The point from which a run continues.
+
+A `ResumePoint` says for the new stream's opening frame how much of the rows and events counts; the agent
+cuts them before it takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving
+averages, random generators and custom data come back from the state that `save_checkpoint` stored
+(`run/state/resume_state.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.checkpoint_age import newest_order
+from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.errors import RlaError
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
+from rla_client.contract.run_file import ran_s
+from rla_client.contract.spool.opening import Continuation, Earlier
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.run.current_logger import warn
+from rla_client.run.item import Item
+from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, streams_of
+from rla_client.run.resume.find_run import find_item, read_run_file
+from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.state.resume_state import read_resume_state
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a run continues.
+
+    Attributes:
+        item: the run.
+        run: its identity in run.json.
+        epoch: of the opening that continues: higher than all before.
+        time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
+        order: of its save; None where it has no stamp.
+        saved_before: order of the run's last save of any name.
+        name: of the checkpoint's series.
+        state: what `save_checkpoint` stored beside it.
+        continues: for the opening frame.
+    """
+
+    item: Item
+    run: str
+    epoch: int
+    time_step: int | None
+    order: int | None
+    saved_before: int
+    name: str
+    state: dict[str, Any]
+    continues: Continuation
+
+
+def over_text(run_id: str, index: str) -> str:
+    """The message about a run that `is_over`."""
+    return f"the run {run_id!r} ({index}) has finished, without a checkpoint to continue from"
+
+
+def is_over(item: Item) -> bool:
+    """Whether a run has finished and has no checkpoint from which it could continue."""
+    if read_run_file(item).get("state") != "finished":
+        return False
+    return not list_checkpoints(Path(item.folder(CHECKPOINT)), CHECKPOINT_NAME, pruned=True)
+
+
+def prepare(
+    root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
+) -> ResumePoint:
+    """Wait for a run's earlier streams to be taken in, and find the checkpoint to continue from.
+
+    Args:
+        root: data root.
+        table: task table name.
+        which: record date, index, or the item.
+        at: time-step of a checkpoint; None takes the newest.
+        name: series of checkpoints.
+        autostart: start an agent where one is needed and none runs.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StillWritingError: a living process writes it.
+        NoCheckpointError: `at` names none.
+        RlaError: it has no run.json, or no agent takes its records in.
+    """
+    item = which if isinstance(which, Item) else find_item(root, table, which)
+    content = read_run_file(item)
+    places = find_places()
+    streams = streams_of(places, item, content)
+    late = await_taken_in(places, streams, autostart=autostart)
+    if late:
+        raise RlaError(f"the run {item.index.path} cannot be resumed: {late}")
+    content = read_run_file(item)
+    if not content.get("run_id"):
+        raise RlaError(
+            f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
+            "start a new run from it with ExperimentLoader and fork_log_files()"
+        )
+    folder = Path(item.folder(CHECKPOINT))
+    found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
+    step = None if found is None else found[0]
+    stamp = None if found is None else read_stamp(found[1])
+    marks = read_marks(folder, name, step)
+    abandoned = next_abandoned(item)
+    events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
+    continues = Continuation(
+        rows=0 if step is None else marks.get("rows"),
+        time_step=None if step is None else float(step),
+        event_file=events[3],
+        event_size=events[2],
+        abandoned=abandoned,
+        after=tuple(stream.folder.name for stream in streams),
+        earlier=earlier_times(content),
+    )
+    state = {} if step is None else read_resume_state(folder, name, step) or {}
+    epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
+    order = None if stamp is None else stamp.order
+    return ResumePoint(
+        item, content["run_id"], epoch, step, order, newest_order(folder), name, state, continues
+    )
+
+
+def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
+    """Time-step and path of the newest checkpoint that is a whole file; None without one.
+
+    A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
+
+    Raises:
+        OSError: one cannot be opened: that says nothing of what it holds.
+    """
+    for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
+        found = find_checkpoint(folder, name, step)[1]
+        with open(found, "rb") as file:
+            begins = file.read(2)
+            if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle
+                return step, found
+        warn(f"{path} is damaged; the run continues from the newest checkpoint before it")
+    return None
+
+
+def earlier_times(content: dict[str, Any]) -> Earlier:
+    """When the run of this run.json began and how long it ran, for an agent that does not know it."""
+    began = content.get("opened")
+    return Earlier(began, ran_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
+
+
+def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
+    """How long each output was when a checkpoint was taken; empty when nobody noted it."""
+    with suppress(OSError, ValueError):
+        content = parse_json(read_small(folder / RESUME_FOLDER / f"{name}_{step}.marks.json"))
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def next_abandoned(item: Item) -> str:
+    """A name that no earlier resume of this run has used."""
+    number = 1
+    kinds = (LOG, CHECKPOINT, OTHER_RESULTS)
+    while any(os.path.exists(os.path.join(item.folder(kind), f"abandoned-{number}")) for kind in kinds):
+        number += 1
+    return f"abandoned-{number}"

@@ -1,0 +1,175 @@
+"""Tables of workers or ranks, cut where their run continues.
+
+They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`, and
+event files in `tb/<label>/`.
+The agent cuts those of the main process when its stream begins (rla_agent/pipeline/resume_fork.py). These are
+cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
+ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
+
+A row counts as later when its time-step is above the checkpoint's and it was recorded after the checkpoint
+was saved: where time-steps begin at 0 again (stages of a curriculum), the earlier stages stay. So it is with
+events: a file is cut before the first later one, as the main process's is, and one without others goes aside.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
+from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.job.checkpoint_job import final_name
+from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.csv_lines import cells_of
+from rla_client.run.current_logger import warn
+
+if TYPE_CHECKING:
+    from rla_client.run.resume.resume_point import ResumePoint
+
+_TABLE = re.compile(r"progress\.[^.]+\.(csv|json)")
+_WORKER = re.compile(r"(rank|p)[0-9]+(-[0-9]+)?")  # labels; see `run.worker_opening`
+VERSION_BYTES = 64  # of a file's first record, which tells the format's version, at most
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\..+", re.DOTALL)
+Placed = tuple[float, float]  # time-step, Unix seconds
+
+
+def cut_worker_tables(point: ResumePoint) -> None:
+    """Cut the tables of workers and ranks where their run goes on; can be repeated.
+
+    One that cannot be read or written stays as it is, with a warning.
+    """
+    limit = moment = -math.inf
+    if point.time_step is not None:
+        stamp = read_stamp(Path(point.item.folder(CHECKPOINT), final_name(point.name, point.time_step)))
+        limit, moment = float(point.time_step), -math.inf if stamp is None else stamp.order / 1e9
+    folder = Path(point.item.folder(LOG))
+    for name in sorted(os.listdir(folder)):
+        found = _TABLE.fullmatch(name)
+        if found is not None:
+            try:
+                cut_table(folder / name, folder / point.continues.abandoned, limit, moment)
+            except OSError as error:
+                warn(f"{name} keeps its rows after the checkpoint: {error}")
+    for path in sorted(folder.glob("tb/*/*")):
+        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name) and path.is_file():
+            aside = folder / point.continues.abandoned / "tb" / path.parent.name
+            try:
+                cut_events(path, aside, limit, moment)
+            except OSError as error:
+                warn(f"{path} keeps its events after the checkpoint: {error}")
+
+
+def cut_events(path: Path, abandoned: Path, limit: float, moment: float) -> None:
+    """Cut an event file before its first later event; one with nothing else goes to `abandoned`.
+
+    Args:
+        path: of the file.
+        abandoned: a folder.
+        limit: the last time-step that stays.
+        moment: Unix seconds; what was recorded before stays, too.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    from rla_client.contract.event_records import records_until  # noqa: PLC0415 - rarely needed
+
+    with open(path, "rb") as file:
+        keep = records_until(iter(partial(file.read, 1 << 20), b""), limit, moment)
+        if keep is None:
+            return
+    if keep <= VERSION_BYTES:
+        abandoned.mkdir(parents=True, exist_ok=True)
+        path.rename(abandoned / path.name)
+        fsync_folder(abandoned)
+    else:
+        os.truncate(path, keep)
+        fsync_file(path)
+
+
+def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
+    """Move the rows from the first later one on to a file of the same name in `abandoned`.
+
+    Args:
+        path: of a CSV or of JSON lines.
+        abandoned: a folder.
+        limit: the last time-step that stays.
+        moment: Unix seconds; what was recorded before stays, too.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    with open(path, "rb") as file:
+        records = iter(file) if path.suffix == ".json" else _records(file)
+        head, place = (b"", _place_in_line) if path.suffix == ".json" else _table(next(records, b""))
+        keep = len(head)
+        for record in records:
+            step, recorded = place(record)
+            if step > limit and recorded > moment:
+                break
+            keep += len(record)
+        file.seek(keep)
+        if not file.read(1):
+            return
+        file.seek(keep)
+        abandoned.mkdir(exist_ok=True)
+        with atomic_file(abandoned / path.name, mode=file_mode(path.parent)) as copy:
+            copy.write(head)
+            while data := file.read(1 << 20):
+                copy.write(data)
+    os.truncate(path, keep)
+    fsync_file(path)
+
+
+def _records(file: BinaryIO) -> Iterator[bytes]:
+    """Whole records; newlines inside quotes end none."""
+    waiting: list[bytes] = []
+    quotes = 0
+    for line in file:
+        waiting.append(line)
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            yield b"".join(waiting)
+            waiting, quotes = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _cells(record: bytes) -> list[str]:
+    return cells_of(record.replace(b"\0", b"").decode("utf-8", "replace"))
+
+
+def _table(head: bytes) -> tuple[bytes, Callable[[bytes], Placed]]:
+    """The header, and what reads a row's place by it; a row without one counts as early."""
+    columns = _cells(head)
+
+    def place(record: bytes) -> Placed:
+        return _placed(dict(zip(columns, _cells(record), strict=False)))
+
+    return head, place
+
+
+def _place_in_line(record: bytes) -> Placed:
+    try:
+        found = parse_json(record)
+    except ValueError:
+        return -math.inf, -math.inf
+    return _placed(found if isinstance(found, dict) else {})
+
+
+def _placed(row: dict[str, object]) -> Placed:
+    """Time-step and moment of a row; one without a moment is as of now."""
+    return _number(row.get(TIME_STEP), -math.inf), _number(row.get(TIMESTAMP), math.inf)
+
+
+def _number(value: object, otherwise: float) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type] # what is no number raises
+    except (TypeError, ValueError):
+        return otherwise

@@ -1,0 +1,159 @@
+"""The temporary item of a run that stores nothing.
+
+Scripts put files of their own below `exp_manager.log_dir` and its siblings: these are folders of a private
+temporary item, made when somebody first asks for one, removed when the process ends (a killed one leaves it
+to the system's sweep of temporary files). `save_checkpoint` keeps the newest content of each name in a
+temporary file without a name, so that a `load_checkpoint()` after it works as ever, and so that it goes with
+the process, also with one that torchrun kills. Beyond MAX_KEPT_BYTES, and where the disk has no room,
+nothing is kept. A rank above 0 of a resumed run also reads the checkpoint that rank 0 continued from; it
+never writes there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.process.descriptors import OwnFile
+from rla_client.run.item import Item, create_item
+
+DISABLED_PREFIX = "rla-disabled-"
+MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCheckpoint:
+    """The checkpoint of another process's run that this one continues from."""
+
+    folder: Path
+    name: str
+    time_step: int
+    run: str = ""
+
+
+class TemporaryItem:
+    """The temporary item of one run, and what `load_checkpoint` finds in it.
+
+    Args:
+        table: of the run.
+        info: of its index.
+        address: of its index.
+        why: what stores nothing, for messages.
+    """
+
+    def __init__(self, table: str, info: str, address: str, why: str = "this mode") -> None:
+        self.seen: SeenCheckpoint | None = None
+        self._names = table, info, address
+        self._why = why
+        self._made: tuple[int, Item] | None = None
+        self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
+
+    def __del__(self) -> None:
+        for _step, kept in self._kept.values():
+            _close(kept)
+
+    def item(self) -> Item:
+        """The item, its folders made; a forked process gets one of its own.
+
+        Raises:
+            ArgumentError: the folder for temporary files cannot be written.
+        """
+        pid = os.getpid()
+        if self._made is None or self._made[0] != pid:
+            import tempfile  # noqa: PLC0415 - not at import of the package
+
+            try:
+                root = tempfile.mkdtemp(prefix=DISABLED_PREFIX)
+            except OSError as error:
+                raise ArgumentError(
+                    f"no temporary folder for a run that stores nothing: {error}; set TMPDIR to one"
+                ) from error
+            atexit.register(_remove_folder, root, pid)
+            self._made = pid, create_item(root, *self._names)
+        return self._made[1]
+
+    def log_dir(self) -> str:
+        """The item's folder for logs."""
+        return self.item().folder(LOG)
+
+    def save_checkpoint(self, content: object, name: str, time_step: int) -> None:
+        """Keep the content instead of the former one of this name.
+
+        Raises:
+            ArgumentError: it cannot be pickled.
+        """
+        from rla_client.checkpoint.blob_file import has_room  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.direct_write import NotWrittenError, write_checkpoint  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
+        from rla_client.contract.checkpoint.stamp import Stamp  # noqa: PLC0415
+
+        captured = capture(content)
+        size = len(captured.skeleton) + sum(captured.sizes)
+        folder = Path(self.item().folder(CHECKPOINT))
+        former = self._kept.get(name)
+        if size > MAX_KEPT_BYTES or not has_room(folder):
+            what = f"over {MAX_KEPT_BYTES >> 20} MiB" if size > MAX_KEPT_BYTES else "and there was no room"
+            self._kept[name] = time_step, f"it was {what}"
+        else:
+            path = folder / f"kept-{os.urandom(8).hex()}.pt"
+            stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
+            try:
+                write_checkpoint(content, path, stamp)
+                self._kept[name] = time_step, OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                os.unlink(path)
+            except (NotWrittenError, OSError) as error:
+                self._kept[name] = time_step, str(error)
+        if former is not None:
+            _close(former[1])
+
+    def load_checkpoint(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
+        """What was kept last under a name, else the checkpoint that was seen at the start.
+
+        Args:
+            name: the series.
+            index: a time-step.
+            trust: see `RunData.load_checkpoint`.
+
+        Raises:
+            NoCheckpointError: neither is the one that is asked for.
+            UntrustedCheckpointError: see there.
+        """
+        from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - rarely needed
+
+        step, kept = self._kept.get(name, (None, None))
+        if step is not None and index in {None, step} and isinstance(kept, OwnFile):
+            try:
+                return step, load_file(Path(f"/proc/self/fd/{kept.number}"), trust=True)
+            except OSError:
+                kept = "its descriptor was closed by the program"
+        seen = self.seen
+        asked = seen is not None and (index == seen.time_step or (index is None and step is None))
+        if seen is not None and seen.name == name and asked:
+            found, path = find_checkpoint(seen.folder, name, seen.time_step)
+            return found, load_file(path, trust=trust, run=seen.run)
+        wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
+        there = "none was saved" if step is None else f"the last one is of time-step {step}"
+        if isinstance(kept, str):
+            there += f" and was not kept ({kept})"
+        raise NoCheckpointError(
+            f"no checkpoint {wanted}: {self._why} stores nothing; a process gets back what it saved last "
+            f"itself, and {there}"
+        )
+
+
+def _close(kept: OwnFile | str) -> None:
+    if isinstance(kept, OwnFile):
+        kept.close()
+
+
+def _remove_folder(root: str, pid: int) -> None:
+    if os.getpid() == pid:
+        import shutil  # noqa: PLC0415 - not at import of the package
+
+        shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,17 @@
+"""Runs are closed before their spool goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rla_client.contract.paths import Places
+
+from rla_client import exp_manager
+
+
+@pytest.fixture(autouse=True)
+def _closed(places: Places) -> Iterator[None]:
+    del places  # the run is closed before they go
+    yield
+    exp_manager.close()

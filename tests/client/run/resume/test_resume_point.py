@@ -1,0 +1,83 @@
+"""Where a run continues, also where the clock was set back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.spooled import stop_autostart
+
+from rla_client.contract.agent.places import Places
+from rla_client.contract.layout import LOG
+from rla_client.contract.spool.segments import stream_names
+from rla_client.run.resume.resume_point import prepare
+
+TRAINING = """
+import os, sys, time
+from rla_client import exp_manager, logger, time_step_holder
+shift_ns = int(sys.argv[2])
+if shift_ns:
+    real = time.time_ns
+    time.time_ns = lambda: real() + shift_ns
+exp_manager.configure('t', {'LOG_USED': ['csv', 'tensorboard'], 'AGENT': {'autostart': False},
+                            'BACKUP_CONFIG': {'backup_code_dir': ['nothing']}},
+                      sys.argv[1], code_root=sys.argv[1], run_id='r', resume=sys.argv[3])
+exp_manager.log_files_gen()
+exp_manager.new_saver()
+first = exp_manager.resumed_from or 0
+for step in range(first + 1, first + 4):
+    time_step_holder.set_time(step)
+    logger.record_tabular('x', step)
+    logger.dump_tabular()
+exp_manager.save_checkpoint({'at': step})
+print(exp_manager.flush(30), flush=True)
+os._exit(1)
+"""
+
+
+def train(root: Path, shift_s: float = 0.0, resume: str = "allow") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", TRAINING, str(root), str(int(shift_s * 1e9)), resume],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def run_file(root: Path, index: str, **fields: Any) -> None:
+    folder = root / LOG / "t" / index
+    folder.mkdir(parents=True)
+    content = {"run_id": index, "run_key": "r", "state": "killed", "streams": [], **fields}
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+@pytest.mark.slow
+def test_a_clock_that_was_set_back_changes_nothing_for_a_resumed_run(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    data = tmp_path / "data"
+    data.mkdir()
+    for shift_s in (0, -86_400, 86_400, 0):
+        done = train(data, shift_s)
+        assert done.stdout.endswith("True\n"), done.stderr
+        wait_until(lambda: not stream_names(agent.places.spool))
+    (log,) = data.glob("log/t/*/*/*/*")
+    steps = [line.split(",")[0] for line in (log / "progress.csv").read_text().splitlines()]
+    assert len(steps) == 13
+    assert [path.name for path in log.rglob("progress.csv")] == ["progress.csv"]
+    names = sorted(path.name for path in (log / "tb" / "events").iterdir())
+    assert len(names) == 4
+    assert len({name.split(".")[3] for name in names}) == 4, "TensorBoard reads them by their names"
+
+
+def test_the_epoch_of_a_resumed_run_is_above_all_before(tmp_path: Path, places: Places) -> None:
+    stop_autostart(places)
+    ahead = time.time_ns() + 10**15
+    run_file(tmp_path, "2026/01/02/03-04-05-000006_noip_&", epoch=ahead)
+    point = prepare(str(tmp_path), "t", "2026/01/02/03-04-05-000006", None, "checkpoint", autostart=False)
+    assert point.epoch == ahead + 1

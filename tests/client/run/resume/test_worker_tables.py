@@ -1,0 +1,97 @@
+"""The tables of workers and ranks, cut where their run goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rla_agent.model.records import Record, Row
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_client.run.resume.worker_tables import cut_events, cut_table
+
+HEAD = "loss,text,time-step,timestamp\n"
+
+
+def csv_rows(*placed: tuple[float, float]) -> str:
+    """Rows of (time-step, moment); their text holds a newline and quotes."""
+    return "".join(f'1.5,"a ""b""\nc",{step},{moment}\n' for step, moment in placed)
+
+
+def test_rows_from_the_first_later_one_on_are_set_aside(tmp_path: Path) -> None:
+    table, aside = tmp_path / "progress.rank1.csv", tmp_path / "abandoned-1"
+    early, late = csv_rows((1, 10.0), (5, 50.0), (5, 51.0)), csv_rows((6, 52.0), (7, 53.0))
+    table.write_text(HEAD + early + late)
+    cut_table(table, aside, 5, 50.5)
+    assert table.read_text() == HEAD + early
+    assert (aside / table.name).read_text() == HEAD + late
+    cut_table(table, tmp_path / "abandoned-2", 5, 50.5)
+    assert table.read_text() == HEAD + early
+    assert not (tmp_path / "abandoned-2").exists(), "nothing was left to cut"
+
+
+def test_time_steps_that_begin_again_keep_the_earlier_stage(tmp_path: Path) -> None:
+    table = tmp_path / "progress.p7.csv"
+    stages = csv_rows((1, 1.0), (1000, 2.0), (1, 3.0), (10, 4.0))
+    table.write_text(HEAD + stages + csv_rows((11, 5.0), (2, 6.0)))
+    cut_table(table, tmp_path / "abandoned-1", 10, 4.5)
+    assert table.read_text() == HEAD + stages
+
+
+@pytest.mark.parametrize("tail", ["", '{"half'])
+def test_json_lines(tmp_path: Path, tail: str) -> None:
+    table, aside = tmp_path / "progress.rank1.json", tmp_path / "abandoned-1"
+    lines = [json.dumps({"x": 1, "time-step": step, "timestamp": 1.0 * step}) + "\n" for step in range(6)]
+    table.write_text("".join(lines) + tail)
+    cut_table(table, aside, 3, 3.0)
+    assert table.read_text() == "".join(lines[:4])
+    assert (aside / table.name).read_text() == "".join(lines[4:]) + tail
+
+
+def test_a_quote_in_a_text_ends_no_cut_of_json_lines(tmp_path: Path) -> None:
+    table = tmp_path / "progress.p1.json"
+    lines = [
+        json.dumps({"t": "x" if step else 'say "hi', "time-step": step, "timestamp": step}) + "\n"
+        for step in range(6)
+    ]
+    table.write_text("".join(lines))
+    cut_table(table, tmp_path / "abandoned-1", 2, 2.0)
+    assert table.read_text() == "".join(lines[:3])
+
+
+def test_without_a_moment_the_time_step_counts(tmp_path: Path) -> None:
+    table = tmp_path / "progress.rank1.csv"
+    table.write_text("x,time-step\n1,1\n2,2\n3,\n4,4\n")
+    cut_table(table, tmp_path / "abandoned-1", 2, 99.0)
+    assert table.read_text() == "x,time-step\n1,1\n2,2\n3,\n"
+
+
+def events(*placed: tuple[float, float]) -> bytes:
+    """Events of (time-step, moment)."""
+    encoder = EventEncoder(1.0)
+    rows = (Row(step, moment, {"loss": 0.5}, None) for step, moment in placed)
+    return encoder.encode([Record(number, row) for number, row in enumerate(rows)])[0]
+
+
+def test_events_from_the_first_later_one_on_are_cut(tmp_path: Path) -> None:
+    """Also behind a first stage of higher time-steps."""
+    file, aside = tmp_path / "events.out.tfevents.1.h.2.abc", tmp_path / "abandoned-1" / "tb" / "rank1"
+    kept = EventEncoder(1.0).head() + events((1, 1.0), (1000, 2.0), (1, 3.0), (10, 4.0))
+    for tail in (events((11, 5.0), (2, 6.0)), events((11, 5.0)) + b"torn"):
+        file.write_bytes(kept + tail)
+        for _ in range(2):
+            cut_events(file, aside, 10, 4.5)
+            assert file.read_bytes() == kept
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize("limit", [10.0, -math.inf])
+def test_an_event_file_with_nothing_but_later_events_is_set_aside(tmp_path: Path, limit: float) -> None:
+    file, aside = tmp_path / "events.out.tfevents.1.h.2.abc", tmp_path / "abandoned-1" / "tb" / "rank1"
+    content = EventEncoder(1.0).head() + events((11, 5.0), (12, 6.0))
+    file.write_bytes(content)
+    cut_events(file, aside, limit, -math.inf)
+    assert not file.exists()
+    assert (aside / file.name).read_bytes() == content
