@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # for `make test-minimal`: extras, and tests that use what they bring
 MINIMAL := .venv-minimal
 MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
-MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream tests/client/run tests/client/lake \
+MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream tests/client/run \
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
 LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
@@ -81,7 +81,7 @@ test-integrations: $(STAMP)  ## adapters, each with its library from PyPI: at mo
 test-imports: $(STAMP)  ## `rla import` of runs that wandb, MLflow, trackio, Aim and sacred write, installed beside
 	test -x .venv-import/bin/python || $(PYTHON) -m venv .venv-import
 	.venv-import/bin/python -m pip install -qq -e '.[read,parquet]' pytest pytest-timeout hypothesis wandb mlflow trackio aim sacred pillow
-	.venv-import/bin/python -m pytest tests/client/database/test_imports_tools.py $(PYTEST_ARGS)
+	.venv-import/bin/python -m pytest tests/e2e/database/test_imported_tools.py $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
 	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium

@@ -149,7 +149,7 @@ def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
 
 def _lines(message: object) -> str:
     """A message without what a terminal obeys: names in it may come from others."""
-    from rla_client.database.text import lines_text
+    from rla_client.database.text.safe_text import lines_text
 
     return lines_text(str(message))
 

@@ -42,7 +42,8 @@ from rla_client.contract.errors import ArgumentError, LaunchError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.spelling import unknown
-from rla_client.database.text import clean, json_text
+from rla_client.database.text.machine_text import json_text
+from rla_client.database.text.safe_text import clean
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -238,7 +239,7 @@ def status(
     data_root: DataRoot = None,
 ) -> None:
     """Show the progress of a sweep."""
-    from rla_client.database.compare import told
+    from rla_client.database.compare.best_group import told
     from rla_client.sweep import results as view
     from rla_client.sweep.driver import kept_spec
 

@@ -28,26 +28,23 @@ from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import unknown
-from rla_client.database.compare import (
-    code_differences,
-    differing_keys,
-    group_name,
-    group_runs,
-    judge,
-    less_is_better,
-    mean_and_interval,
-    run_differences,
-    told,
-)
-from rla_client.database.grouping import group_label, group_order, group_text
-from rla_client.database.query import changes_text, last_lines, log_path, resumed_with, traceback_end
-from rla_client.database.records import RowView, clock, likely_of
-from rla_client.database.text import clean, lines_text, plain
-from rla_client.database.where import full_metrics, full_names
+from rla_client.database.clock import clock
+from rla_client.database.compare.best_group import judge, less_is_better, told
+from rla_client.database.compare.code_diff import code_differences
+from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
+from rla_client.database.compare.run_differences import differing_keys, run_differences
+from rla_client.database.filter.name_completion import full_metrics, full_names
+from rla_client.database.records.likely_metric import likely_of
+from rla_client.database.records.row_view import RowView
+from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+from rla_client.database.text.numbers import plain
+from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text_logs import last_lines, log_path
 
 if TYPE_CHECKING:
-    from rla_client.database.compare import Group
-    from rla_client.database.records import Record
+    from rla_client.database.compare.groups import Group
+    from rla_client.database.records.record import Record
     from rla_client.database.runs import Database
 
 MAX_CHARS = 12_000  # of an answer: some 4,000 tokens
@@ -377,7 +374,7 @@ class Tools:
             query: the SELECT.
             limit: rows, at most 200.
         """
-        from rla_client.database.sql_query import Clock, fetched
+        from rla_client.database.lake.sql_query import Clock, fetched
 
         most, clock = min(max(limit, 1), MOST_ROWS), Clock(SQL_S, MOST_SQL_BYTES)
         result = self._database.sql(query, clock)

@@ -28,10 +28,16 @@ from rla_client.contract.errors import (
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, HYPARAMETER, LOG
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.spelling import hint, unknown
-from rla_client.database.tree import SEARCH_DEPTH, NoRunsYetError, find_data_root, is_data_root, roots_below
+from rla_client.database.tree.data_root import (
+    SEARCH_DEPTH,
+    NoRunsYetError,
+    find_data_root,
+    is_data_root,
+    roots_below,
+)
 
 if TYPE_CHECKING:
-    from rla_client.database.records import Record
+    from rla_client.database.records.record import Record
     from rla_client.database.runs import Database
 
 BEGIN, LOOK, TAKE = "Begin and repeat runs", "Look at runs", "Take out, bring in"
@@ -79,7 +85,7 @@ def complete_tag(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_state(incomplete: str) -> list[str]:
     """States that runs have."""
-    from rla_client.database.records import STATES
+    from rla_client.database.records.record import STATES
 
     return _matching(STATES, incomplete)
 
@@ -109,7 +115,7 @@ def _parameters(ctx: typer.Context) -> list[str]:
 
 
 def _columns(ctx: typer.Context) -> list[str]:
-    from rla_client.database.records import ALIASES, FIELDS
+    from rla_client.database.records.row_view import ALIASES, FIELDS
 
     metrics = (name for record in _newest(ctx, limit=1) for name in record.metrics)
     return [*_parameters(ctx), *metrics, *FIELDS, *ALIASES]
@@ -338,12 +344,12 @@ class Selection:
 
 def _selection(values: Mapping[str, Any]) -> Selection:
     """What the options of `takes_runs` say together; ArgumentError for a bad filter or state."""
-    from rla_client.database.records import STATES
+    from rla_client.database.records.record import STATES
 
     where, tags = values["where"], tuple(values["with_tag"] or ())
     filters = []
     if where is not None:
-        from rla_client.database.where import Where as Filter
+        from rla_client.database.filter.filter_language import Where as Filter
 
         Filter(where)  # by itself, so that its faults are shown as it was written
         filters.append(f"({where})")
@@ -403,7 +409,7 @@ def say(text: str) -> None:
 
 def say_aside(text: str) -> None:
     """Print to stderr: what is not the answer itself."""
-    from rla_client.database.text import lines_text
+    from rla_client.database.text.safe_text import lines_text
 
     print(lines_text(text), file=sys.stderr)  # noqa: T201
 
@@ -415,15 +421,15 @@ def teller(*, as_json: bool) -> Callable[[str], None]:
 
 def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Say what a command did, in the form that was asked for."""
-    from rla_client.database.text import json_text
+    from rla_client.database.text.machine_text import json_text
 
     say(json_text(facts) if as_json else text)
 
 
 def held(data_root: Path) -> AbstractContextManager[None]:
     """Hold a database for a change; where another command holds it, say why nothing happens."""
-    from rla_client.database.changes import changing
-    from rla_client.database.records import clock
+    from rla_client.database.changes.change_lock import changing
+    from rla_client.database.clock import clock
 
     waiting = "waiting for another rla command that changes this database…"
     return changing(data_root, clock(), lambda: say_aside(waiting))
@@ -433,7 +439,8 @@ def print_rows(
     names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, as_csv: bool
 ) -> None:
     """Print a table in the form that was asked for."""
-    from rla_client.database.text import csv_text, json_text, table_text
+    from rla_client.database.text.machine_text import csv_text, json_text
+    from rla_client.database.text.text_tables import table_text
 
     if as_json:
         say(json_text([dict(zip(names, row, strict=True)) for row in rows]))

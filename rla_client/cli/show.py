@@ -40,27 +40,21 @@ from rla_client.contract.run_file import run_file
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
-from rla_client.database.environment import TOLD_HERE
-from rla_client.database.query import last_lines, log_path
-from rla_client.database.records import UNKNOWN, clock
-from rla_client.database.text import (
-    bytes_text,
-    clean,
-    csv_text,
-    cut,
-    json_text,
-    lines_text,
-    pairs_text,
-    plain,
-    table_text,
-    width,
-)
-from rla_client.database.tree import item_bytes, shown_name
+from rla_client.database.clock import clock
+from rla_client.database.records.environment import TOLD_HERE
+from rla_client.database.records.record import UNKNOWN
+from rla_client.database.text.machine_text import csv_text, json_text
+from rla_client.database.text.numbers import bytes_text, plain
+from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.text_tables import cut, pairs_text, table_text, width
+from rla_client.database.text_logs import last_lines, log_path
+from rla_client.database.tree.run_names import shown_name
+from rla_client.database.tree.sizes import item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rla_client.database.csv_table import Points
+    from rla_client.database.curves.chart_points import Points
     from rla_client.database.runs import Run
 
 MAX_COMPARED = 100  # runs that references fit; --where may leave more
@@ -112,7 +106,7 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 
 def _metric_names(run: Run) -> list[str]:
     """Columns of the run's table, of a chain those of all its items."""
-    from rla_client.database.csv_table import chart_names
+    from rla_client.database.curves.chart_points import chart_names
 
     names = list(run.record.metrics)
     if run.record.parent:
@@ -121,7 +115,7 @@ def _metric_names(run: Run) -> list[str]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    from rla_client.database.query import resumed_with, traceback_end
+    from rla_client.database.run_history import resumed_with, traceback_end
 
     record = run.record
     return {
@@ -162,8 +156,8 @@ def _worker_tables(run: Run) -> list[str]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.query import changes_text, resumed_with, traceback_end
-    from rla_client.database.records import CLOCKS
+    from rla_client.database.records.likely_metric import CLOCKS
+    from rla_client.database.run_history import changes_text, resumed_with, traceback_end
 
     record = run.record
     say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
@@ -234,8 +228,8 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.csv_table import chart_points
-    from rla_client.database.records import likely_metric
+    from rla_client.database.curves.chart_points import chart_points
+    from rla_client.database.records.likely_metric import likely_metric
 
     place = (run.database.data_root, run.table, run.index)
     try:
@@ -331,7 +325,7 @@ def metrics(
     *, chosen: Selection, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
 ) -> None:
     """List the metrics of runs (default: the newest): number of values, last value, range."""
-    from rla_client.database.compare import summaries
+    from rla_client.database.compare.metric_summary import summaries
 
     database = open_database(data_root)
     records = chosen.some(database) if chosen.given else [database.find("@last").record]
@@ -360,7 +354,8 @@ def diff(
     as_csv: AsCsv = False,
 ) -> None:
     """Show how two runs differ: hyper-parameters, environment, lines of code."""
-    from rla_client.database.compare import code_differences, run_differences
+    from rla_client.database.compare.code_diff import code_differences
+    from rla_client.database.compare.run_differences import run_differences
 
     database = open_database(data_root)
     first, second = database.find(a, table), database.find(b, table)
@@ -387,7 +382,7 @@ def diff(
 
 
 def _print_code(lines: str, lacking: list[Run]) -> None:
-    from rla_client.database.compare import has_archive
+    from rla_client.database.compare.code_diff import has_archive
 
     if not lacking:
         say(f"code\n{lines_text(lines)}" if lines else "code: equal")
@@ -409,8 +404,8 @@ def compare(
     as_csv: AsCsv = False,
 ) -> None:
     """Tabulate the hyper-parameters in which runs differ, with the last values of --metric."""
-    from rla_client.database.compare import differing_keys
-    from rla_client.database.where import full_metrics
+    from rla_client.database.compare.run_differences import differing_keys
+    from rla_client.database.filter.name_completion import full_metrics
 
     database = open_database(data_root)
     records = chosen.records(database)

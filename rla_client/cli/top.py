@@ -26,10 +26,15 @@ from textual.worker import get_current_worker
 from rla_client.contract.errors import DatabaseError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.text.duration_text import duration_text
-from rla_client.database.csv_table import PROGRESS_FILE, Points, chart_points, sample_rows
-from rla_client.database.query import last_lines
-from rla_client.database.records import Record, clock, fleet_files, numeric
-from rla_client.database.text import clean, cut, lines_text
+from rla_client.database.clock import clock
+from rla_client.database.curves.chart_points import Points, chart_points, sample_rows
+from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.records.fleet import fleet_files
+from rla_client.database.records.likely_metric import numeric
+from rla_client.database.records.record import Record
+from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.text_tables import cut
+from rla_client.database.text_logs import last_lines
 
 EVERY_S = 2.0
 MAX_CURVES = 8

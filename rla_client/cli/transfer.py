@@ -52,9 +52,10 @@ from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.csv_lines import rows_text
-from rla_client.database.records import clock as now
-from rla_client.database.text import bytes_text, json_text
-from rla_client.database.tree import find_data_root
+from rla_client.database.clock import clock as now
+from rla_client.database.text.machine_text import json_text
+from rla_client.database.text.numbers import bytes_text
+from rla_client.database.tree.data_root import find_data_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from rla_client.database.sql_query import Clock
+    from rla_client.database.lake.sql_query import Clock
 
 Bucket = Annotated[
     str, typer.Option("--bucket", help="Use the lake in a bucket: s3://bucket/prefix, gs://… or az://…")
@@ -139,8 +140,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
-    from rla_client.database.query import make_logdir, tensorboard_folders
-    from rla_client.database.text import write_table
+    from rla_client.database.tensorboard_folders import make_logdir, tensorboard_folders
+    from rla_client.database.text.table_files import write_table
 
     database = open_database(data_root)
     records = chosen.records(database)
@@ -196,7 +197,7 @@ def import_(
 
     Ended half-way, the same command continues where it stopped.
     """
-    from rla_client.database.imports import import_logs
+    from rla_client.database.imports.import_logs import import_logs
 
     root = open_database(data_root, new=True).data_root
     with held(root):
@@ -246,10 +247,11 @@ def build(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Add the runs that ended since the last build; safe to run from cron, as often as you like."""
-    from rla_client.database.lake_build import build as build_lake
+    from rla_client.database.lake.build import build as build_lake
 
     if bucket:
-        from rla_client.database.lake_bucket import build_bucket, opened
+        from rla_client.database.lake.bucket_build import build_bucket
+        from rla_client.database.lake.bucket_lake import opened
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
@@ -271,10 +273,11 @@ def verify(
     data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "", as_json: AsJson = False
 ) -> None:
     """Compare every run of the lake with its files; runs that differ are removed from the lake."""
-    from rla_client.database.lake_build import verify as verify_lake
+    from rla_client.database.lake.verify import verify as verify_lake
 
     if bucket:
-        from rla_client.database.lake_bucket import opened, verify_bucket
+        from rla_client.database.lake.bucket_build import verify_bucket
+        from rla_client.database.lake.bucket_lake import opened
 
         _need_pyarrow()
         with opened(bucket, endpoint) as lake:
@@ -299,7 +302,7 @@ def verify(
 
 def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Show what is in the lake and what is not yet."""
-    from rla_client.database.lake_build import status as lake_status
+    from rla_client.database.lake.status import status as lake_status
 
     found = lake_status(_root(data_root), now())
     when = "never" if found.built is None else time.strftime(MOMENT, time.localtime(found.built))
@@ -313,7 +316,7 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
 def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Delete the lake; the runs stay, and the next build recreates it."""
-    from rla_client.database.lake import building
+    from rla_client.database.lake.lake_writer import building
 
     root = open_database(data_root).data_root
     agree("Delete the lake? The runs stay.", yes)
@@ -350,7 +353,7 @@ def sql(
     """Query runs in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
     from contextlib import ExitStack
 
-    from rla_client.database.sql_query import Clock
+    from rla_client.database.lake.sql_query import Clock
 
     whole = as_json or as_csv or parquet is not None  # these are printed in parts
     text, clock = _query(query, file), Clock(timeout, None if whole else MAX_TABLE_BYTES)
@@ -366,7 +369,8 @@ def _of_bucket(
     held: ExitStack, bucket: str, endpoint: str, query: str, clock: Clock
 ) -> duckdb.DuckDBPyConnection:
     """A query's result over a bucket's lake, whose files are there until `held` ends."""
-    from rla_client.database.lake_bucket import opened, query_bucket
+    from rla_client.database.lake.bucket_lake import opened
+    from rla_client.database.lake.bucket_query import query_bucket
 
     _need_pyarrow()
     lake = held.enter_context(opened(bucket, endpoint))
@@ -387,7 +391,7 @@ def _show(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from rla_client.database.sql_query import fetched
+    from rla_client.database.lake.sql_query import fetched
 
     if parquet is not None:
         count = _write_parquet(result, clock, parquet)
@@ -447,7 +451,7 @@ def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str
 
 def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
     """The rows of a result, all for 0, some at a time."""
-    from rla_client.database.sql_query import fetched
+    from rla_client.database.lake.sql_query import fetched
 
     left = limit or sys.maxsize
     while left and (rows := fetched(result, min(BATCH, left), clock)):

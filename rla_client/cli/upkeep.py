@@ -38,17 +38,21 @@ from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 from rla_client.contract.safe_names import check_table_name
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.spelling import unknown
-from rla_client.database.records import clock
-from rla_client.database.text import bytes_text, clean, cut, table_text, width
-from rla_client.database.tree import item_bytes, run_items, shown_name
+from rla_client.database.clock import clock
+from rla_client.database.text.numbers import bytes_text
+from rla_client.database.text.safe_text import clean
+from rla_client.database.text.text_tables import cut, table_text, width
+from rla_client.database.tree.items import run_items
+from rla_client.database.tree.run_names import shown_name
+from rla_client.database.tree.sizes import item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rla_client.database.records import Record
+    from rla_client.database.fsck import Fault
+    from rla_client.database.records.record import Record
     from rla_client.database.runs import Database
-    from rla_client.database.tree import Item
-    from rla_client.database.upkeep import Fault
+    from rla_client.database.tree.items import Item
 
 SHOWN = 20  # runs listed before a question; the rest is counted
 Kinds = Annotated[str | None, typer.Option("--kinds", help="Only these kinds, e.g. checkpoint,results.")]
@@ -97,7 +101,7 @@ def tag(
     as_json: AsJson = False,
 ) -> None:
     """Add tags to runs, or remove them."""
-    from rla_client.database.tools import change_note
+    from rla_client.database.records.notes import change_note
 
     database = open_database(data_root)
     records, tags = _run_first(database, chosen, words)
@@ -132,7 +136,7 @@ def note(
     as_json: AsJson = False,
 ) -> None:
     """Print or set the note of runs."""
-    from rla_client.database.tools import change_note
+    from rla_client.database.records.notes import change_note
 
     database = open_database(data_root)
     records, texts = _run_first(database, chosen, words or [])
@@ -189,7 +193,8 @@ def rm(
     as_json: AsJson = False,
 ) -> None:
     """Move runs to the trash; they can be restored for at least 7 days."""
-    from rla_client.database.changes import TRASH_DAYS, move_to_trash, refuse_live
+    from rla_client.database.changes.live_runs import refuse_live
+    from rla_client.database.changes.trash import TRASH_DAYS, move_to_trash
 
     database = open_database(data_root)
     records, items = _chosen_items(database, chosen, kinds, small)
@@ -202,7 +207,7 @@ def rm(
     _say_about_master(database.data_root, items, teller(as_json=as_json), master=master)
     agree("Move them to the trash" + (" here and on the master?" if master else "?"), yes)
     if master:
-        from rla_client.database.changes import remove_on_master
+        from rla_client.database.changes.master_trash import remove_on_master
 
         remove_on_master(database.data_root, items, config)
     with held(database.data_root):
@@ -257,7 +262,7 @@ def _say_about_master(
     data_root: Path, items: Sequence[Item], tell: Callable[[str], None], *, master: bool
 ) -> None:
     """Warn about what would be left in the trash alone."""
-    from rla_client.database.changes import lacking
+    from rla_client.database.changes.master_trash import lacking
 
     found = lacking(data_root, items)
     if found is None:
@@ -314,7 +319,8 @@ def _copy(
     as_json: bool,
 ) -> None:
     """Copy items to where a pattern says, which the user knows as `place`."""
-    from rla_client.database.changes import copy_items, refuse_live
+    from rla_client.database.changes.copies import copy_items
+    from rla_client.database.changes.live_runs import refuse_live
 
     records, items = _chosen_items(database, chosen, kinds)
     if not items:
@@ -354,8 +360,8 @@ def trash(
 
 def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List what can be restored."""
-    from rla_client.database.changes import TRASH_DAYS
-    from rla_client.database.upkeep import trashed
+    from rla_client.database.changes.trash import TRASH_DAYS
+    from rla_client.database.changes.trashed_runs import trashed
 
     found = trashed(open_database(data_root).data_root)
     machine = as_json or as_csv
@@ -389,7 +395,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Move a run, or a whole entry, back to where it was."""
-    from rla_client.database.upkeep import restore as restore_one
+    from rla_client.database.changes.trashed_runs import restore as restore_one
 
     root = open_database(data_root).data_root
     with held(root):
@@ -399,7 +405,7 @@ def restore(
 
 def empty(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Delete everything in the trash for good."""
-    from rla_client.database.changes import empty_trash, trash_entries
+    from rla_client.database.changes.trash import empty_trash, trash_entries
 
     root = open_database(data_root).data_root
     entries = trash_entries(root)
@@ -424,7 +430,7 @@ def du(
 
     Of chosen runs alone where RUN or an option says which.
     """
-    from rla_client.database.upkeep import disk_use
+    from rla_client.database.disk_use import disk_use
 
     database = open_database(data_root)
     rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
@@ -469,7 +475,7 @@ def fsck(
     as_csv: AsCsv = False,
 ) -> None:
     """Find torn, missing, orphan and inconsistent items."""
-    from rla_client.database.upkeep import ON_REQUEST, find_faults, repair
+    from rla_client.database.fsck import ON_REQUEST, find_faults, repair
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root
@@ -505,7 +511,7 @@ def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
 
 
 def _how_to_fix(fault: Fault) -> str:
-    from rla_client.database.upkeep import ON_REQUEST
+    from rla_client.database.fsck import ON_REQUEST
 
     if not fault.repairable:
         return "hand"

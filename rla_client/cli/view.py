@@ -44,15 +44,19 @@ from rla_client.cli.options import (
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.text.duration_text import duration_text
-from rla_client.database.records import MOMENTS, RowView, clock, likely_of
-from rla_client.database.text import clean, plain
-from rla_client.database.tree import NoRunsYetError
+from rla_client.database.clock import clock
+from rla_client.database.records.likely_metric import likely_of
+from rla_client.database.records.record import MOMENTS
+from rla_client.database.records.row_view import RowView
+from rla_client.database.text.numbers import plain
+from rla_client.database.text.safe_text import clean
+from rla_client.database.tree.data_root import NoRunsYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rla_client.database.compare import Group
-    from rla_client.database.records import Record
+    from rla_client.database.compare.groups import Group
+    from rla_client.database.records.record import Record
 
 TERMINAL_LIMIT = 20  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
@@ -124,7 +128,7 @@ def ls(
     as_csv: AsCsv = False,
 ) -> None:
     """List runs, newest last: state, time-step, last value of a metric, tracked hyper-parameters."""
-    from rla_client.database.where import full_metrics
+    from rla_client.database.filter.name_completion import full_metrics
 
     chosen = replace(chosen, table=_one_table(tables, chosen.table))
     machine = as_json or as_csv
@@ -188,7 +192,7 @@ def _full_columns(
     records: list[Record], columns: list[str] | None, sort: str
 ) -> tuple[list[str] | None, str]:
     """`columns` and `sort` as the runs spell them; a name that no run has would be an empty column."""
-    from rla_client.database.where import full_names
+    from rla_client.database.filter.name_completion import full_names
 
     full = full_names({*(columns or ()), sort.removeprefix("-")}, records)
     signed = "-" * sort.startswith("-") + full[sort.removeprefix("-")]
@@ -222,15 +226,9 @@ def _check_group(columns: str | None, sort: str) -> None:
 
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
-    from rla_client.database.compare import (
-        group_name,
-        group_runs,
-        judge,
-        less_is_better,
-        mean_and_interval,
-        told,
-    )
-    from rla_client.database.where import full_metrics, full_names
+    from rla_client.database.compare.best_group import judge, less_is_better, told
+    from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
+    from rla_client.database.filter.name_completion import full_metrics, full_names
 
     if not records and not any(form):
         say("no runs match")
@@ -440,7 +438,7 @@ def tb(
     import tempfile
     from importlib.util import find_spec
 
-    from rla_client.database.query import fresh_logdir, make_logdir, tensorboard_folders
+    from rla_client.database.tensorboard_folders import fresh_logdir, make_logdir, tensorboard_folders
 
     database = open_database(data_root)
     records = chosen.records(database)

@@ -21,9 +21,9 @@ _TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "P
 _HOMES = {
     "Database": "runs",
     "Run": "runs",
-    "Record": "records",
+    "Record": "records.record",
     **dict.fromkeys(_QUERY, "query"),
-    **dict.fromkeys(_TOOLS, "tools"),
+    **dict.fromkeys(_TOOLS, "rla_tools"),
 }
 __all__ = ["open", *_HOMES]  # noqa: PLE0604 - plain text
 

@@ -1,30 +1,16 @@
-"""What this machine remembers of a database: a catalogue of all its runs, and columns of their tables.
+"""The catalogue: a SQLite table of all runs of a database, kept on this machine.
 
-Neither is ever the truth. Both lie in the state folder under a hash of the data root's path. The catalogue is
-a SQLite table, so that a look needs no reading. It is rebuilt whenever it is missing, broken or of another
-version, and every use first refreshes it:
+It is never the truth. It lies in the state folder under a hash of the data root's path, is rebuilt whenever
+it is missing, broken or of another version, and every use first refreshes it:
 
 - A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
   its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
-- A *run* whose signature (mtime of its log folder; inode, size, mtime and ctime of progress.csv)
-  is as noted has the same row; others are read again. The ctime makes a CSV that was cut and
-  grew back to its old size differ.
-- A time stamp younger than `RACY_NS` when it was looked at proves nothing, because a change in
-  the same clock tick would not show: such entries are noted without signature and looked at
-  again next time.
+- A *run* whose signature (`signatures`) is as noted has the same row; others are read again, or come from
+  the lake, which keeps rows with their signatures.
 
-Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the
-newest fifty) has the days refreshed, and then the signatures of those rows alone.
-
-Two processes may refresh at once: SQLite orders them, both write what the tree says.
-
-Rows that are read again may come from the lake (see `lake`), which keeps them with their signatures.
-
-Columns of progress.csv are cached as raw float64 files, so that a second look parses no text. One file per
-run and column: `<magic 8 bytes><signature 56 bytes, padded>` and then little-endian float64. It is used
-only while its signature (inode, size, mtime, ctime of the CSV) is that of the CSV; a CSV that changed within
-the last two seconds is never stored. They are kept under `MAX_CACHE_BYTES` by dropping what was used
-longest ago.
+Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the newest fifty) has
+the days refreshed, and then the signatures of those rows alone. Two processes may refresh at once: SQLite
+orders them, both write what the tree says.
 """
 
 from __future__ import annotations
@@ -39,15 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.filesystem.atomic_write import write_atomic
-from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
-from rla_client.database.csv_table import PROGRESS_FILE, read_columns
-from rla_client.database.records import Record, read_record, to_json
-from rla_client.database.tree import day_items, find_days, find_tables
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.database.records.record import Record, to_json
+from rla_client.database.records.record_reader import read_record
+from rla_client.database.signatures import RACY_NS, Signatures
+from rla_client.database.tree.items import day_items, find_days, find_tables
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
 
@@ -55,7 +39,6 @@ Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
 VERSION = 8
-RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there
@@ -66,8 +49,6 @@ COLUMNS = (
 )  # fmt: skip
 _HEAVY = ("hyper", "metrics", "told")
 _EMPTY = (None, "[]")
-_NO_LOG = "no log"
-_DAY = len("YYYY/MM/DD")
 _NOT_CONTINUED = (
     "NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.table_name = runs.table_name "
     "AND later.parent = runs.idx AND later.parent <> '')"
@@ -78,10 +59,6 @@ _ONE_RUN = _ALL_RUNS + _ONE
 _NAMES = ", ".join((*COLUMNS, "signature"))
 _ROW = f"SELECT {_NAMES} FROM runs{_ONE}"  # noqa: S608 - constants only
 _UPDATE = f"UPDATE runs SET ({_NAMES}) = ({', '.join('?' * (len(COLUMNS) + 1))}){_ONE}"  # noqa: S608
-MAGIC = b"RLACOL2\n"
-SIGNATURE_BYTES = 56
-MAX_CACHE_BYTES = 2 << 30
-_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
@@ -368,55 +345,6 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-class Signatures:
-    """What tells whether the log folders of runs changed; fastest for runs in the order of their days."""
-
-    def __init__(self, root: Path, now_ns: int) -> None:
-        self._root = root
-        self._settled_ns = now_ns - RACY_NS
-        self._table = self._day = ""
-        self._folder = -1  # of that day: a path relative to it is resolved in half the time
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._folder >= 0:
-            os.close(self._folder)
-            self._folder = -1
-
-    def _open(self, table: str, day: str) -> None:
-        self._close()
-        self._table, self._day = table, day
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
-
-    def of(self, table: str, index: str) -> str:
-        """The signature of one run; empty when it cannot be told yet. Done 100,000 times at a look."""
-        if index[:_DAY] != self._day or table != self._table:
-            self._open(table, index[:_DAY])
-        name, folder, settled_ns = index[_DAY + 1 :], self._folder, self._settled_ns
-        if folder < 0:
-            return _NO_LOG
-        try:
-            mtime_ns = os.stat(name, dir_fd=folder).st_mtime_ns
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            return "" if isinstance(error, PermissionError) else _NO_LOG  # a day that may not be entered
-        try:
-            csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return "" if mtime_ns >= settled_ns else str(mtime_ns)
-        except PermissionError:  # the run's folder is not for us, until it is
-            return ""
-        csv_ns, changed_ns = csv.st_mtime_ns, csv.st_ctime_ns
-        if mtime_ns >= settled_ns or csv_ns >= settled_ns or changed_ns >= settled_ns:
-            return ""
-        return f"{mtime_ns},{csv.st_ino},{csv.st_size},{csv_ns},{changed_ns}"
-
-
 def _condition(
     table: str | None, since: float | None, *, ends_of_chains: bool = True
 ) -> tuple[str, list[object]]:
@@ -477,85 +405,3 @@ def _prepare(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-class CurveCache:
-    """Reads columns of CSVs, through the cache where that is right."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "columns"
-        self._stored = 0
-
-    def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
-        """Columns of one table, shape (rows,) each; names that it has not are left out.
-
-        Raises:
-            BrokenFileError: it is not a table.
-            OSError: it cannot be opened.
-        """
-        import numpy as np
-
-        signature, settled = csv_signature(path, now_ns)
-        found = {name: self._load(path, name, signature) for name in names} if settled else {}
-        have = {name: column for name, column in found.items() if column is not None}
-        if settled and len(have) == len(names):
-            return {name: column for name, column in have.items() if column.size != 1 or column[0] != _ABSENT}
-        fresh = read_columns(path, names)
-        if settled and csv_signature(path, now_ns)[0] == signature:
-            for name in names:
-                self._store(path, name, signature, fresh.get(name, np.array([_ABSENT])))
-        return fresh
-
-    def _file(self, path: str, name: str) -> Path:
-        digest = hashlib.sha256(f"{path}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
-        return self._folder / digest[:2] / digest[2:34]
-
-    def _load(self, path: str, name: str, signature: bytes) -> NDArray[np.float64] | None:
-        import numpy as np
-
-        try:
-            with open(self._file(path, name), "rb") as file:
-                head = file.read(len(MAGIC) + SIGNATURE_BYTES)
-                if head != MAGIC + signature:
-                    return None
-                return np.frombuffer(file.read(), dtype="<f8")
-        except (OSError, ValueError):
-            return None
-
-    def _store(self, path: str, name: str, signature: bytes, column: NDArray[np.float64]) -> None:
-        target = self._file(path, name)
-        with suppress(OSError):  # a cache that cannot be written is no fault
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(target, MAGIC + signature + column.astype("<f8").tobytes(), durable=False)
-            self._stored += 1
-
-    def trim(self) -> None:
-        """After new files were stored: drop the oldest beyond the limit."""
-        if not self._stored:
-            return
-        self._stored = 0
-        files: list[tuple[float, int, str]] = []
-        for folder, _, names in os.walk(self._folder):
-            for name in names:
-                with suppress(OSError):
-                    found = os.stat(os.path.join(folder, name))
-                    files.append((found.st_mtime, found.st_size, os.path.join(folder, name)))
-        excess = sum(size for _, size, _ in files) - MAX_CACHE_BYTES
-        for _, size, name in sorted(files):
-            if excess <= 0:
-                return
-            with suppress(OSError):
-                os.unlink(name)
-            excess -= size
-
-
-def csv_signature(path: str, now_ns: int) -> tuple[bytes, bool]:
-    """What tells one content of a file from another, and whether it is old enough to be trusted.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    found = os.stat(path)
-    parts = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    digest = hashlib.sha224(repr(parts).encode()).hexdigest().encode()
-    return digest, now_ns - max(found.st_mtime_ns, found.st_ctime_ns) > RACY_NS

@@ -1,44 +1,46 @@
-"""`Database` and `Run`: the Python door to a data root.
+"""The Python door to a data root: `Database`, `Run`.
 
-A database is read through its catalogue, which each call refreshes first. DataFrames are made
-only here; `records` gives the same rows without pandas, for the commands, and what few commands
-need is imported by the call that needs it: `rla show` has 0.3 s.
+A database is read through its catalogue, which each call refreshes first. DataFrames are made only here;
+`records` gives the same rows without pandas, for the commands, and what few commands need is imported by the
+call that needs it: `rla show` has 0.3 s.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import BrokenFileError, DatabaseError, extra
+from rla_client.contract.errors import BrokenFileError, extra
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.text.spelling import full_name, unknown
-from rla_client.database.catalogue import Catalogue, CurveCache, state_folder
-from rla_client.database.csv_table import PROGRESS_FILE, chain_columns, chain_names, read_chain
-from rla_client.database.records import Record, clock, likely_of, with_live_states
-from rla_client.database.text import database_html, run_html
-from rla_client.database.tree import (
-    LAST,
+from rla_client.database.catalogue import Catalogue, state_folder
+from rla_client.database.clock import clock
+from rla_client.database.curves.chain_curves import chain_names, read_chain
+from rla_client.database.curves.curve_cache import CurveCache
+from rla_client.database.curves.curve_reader import Reader, read_tables
+from rla_client.database.filter.filter_language import Where
+from rla_client.database.filter.filter_scan import fitting
+from rla_client.database.filter.since import Since, parse_since
+from rla_client.database.records.likely_metric import likely_of
+from rla_client.database.records.liveness import with_live_states
+from rla_client.database.records.record import Record
+from rla_client.database.text.notebook_html import database_html, run_html
+from rla_client.database.tree.chains import Link, chain_of
+from rla_client.database.tree.data_root import archived_root, check_data_root
+from rla_client.database.tree.items import (
     Item,
-    Link,
-    archived_root,
-    chain_of,
-    check_data_root,
     check_table,
     checkpoint_names,
     files_below,
     find_tables,
-    match_runs,
-    not_one,
     run_items,
 )
-from rla_client.database.where import Since, Where, fitting, parse_since
+from rla_client.database.tree.run_reference import LAST, match_runs, not_one
 from rla_client.run.parameters.hyper_params import HyperParams, wrap
 from rla_client.run.state.archive_reader import read_archive
 
@@ -46,16 +48,15 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from rla_client.database.curve_frame import CurveFrame
-    from rla_client.database.lake import Lake
-    from rla_client.database.sql_query import Clock
+    from rla_client.database.curves.curve_frame import CurveFrame
+    from rla_client.database.lake.lake_reader import Lake
+    from rla_client.database.lake.sql_query import Clock
     from rla_client.manager import ExpManager
+
 
 ROWS = 20
 SHOWN_RUNS = 50  # newest runs, of curves that are asked for without a choice
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
-LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
-READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
 
 class Database:
@@ -95,7 +96,7 @@ class Database:
 
     def lake(self) -> Lake | None:
         """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
-        from rla_client.database.lake import Lake, available
+        from rla_client.database.lake.lake_reader import Lake, available
 
         return Lake(self.data_root) if available(self.data_root) else None
 
@@ -116,7 +117,7 @@ class Database:
 
         Args:
             table: only this task table.
-            where: a filter, see `where`.
+            where: a filter, see `filter_language`.
             since: only runs that began then or later: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
             limit: at most this many, the newest.
             light: leave out hyper-parameters and metrics where the filter needs none.
@@ -282,7 +283,7 @@ class Database:
             UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
         with extra("read", "a DataFrame of curves"):
-            from rla_client.database.curve_frame import long_frame
+            from rla_client.database.curves.curve_frame import long_frame
 
         pairs = self._pairs(self.records(limit=SHOWN_RUNS) if runs is None else runs)
         if metrics is None:
@@ -313,8 +314,8 @@ class Database:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        from rla_client.database.lake_tables import Session, check_query
-        from rla_client.database.sql_query import Clock
+        from rla_client.database.lake.sql_query import Clock
+        from rla_client.database.lake.sql_session import Session, check_query
 
         check_query(query)
         with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:
@@ -336,14 +337,15 @@ class Database:
         Raises:
             UnknownNameError: no such kind of file.
         """
-        from rla_client.database.lake import NAMES, plain_path, read_parts
+        from rla_client.database.lake.manifest import NAMES, read_parts
+        from rla_client.database.lake.part_files import plain_path
 
         if name not in NAMES:
             raise unknown(name, NAMES, f"the lake has no files {name!r}")
         return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
-        """(table, index) of each run that continues another one (`records.chain_of`) → that one's index."""
+        """(table, index) of each run that continues another one (`tree.chains`) → that one's index."""
         with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
@@ -465,7 +467,7 @@ class Run:
         Raises:
             LaunchError: the code is in a launcher's archive, and that is damaged.
         """
-        from rla_client.database.compare import code_differences
+        from rla_client.database.compare.code_diff import code_differences
 
         return code_differences(self.folder(CODE), other.folder(CODE))[0]
 
@@ -492,62 +494,6 @@ def archived_manager(item: Item) -> ExpManager:
     loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))
     loaded.hyper_param = wrap(loaded.hyper_param)
     return loaded
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Where the curves of a database come from.
-
-    Attributes:
-        data_root: of the database.
-        cache: of its columns on this machine.
-        links: (table, index) of each run that continues another one → that one's index.
-        lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
-    """
-
-    data_root: Path
-    cache: CurveCache
-    links: Mapping[tuple[str, str], str]
-    lake: Callable[[], Lake | None]
-
-
-def read_tables(
-    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
-) -> list[dict[str, Any] | DatabaseError | OSError]:
-    """The columns that each run has of `names`, none without a table; the error where that is broken."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    now_ns = int(clock() * 1e9)
-
-    def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
-        path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
-        return reader.cache.columns(path, wanted, now_ns)
-
-    ready: dict[tuple[str, str], dict[str, Any]] = {}
-    if len(pairs) >= LAKE_FROM and (lake := reader.lake()) is not None:
-        single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
-        ready = lake.columns(single, names, now_ns)
-
-    def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:
-        table, index = pair
-        if pair in ready:
-            return ready[pair]
-        try:
-            if pair not in reader.links:
-                return columns(table, index, names)
-            chain = chain_of(reader.data_root, table, index)
-            return chain_columns(chain, partial(columns, table), names)
-        except FileNotFoundError:
-            return {}
-        except (DatabaseError, OSError) as error:
-            return error
-
-    if all(pair in ready for pair in pairs):
-        return [ready[pair] for pair in pairs]
-    with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(read, pairs))
-    reader.cache.trim()
-    return found
 
 
 def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.spool.opening import Opening, stream_opening
 from rla_client.contract.spool.segments import segment_numbers, segment_size, stream_names
 from rla_client.contract.spool.writer_liveness import writer_alive
-from rla_client.database.records import log_folder
+from rla_client.database.records.liveness import log_folder
 from rla_client.launcher.folder_lock import DYING_S
 from rla_client.run.resume.earlier_streams import start_for
 from rla_client.stream.messenger import Messenger

@@ -20,7 +20,7 @@ from typing import Literal
 from rla_client.code import launch_archive
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME, LOG
-from rla_client.database.tree import files_below
+from rla_client.database.tree.items import files_below
 from rla_client.launcher.launch_record import METADATA_NAME, Launch, read_launch, read_variables
 from rla_client.launcher.pending_streams import await_end
 from rla_client.launcher.row_comparison import Comparison, compare_rows

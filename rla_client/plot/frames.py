@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.spelling import full_name
-from rla_client.database.csv_table import FULL_NAMES
-from rla_client.database.grouping import group_label, group_order, group_text, quoted
-from rla_client.database.tree import find_items
+from rla_client.database.compare.grouping import group_label, group_order, group_text, quoted
+from rla_client.database.curves.progress_csv import FULL_NAMES
+from rla_client.database.tree.items import find_items
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 

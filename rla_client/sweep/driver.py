@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rla_client.config.project import DATA_FOLDER, find_config
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.atomic_write import write_atomic
-from rla_client.database.tree import NoRunsYetError, find_data_root
+from rla_client.database.tree.data_root import NoRunsYetError, find_data_root
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, check_command, files_of, work_of
 from rla_client.sweep.engines.base import KILLS, Ended, Engine, tail

@@ -17,11 +17,14 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import LIVE_STATES, run_file
 from rla_client.contract.text.spelling import full_name, listed
-from rla_client.database.compare import Choice, Group, judge, mean_and_interval
-from rla_client.database.csv_table import recorded_nan
-from rla_client.database.records import read_record
+from rla_client.database.compare.best_group import Choice, judge
+from rla_client.database.compare.groups import Group, mean_and_interval
+from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.database.records.record_reader import read_record
 from rla_client.database.runs import Database, Run
-from rla_client.database.text import clean, plain, table_text
+from rla_client.database.text.numbers import plain
+from rla_client.database.text.safe_text import clean
+from rla_client.database.text.text_tables import table_text
 from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.journal import (
     DROPPED,

@@ -36,10 +36,11 @@ from starlette.responses import Response, StreamingResponse
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
-from rla_client.database.csv_table import recorded_nan
-from rla_client.database.grouping import group_label, group_order, group_text
-from rla_client.database.records import RowView, clock
-from rla_client.database.where import full_names
+from rla_client.database.clock import clock
+from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.database.filter.name_completion import full_names
+from rla_client.database.records.row_view import RowView
 from rla_client.plot.statistics import curve_band, group_curves, sorted_curve
 from rla_client.plot.statistics import smooth as smoothed
 from rla_client.web.site import ELAPSED, ROW, Entry, Site, read_entries, x_values

@@ -34,8 +34,10 @@ from urllib.parse import parse_qs, urlencode
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
-from rla_client.database.records import CLOCKS, FIELDS, MAX_NAME_CHARS
-from rla_client.database.tools import read_views
+from rla_client.database.records.likely_metric import CLOCKS
+from rla_client.database.records.record_reader import MAX_NAME_CHARS
+from rla_client.database.records.row_view import FIELDS
+from rla_client.database.views import read_views
 from rla_client.web import STATIC, files, runs
 from rla_client.web.curves import curves
 from rla_client.web.site import Entry, Site, live, path_of, table_stat

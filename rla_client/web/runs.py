@@ -35,15 +35,26 @@ from rla_client.contract.run_file import RUN_FILE, run_file
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.bounded_parsing import parse_json
-from rla_client.database.changes import changing, lacking, move_to_trash, refuse_live, restore_trash
-from rla_client.database.compare import code_differences, differing_keys, has_archive, run_differences
-from rla_client.database.environment import ENVIRONMENT_FILE
-from rla_client.database.grouping import group_text
-from rla_client.database.query import resumed_with, traceback_end
-from rla_client.database.records import ALIASES, FIELDS, Record, RowView, clock, numeric
-from rla_client.database.tools import change_note, write_view
-from rla_client.database.tree import chain_of, item_bytes, run_items
-from rla_client.database.where import Where, full_names, spell
+from rla_client.database.changes.change_lock import changing
+from rla_client.database.changes.live_runs import refuse_live
+from rla_client.database.changes.master_trash import lacking
+from rla_client.database.changes.trash import move_to_trash, restore_trash
+from rla_client.database.clock import clock
+from rla_client.database.compare.code_diff import code_differences, has_archive
+from rla_client.database.compare.grouping import group_text
+from rla_client.database.compare.run_differences import differing_keys, run_differences
+from rla_client.database.filter.filter_language import Where
+from rla_client.database.filter.name_completion import full_names, spell
+from rla_client.database.records.environment import ENVIRONMENT_FILE
+from rla_client.database.records.likely_metric import numeric
+from rla_client.database.records.notes import change_note
+from rla_client.database.records.record import Record
+from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
+from rla_client.database.run_history import resumed_with, traceback_end
+from rla_client.database.tree.chains import chain_of
+from rla_client.database.tree.items import run_items
+from rla_client.database.tree.sizes import item_bytes
+from rla_client.database.views import write_view
 from rla_client.web.curves import answer, asked_names, extremes, is_texts
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
 from rla_client.web.site import Entry, Site, path_of, sent

@@ -60,8 +60,8 @@ from starlette.routing import Route
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.process.account import user_name
-from rla_client.database.records import described, fleet_files, told_apart
-from rla_client.database.tools import read_views
+from rla_client.database.records.fleet import described, fleet_files, told_apart
+from rla_client.database.views import read_views
 from rla_client.web import STATIC, curves, files, runs
 from rla_client.web.site import Site, read_entries, sent, stream
 

@@ -46,10 +46,13 @@ from starlette.responses import StreamingResponse
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
-from rla_client.database.catalogue import CurveCache, csv_signature
-from rla_client.database.csv_table import PROGRESS_FILE, TablePart, read_part, recorded_nan
-from rla_client.database.records import Record, clock
-from rla_client.database.runs import Database, Reader, Run, read_tables
+from rla_client.database.clock import clock
+from rla_client.database.curves.curve_cache import CurveCache
+from rla_client.database.curves.curve_reader import Reader, read_tables
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, TablePart, read_part, recorded_nan
+from rla_client.database.records.record import Record
+from rla_client.database.runs import Database, Run
+from rla_client.database.signatures import csv_signature
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench_database import clocks, report, rla, since
 
-from rla_client.database.lake_build import build
+from rla_client.database.lake.build import build
 
 CURVES = 1000
 FILTER = """SELECT l.run FROM last l JOIN params p USING (run)

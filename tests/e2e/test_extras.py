@@ -86,7 +86,7 @@ def test_a_command_says_what_to_install(root: Path, words: tuple[str, ...], extr
         ("import rla_client.integrations.wandb", "tensorboard"),
         ("from rla_client import logger; logger.read_csv('x')", "read"),
         (
-            "from rla_client.database.imports.folders import read_points; next(read_points('x'))",
+            "from rla_client.database.imports.tensorboard import read_points; next(read_points('x'))",
             "tensorboard",
         ),
         (

@@ -16,7 +16,7 @@ import pytest
 from support.ports import free_port
 from support.spooled import bare_opening
 
-from rla_client.database.imports.folders import read_points
+from rla_client.database.imports.tensorboard import read_points
 from rla_client.run.environment import MODE_VARIABLE, RANK_VARIABLES
 from rla_client.run.ranks import await_resumed
 

@@ -1,4 +1,4 @@
-"""Runs of sacred: what its FileStorageObserver wrote, a folder each.
+"""Runs of sacred, as its FileStorageObserver wrote them: a folder each.
 
 A folder has run.json, config.json, metrics.json, cout.txt and info.json. The index is made of the run's
 start and its folder's name; the name of the experiment is the table. A metric's step is that of
@@ -21,18 +21,10 @@ from typing import Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.database.imports.source import (
-    Found,
-    Look,
-    Point,
-    Source,
-    files_below,
-    read_object,
-    run_state,
-    seconds_of,
-    table_of,
-)
-from rla_client.database.records import read_json
+from rla_client.database.imports.foreign_values import read_object, seconds_of
+from rla_client.database.imports.item_writer import table_of
+from rla_client.database.imports.source import Found, Look, Point, Source, files_below, run_state
+from rla_client.database.json_files import read_json
 
 SACRED_STATES = {
     "COMPLETED": "finished", "FAILED": "failed", "TIMEOUT": "failed", "INTERRUPTED": "interrupted",

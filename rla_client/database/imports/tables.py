@@ -1,4 +1,4 @@
-"""Runs that are one table of text each: CSV, TSV, and what other programs call progress.txt.
+"""Runs that are one table of text each: CSV, TSV, or progress.txt of other programs.
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
 program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
@@ -27,9 +27,10 @@ from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import split_rows
-from rla_client.database.csv_table import quoted_lines
-from rla_client.database.imports.source import MAX_CELLS, Look, Source, look
-from rla_client.database.records import MAX_TIME
+from rla_client.database.curves.csv_tail import quoted_lines
+from rla_client.database.imports.item_writer import MAX_CELLS
+from rla_client.database.imports.source import Look, Source, look
+from rla_client.database.records.record_reader import MAX_TIME
 from rla_client.run.parameters.parameter_reader import parse_yaml
 
 MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory

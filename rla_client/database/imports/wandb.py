@@ -1,4 +1,4 @@
-"""Folders of wandb's offline (and online) runs: `offline-run-<time>-<id>/run-<id>.wandb`.
+"""Folders of wandb's runs, offline or online: `offline-run-<time>-<id>/run-<id>.wandb`.
 
 That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
 | length u16 | type u8 | data`, where the types first, middle, last make up one record. A record is a
@@ -28,8 +28,9 @@ from typing import Any, BinaryIO
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.text.bounded_parsing import parse_json
-from rla_client.database.imports import source
-from rla_client.database.records import MAX_TIME, read_json
+from rla_client.database.imports import foreign_values, item_writer, source
+from rla_client.database.json_files import read_json
+from rla_client.database.records.record_reader import MAX_TIME
 from rla_client.run.parameters.parameter_reader import parse_yaml
 
 _HEADER = b":W&B\xe1\xbe\x00"
@@ -117,7 +118,9 @@ def _read(path: Path, began: float) -> source.Source:
             last, logged = newest, {"_step", "_timestamp"}  # values of a row that the log lost
             lost = lost or code is None  # at the end of a record
         when = max(when, began + ran_s)
-    points += [(name, last, when, value) for name, value in source.flat(summary) if name not in logged]
+    points += [
+        (name, last, when, value) for name, value in foreign_values.flat(summary) if name not in logged
+    ]
     state = None if code is None else "failed" if code else "finished"
     told = {
         "opened": began,
@@ -128,7 +131,7 @@ def _read(path: Path, began: float) -> source.Source:
     }
     about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
     return source.Source(
-        *source.table_of(points),
+        *item_writer.table_of(points),
         config,
         text=files / "output.log",
         state=source.run_state("wandb", _text(run, _RUN_ID), state, **told),
@@ -170,7 +173,7 @@ def _row(history: Message) -> list[source.Point]:
     if step is None:
         step = message(history[2][0]).get(1, [0])[0] if 2 in history else 0  # noqa: PLR2004 - HistoryStep
     when = float(values.pop("_timestamp", 0.0))
-    return [(name, int(step), when, value) for name, value in source.flat(values)]
+    return [(name, int(step), when, value) for name, value in foreign_values.flat(values)]
 
 
 def _update(target: dict[str, Any], records: Sequence[bytes]) -> None:

@@ -256,7 +256,7 @@ class Run(Lenient):
         """Write tags and note."""
         if self.disabled or exp_manager.log_dir is None or not (self.tags or self.notes):
             return
-        from rla_client.database.tools import change_note  # noqa: PLC0415 - the reading side is slow to import
+        from rla_client.database.records.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
 
         hidden = get_current().secrets
         shown = str if hidden is None else hidden.text

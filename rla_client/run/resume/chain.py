@@ -4,7 +4,7 @@ Of a run that another machine began, the checkpoint that was saved last comes fr
 finds the newest run of this `run_id` there and brings it here. It is not written any more: a new item
 begins, whose `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item too, so
 that the chain can continue on a third machine. Queries show the chain as one run
-(`rla_client.database.tree.chain_of`).
+(`rla_client.database.tree.chains.chain_of`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from support.waiting import wait_until
 from rla_agent.replicate import fleet
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.registry import register
-from rla_client.database.records import fleet_files
+from rla_client.database.records.fleet import fleet_files
 
 MakeNode = Callable[..., Node]
 

@@ -28,7 +28,8 @@ from rla_agent.replicate.status import replication_status
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, LiveRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS
-from rla_client.database.changes import changing, restore_trash, trash_entries
+from rla_client.database.changes.change_lock import changing
+from rla_client.database.changes.trash import restore_trash, trash_entries
 
 OTHER = "task/2026/11/21/09-30-01-000002_10.0.0.5_&lr=0.002"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rla_client.cli.show import CHART_ROWS, chart_text
 from rla_client.contract.text.terminal_text import text_width
-from rla_client.database.csv_table import chart_points
+from rla_client.database.curves.chart_points import chart_points
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 from rla_client.contract.text.csv_lines import rows_text
-from rla_client.database.changes import changing
-from rla_client.database.upkeep import find_faults, repair
+from rla_client.database.changes.change_lock import changing
+from rla_client.database.fsck import find_faults, repair
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rla_client.database import open as open_database
-from rla_client.database.catalogue import RACY_NS, Catalogue, Signatures, state_folder
-from rla_client.database.upkeep import find_faults
+from rla_client.database.catalogue import Catalogue, state_folder
+from rla_client.database.fsck import find_faults
+from rla_client.database.signatures import RACY_NS, Signatures
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from rla_client.database.changes import changing
-from rla_client.database.upkeep import find_faults, repair
+from rla_client.database.changes.change_lock import changing
+from rla_client.database.fsck import find_faults, repair
 
 NOW = time.time()
 ROUNDS = 300

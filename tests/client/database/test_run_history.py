@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.database.query import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
+from rla_client.database.run_history import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
 from rla_client.run.failure import traceback_text
 
 PROGRAM = """

@@ -16,9 +16,9 @@ from rla_client.contract.errors import (
     UnknownNameError,
 )
 from rla_client.database import open as open_database
-from rla_client.database.catalogue import CurveCache
-from rla_client.database.tree import match_runs
-from rla_client.database.where import parse_since
+from rla_client.database.curves.curve_cache import CurveCache
+from rla_client.database.filter.since import parse_since
+from rla_client.database.tree.run_reference import match_runs
 
 MakeRun = Callable[..., str]
 
@@ -131,7 +131,7 @@ def test_curves_come_from_the_cache_only_while_it_is_right(
 ) -> None:
     index = make_run(rows=5)
     database = open_database(root)
-    monkeypatch.setattr("rla_client.database.runs.clock", lambda: time.time() + 10)
+    monkeypatch.setattr("rla_client.database.curves.curve_reader.clock", lambda: time.time() + 10)
     first = database.curves("@last", ["return", "time-step"])
     again = database.curves("@last", ["return", "time-step"])
     assert first.equals(again)

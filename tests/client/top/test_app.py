@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, OptionList, Static
 
 from rla_client.cli.top import Choose, Source, TopApp
-from rla_client.database.records import FLEET_FOLDER
+from rla_client.database.records.fleet import FLEET_FOLDER
 from rla_client.database.runs import Database
 
 PATIENCE_S = 30.0 * TIME_FACTOR

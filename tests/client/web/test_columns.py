@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rla_client.database.csv_table import TablePart, read_part, recorded_nan
+from rla_client.database.curves.progress_csv import TablePart, read_part, recorded_nan
 from rla_client.web import site
 from rla_client.web.site import GrowingCache
 

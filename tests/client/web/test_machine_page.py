@@ -11,7 +11,7 @@ import pytest
 from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_page_run
 
-from rla_client.database.records import FLEET_FOLDER
+from rla_client.database.records.fleet import FLEET_FOLDER
 
 if TYPE_CHECKING:
     from conftest import Agent

@@ -20,7 +20,7 @@ from support.waiting import wait_until
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.tools import write_view
+from rla_client.database.views import write_view
 from rla_client.plot.statistics import curve_band, group_curves
 from rla_client.web import STATIC
 from rla_client.web.report import MAX_BYTES, bundle, make_report, view_of

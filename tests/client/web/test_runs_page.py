@@ -31,7 +31,7 @@ from support.page_runs import (
 from support.page_view import View, read_columns
 from support.waiting import wait_until
 
-from rla_client.database.compare import mean_and_interval
+from rla_client.database.compare.groups import mean_and_interval
 from rla_client.plot.statistics import curve_band, group_curves, smooth
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from support.page_runs import HOSTILE, write_page_run, write_sweep
 from support.page_view import View
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database import tools
+from rla_client.database import views
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -24,11 +24,11 @@ slow = pytest.mark.slow
 
 def test_views_are_stored_and_removed(root: Path) -> None:
     root.mkdir(exist_ok=True)
-    assert tools.read_views(root) == {}
-    tools.write_view(root, "b", "where=x")
-    assert tools.write_view(root, "a", "group=lr") == {"a": "group=lr", "b": "where=x"}
-    assert tools.read_views(root) == {"a": "group=lr", "b": "where=x"}
-    assert tools.write_view(root, "b", None) == {"a": "group=lr"}
+    assert views.read_views(root) == {}
+    views.write_view(root, "b", "where=x")
+    assert views.write_view(root, "a", "group=lr") == {"a": "group=lr", "b": "where=x"}
+    assert views.read_views(root) == {"a": "group=lr", "b": "where=x"}
+    assert views.write_view(root, "b", None) == {"a": "group=lr"}
     told = json.loads((root / ".rla" / "views.json").read_text())
     assert told == {"format": 1, "views": {"a": "group=lr"}}
 
@@ -40,8 +40,8 @@ def test_views_are_stored_and_removed(root: Path) -> None:
 def test_what_is_no_view_is_refused(root: Path, name: object, query: object) -> None:
     root.mkdir(exist_ok=True)
     with pytest.raises(ArgumentError):
-        tools.write_view(root, name, query)
-    assert tools.read_views(root) == {}
+        views.write_view(root, name, query)
+    assert views.read_views(root) == {}
 
 
 def test_a_broken_file_has_no_views(root: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_broken_file_has_no_views(root: Path) -> None:
     file = root / ".rla" / "views.json"
     for text in ("{", "[]", '{"views": 3}', '{"views": {"a": 3, "": "x", "ok": "y"}}'):
         file.write_text(text)
-        assert tools.read_views(root) == ({"ok": "y"} if "ok" in text else {})
+        assert views.read_views(root) == ({"ok": "y"} if "ok" in text else {})
     file.unlink()
     file.symlink_to("/etc/passwd")
-    assert tools.read_views(root) == {}
+    assert views.read_views(root) == {}
 
 
 def test_the_server_writes_with_the_token_alone(page_server: Serve, root: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_view_gets_a_name_and_is_opened_by_it(page_server: Serve, root: Path, 
         page.get_by_label("Name of this view", exact=True).fill(name)
         page.get_by_role("button", name="Store this view").click()
         page.locator("ul.views a", has_text=name).wait_for()
-    assert set(tools.read_views(root)) == {"high lr", HOSTILE[0]}
+    assert set(views.read_views(root)) == {"high lr", HOSTILE[0]}
     page.goto(view.server.url)
     view.shown("return", 6)
     page.keyboard.press("v")
@@ -117,7 +117,7 @@ def test_a_view_gets_a_name_and_is_opened_by_it(page_server: Serve, root: Path, 
     page.click("button[name=views]")
     page.get_by_label(f"Remove the view {HOSTILE[0]}").click()
     page.locator("ul.views a", has_text=HOSTILE[0]).wait_for(state="detached")
-    assert set(tools.read_views(root)) == {"high lr"}
+    assert set(views.read_views(root)) == {"high lr"}
     assert page.evaluate("() => window.hacked") is None
 
 

@@ -30,7 +30,7 @@ from rla_agent.replicate.transfer.fetch_pruned import fetch_noted
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.prune_notes import pruned_below, pruned_files, read_note
 from rla_client.contract.layout import PRUNED_FOLDER
-from rla_client.database.upkeep import find_faults
+from rla_client.database.fsck import find_faults
 
 OLD = Rules(older_than_s=1.0)
 PATIENCE_S = 300.0  # for as many rounds as are wanted; fewer are enough on a busy machine

@@ -1,0 +1,88 @@
+"""Groups of runs with the same values of some parameters."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.filter.json_values import parameter_or_metric
+from rla_client.database.records.record import Record
+from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
+from rla_client.database.text.safe_text import clean
+
+SEED = "seed"
+# Student's t, 97.5 %, by degrees of freedom from 1
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Group:
+    """Runs that have the same values of some parameters.
+
+    Attributes:
+        values: of these parameters.
+        states: state → how many runs are in it.
+        numbers: last value of the metric of each run that has it.
+        seeds: its hyper-parameter `seed` as text, of these runs; None without one.
+    """
+
+    values: tuple[object, ...]
+    states: Counter[str] = field(default_factory=Counter)
+    numbers: list[float] = field(default_factory=list)
+    seeds: list[str | None] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """The values as texts that tell groups apart."""
+        return [clean(group_text(value)) for value in self.values]
+
+
+def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
+    """Runs by the values of fields, parameters or metrics (see `grouping`), in the order of these."""
+    found: dict[tuple[str, ...], Group] = {}
+    for record in records:
+        values = tuple(_value(record, name, now) for name in by)
+        group = found.setdefault(tuple(map(group_text, values)), Group(values))
+        group.states[record.shown_state(now)] += 1
+        value = None if metric is None else last_value(record, metric)
+        if isinstance(value, int | float):
+            group.numbers.append(float(value))
+            seed = _value(record, SEED, now)
+            group.seeds.append(None if seed is None else str(seed))
+    return [found[key] for key in sorted(found, key=lambda texts: list(map(group_order, texts)))]
+
+
+def _value(record: Record, name: str, now: float) -> object:
+    """A field, parameter or metric; of ten thousand runs no JSON is parsed for a parameter that all have."""
+    if name in FIELDS or name in ALIASES:
+        return RowView(record, now).get(name)
+    return parameter_or_metric(record.hyper_json, record.metrics_json, name)
+
+
+def last_value(record: Record, metric: str) -> object:
+    """The last value of a metric, as `record.metrics` has it; None without one."""
+    return parameter_or_metric(None, record.metrics_json, metric)
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean of some runs, and half of its 95 % interval (Student's t); None of it for a single run."""
+    count = len(values)
+    if not count:
+        return None, None
+    mean = sum(values) / count
+    if count == 1:
+        return mean, None
+    spread = math.hypot(*(value - mean for value in values)) / math.sqrt((count - 1) * count)  # no overflow
+    t = _T[count - 2] if count - 1 <= len(_T) else 1.96 + 2.42 / (count - 1)
+    return mean, t * spread
+
+
+def group_name(by: Sequence[str], group: Group) -> str:
+    """The values of a group, for people."""
+    return group_label(list(map(clean, by)), group.texts)

@@ -1,0 +1,1 @@
+"""The rows of runs: tables, columns, points."""

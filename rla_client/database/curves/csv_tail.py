@@ -1,0 +1,141 @@
+"""The last row of a table, read without the rest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
+from rla_client.contract.text.csv_lines import TOO_LONG
+from rla_client.database.curves.csv_rows import (
+    MAX_HEADER_BYTES,
+    TRUTH_VALUES,
+    parse_header,
+    split_block,
+    with_nul_bytes,
+)
+from rla_client.database.curves.progress_csv import BLOCK_BYTES
+
+FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
+MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
+MAX_COUNTED_BYTES = 16 << 20  # in a longer table an unclosed quote far from its end is not looked for
+UNCLOSED = "unexpected end of data"  # the csv module's words
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the end of a table says.
+
+    Attributes:
+        columns: the header.
+        last: last value of every column that has one near the end; numbers as numbers.
+        rows_seen: whether there is at least one whole row.
+        torn_bytes: length of an unfinished row at the end.
+        quoted_lines: line ends behind a quote that is never closed: the rows after it are one cell.
+    """
+
+    columns: tuple[str, ...]
+    last: dict[str, object]
+    rows_seen: bool
+    torn_bytes: int
+    quoted_lines: int = 0
+
+
+def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail:
+    """Header and last values of a table.
+
+    Args:
+        path: of the table.
+        all_quotes: look for an unclosed quote in all of it, where it has no more than `MAX_COUNTED_BYTES`.
+
+    Raises:
+        BrokenFileError: it is not a table.
+        OSError: it cannot be opened.
+    """
+    with open_plain(path) as file:
+        size = written_bytes(file)
+        header = file.readline(MAX_HEADER_BYTES)
+        if not header.endswith(b"\n"):
+            if b"\0" in header:
+                raise with_nul_bytes(path)
+            return Tail((), {}, rows_seen=False, torn_bytes=size)
+        columns = parse_header(path, header)
+        length = FIRST_TAIL_BYTES
+        while True:
+            start = max(len(header), size - length)
+            file.seek(start)
+            block = file.read(size - start)
+            whole = block.rfind(b"\n") + 1
+            if b'"' in block and len(header) < start and size - len(header) <= MAX_TAIL_BYTES:
+                file.seek(len(header))  # a quoted newline may hide where rows begin
+                start, block = len(header), file.read(size - len(header))
+                whole = block.rfind(b"\n") + 1
+            skip = 0 if start == len(header) else block.find(b"\n") + 1
+            last = _last_values(path, columns, block[skip:whole])
+            complete = len(last) == len(columns)
+            if complete or start == len(header) or length >= MAX_TAIL_BYTES:
+                if start == len(header):
+                    quoted = quoted_lines(header + block[skip:whole])
+                else:
+                    quoted = _all_quoted_lines(file, start + whole) if all_quotes else 0
+                return Tail(columns, last, whole > skip, len(block) - whole, quoted)
+            length *= 4
+
+
+def _all_quoted_lines(file: BinaryIO, end: int) -> int:
+    """As `quoted_lines` of a file's first `end` bytes, which are held as a whole only where it is not 0."""
+    if end > MAX_COUNTED_BYTES:
+        return 0
+    file.seek(0)
+    quotes = sum(file.read(min(BLOCK_BYTES, end - at)).count(b'"') for at in range(0, end, BLOCK_BYTES))
+    if quotes % 2 == 0:
+        return 0
+    file.seek(0)
+    return quoted_lines(file.read(end))
+
+
+def quoted_lines(content: bytes, delimiter: str = ",") -> int:
+    """Line ends between a quote that is not closed and the end; 0 where all are."""
+    if content.count(b'"') % 2 == 0:
+        return 0
+    text = content.decode("utf-8", "replace").replace("\0", "")
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
+    whole = 0
+    try:
+        for _ in reader:
+            whole = reader.line_num
+    except csv.Error as error:
+        if UNCLOSED in str(error) or TOO_LONG in str(error):
+            return text.count("\n") - whole - 1
+    return 0
+
+
+def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:
+    last: dict[str, object] = {}
+    missing = set(columns)
+    for row in reversed(split_block(path, block)):
+        for name, cell in zip(columns, row, strict=False):
+            if name in missing and cell != "":
+                last[name] = to_value(cell)
+                missing.discard(name)
+        if not missing:
+            break
+    return {name: last[name] for name in columns if name in last}
+
+
+def to_value(cell: str) -> object:
+    """A cell as number or bool where it is one, else as text."""
+    if cell in TRUTH_VALUES:
+        return cell == "True"
+    if "_" in cell:
+        return cell
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell

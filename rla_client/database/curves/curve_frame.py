@@ -1,0 +1,154 @@
+"""The DataFrame of curves that `Database.curves` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rla_client.contract.errors import DatabaseError, extra
+from rla_client.contract.layout import LOG
+from rla_client.contract.text.spelling import full_name
+from rla_client.database.curves.chain_curves import chain_names
+from rla_client.database.curves.progress_csv import FULL_NAMES, warn_broken
+from rla_client.database.tree.chains import chain_of
+
+Read = Callable[[Sequence[tuple[str, str]], Sequence[str]], list[dict[str, Any] | DatabaseError | OSError]]
+ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
+_SHOWER = "rla_client.web.report"  # above this layer: it is looked up when somebody asks to see
+
+
+class CurveFrame(pd.DataFrame):
+    """Curves in long form; see `Database.curves`. A part of it can be shown as well."""
+
+    @property
+    def _constructor(self) -> type[CurveFrame]:
+        return CurveFrame
+
+    def show(self, group: str | None = None, band: str = "ci", smooth: float = 0.0) -> Any:  # noqa: ANN401
+        """The panels of the page for its runs and metrics, in a notebook, without a server or a network.
+
+        Args:
+            group: names of hyper-parameters or fields, separated by commas: one curve with a band a group.
+            band: of `rla plot`: ci, iqm, stderr, std, median, range, none.
+            smooth: over so many points.
+
+        Returns:
+            What a notebook shows as HTML; `.html` is the page as a text.
+
+        Raises:
+            ArgumentError: it has no curves, or none of them can be grouped so.
+            DatabaseError: the extra `web` is not installed.
+        """
+        with extra("web", "curves().show()"):
+            shower = import_module(_SHOWER)
+        runs = list(zip(self["table"].astype(str), self["index"].astype(str), strict=True))
+        names = self.attrs.get("full_names", {})
+        metrics = [names.get(metric, metric) for metric in self["metric"].astype(str).unique()]
+        settings = {"x": str(self.attrs[X]), "group": group or "", "band": band, "smooth": f"{smooth:g}"}
+        return shower.panels(Path(self.attrs[ROOT]), list(dict.fromkeys(runs)), metrics, settings)
+
+
+def long_frame(
+    data_root: Path,
+    read: Read,
+    pairs: Sequence[tuple[str, str]],
+    metrics: Sequence[str],
+    *,
+    x: str,
+    bound: float | tuple[float, float] | None,
+) -> CurveFrame:
+    """See `Database.curves`; `read` gives columns of runs, or the error where their table is broken."""
+    tables, full = _tables(data_root, read, pairs, [x, *metrics])
+    pieces = [
+        _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
+        for run, table in zip(pairs, tables, strict=True)
+        for name in metrics
+        if full[x] in table and full[name] in table
+    ]
+    lengths = [len(piece.xs) for piece in pieces]
+
+    def codes(places: Sequence[int]) -> NDArray[np.int64]:
+        return np.repeat(np.array(places, dtype=np.int64), lengths)
+
+    def category(names: Sequence[str], of_piece: Sequence[str]) -> pd.Categorical:
+        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
+
+    empty = [np.empty(0)]
+    frame: CurveFrame = CurveFrame(
+        {
+            "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
+            "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
+            "metric": category(metrics, [piece.metric for piece in pieces]),
+            "x": np.concatenate([piece.xs for piece in pieces] or empty),
+            "value": np.concatenate([piece.ys for piece in pieces] or empty),
+        }
+    )
+    frame.attrs |= {FULL_NAMES: full, ROOT: str(data_root), X: full[x]}
+    return frame
+
+
+class _Piece(NamedTuple):
+    """One metric of one run; arrays of shape (points,)."""
+
+    run: tuple[str, str]
+    metric: str
+    xs: Any
+    ys: Any
+
+
+def _tables(
+    data_root: Path, read: Read, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Columns of each run, and which column each name means.
+
+    Raises:
+        UnknownNameError: none of the runs has a column, though they have others.
+    """
+    names = list(dict.fromkeys(names))
+    tables = _warned(read(pairs, names))
+    full = {name: name for name in names}
+    if all(any(name in table for table in tables) for name in names):
+        return tables, full
+    known = _known_columns(data_root, pairs)
+    if known:
+        full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
+        tables = _warned(read(pairs, list(dict.fromkeys(full.values()))))
+    return tables, full
+
+
+def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """All columns of some runs, the newest run's first."""
+    known: dict[str, None] = {}
+    for table, index in reversed(pairs):
+        with suppress(DatabaseError, OSError):
+            chain = chain_of(data_root, table, index)
+            known |= dict.fromkeys(chain_names(chain, f"{data_root}/{LOG}/{table}"))
+    return list(known)
+
+
+def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[dict[str, Any]]:
+    """The columns of each run, none where its table is broken, which is told."""
+    tables: list[dict[str, Any]] = []
+    for table in found:
+        if isinstance(table, Exception):
+            warn_broken(table)
+        tables.append({} if isinstance(table, Exception) else table)
+    return tables
+
+
+def _finite(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], bound: float | tuple[float, float] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    keep = ~(np.isnan(xs) | np.isnan(ys))
+    if bound is not None:
+        low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)
+        keep &= (xs >= low) & (xs <= high)
+    return (xs, ys) if keep.all() else (xs[keep], ys[keep])

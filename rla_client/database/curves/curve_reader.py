@@ -1,0 +1,80 @@
+"""The reader of curves of many runs: from the lake, the cache or the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import LOG
+from rla_client.database.clock import clock
+from rla_client.database.curves.chain_curves import chain_columns
+from rla_client.database.curves.curve_cache import CurveCache
+from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.tree.chains import chain_of
+
+if TYPE_CHECKING:
+    from rla_client.database.lake.lake_reader import Lake
+
+
+LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
+READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Where the curves of a database come from.
+
+    Attributes:
+        data_root: of the database.
+        cache: of its columns on this machine.
+        links: (table, index) of each run that continues another one → that one's index.
+        lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
+    """
+
+    data_root: Path
+    cache: CurveCache
+    links: Mapping[tuple[str, str], str]
+    lake: Callable[[], Lake | None]
+
+
+def read_tables(
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> list[dict[str, Any] | DatabaseError | OSError]:
+    """The columns that each run has of `names`, none without a table; the error where that is broken."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    now_ns = int(clock() * 1e9)
+
+    def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
+        path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
+        return reader.cache.columns(path, wanted, now_ns)
+
+    ready: dict[tuple[str, str], dict[str, Any]] = {}
+    if len(pairs) >= LAKE_FROM and (lake := reader.lake()) is not None:
+        single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
+        ready = lake.columns(single, names, now_ns)
+
+    def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:
+        table, index = pair
+        if pair in ready:
+            return ready[pair]
+        try:
+            if pair not in reader.links:
+                return columns(table, index, names)
+            chain = chain_of(reader.data_root, table, index)
+            return chain_columns(chain, partial(columns, table), names)
+        except FileNotFoundError:
+            return {}
+        except (DatabaseError, OSError) as error:
+            return error
+
+    if all(pair in ready for pair in pairs):
+        return [ready[pair] for pair in pairs]
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(read, pairs))
+    reader.cache.trim()
+    return found

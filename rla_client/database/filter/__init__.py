@@ -1,0 +1,1 @@
+"""Filters over runs (`where=`, `since=`)."""

@@ -1,0 +1,113 @@
+"""The completion of shortened names: from their last parts to the runs' spelling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from rla_client.contract.text.spelling import ends_in, full_name, unknown
+from rla_client.database.filter.filter_language import Where
+from rla_client.database.records.record import Record
+from rla_client.database.records.row_view import ALIASES, FIELDS
+
+Cells = tuple[Any, ...]  # of a row of the catalogue
+
+
+def full_names(
+    names: AbstractSet[str],
+    records: Sequence[Record] | LazyRecords,
+    *,
+    lenient: bool = False,
+    texts: AbstractSet[str] = frozenset(),
+) -> dict[str, str]:
+    """Each name as the runs spell it; the last parts of a dotted or nested one are enough.
+
+    What any run has under the very name is that. Else a hyper-parameter is looked for, then a metric.
+
+    Args:
+        names: of fields, hyper-parameters or metrics.
+        records: of the runs that are asked for them; without any, names stay as they are.
+        lenient: a name that no run has stays as it is.
+        texts: those that may be text without its quotes.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    found = {name: name for name in names}
+    missing = names - set(FIELDS) - ALIASES.keys()
+    missing = {name for name in missing if records and not _any_has(records, name)}
+    if not missing:
+        return found
+    hyper = dict.fromkeys(key for record in reversed(records) for key in record.hyper.flat())
+    metrics = dict.fromkeys(key for record in reversed(records) for key in record.metrics)
+    for name in sorted(missing):
+        pool = hyper if ends_in(name, hyper) else metrics
+        if ends_in(name, pool):
+            found[name] = full_name(name, pool, "")
+        elif not lenient:
+            quotes = f'; if it is text, put it in quotes: "{name}"' if name in texts else ""
+            raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}{quotes}")
+    return found
+
+
+def spell(test: Where, records: Sequence[Record] | LazyRecords) -> None:
+    """Tell a filter how the runs spell its names; see `full_names`.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    lacked = full_names(test.may_lack, records, lenient=True)
+    test.full = lacked | full_names(test.names - test.may_lack, records, texts=test.texts)
+
+
+def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """As `full_names`, for last values of metrics alone.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    if not records or all(any(name in record.metrics for record in records) for name in names):
+        return list(names)
+    known = list(dict.fromkeys(key for record in reversed(records) for key in record.metrics))
+    return [full_name(name, known, f"no run has a metric {name!r}") for name in names]
+
+
+def _any_has(records: Sequence[Record] | LazyRecords, name: str) -> bool:
+    quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
+    return any(
+        any(part in record.hyper_json or part in record.metrics_json for part in quoted)
+        and _has(record, name)
+        for record in reversed(records)
+    )
+
+
+def _quoted(name: str) -> set[str]:
+    """How a name, or a key that a dotted one begins with, is spelled in JSON."""
+    parts = {name, *(name[:at] for at, letter in enumerate(name) if letter == ".")}
+    return {json.dumps(part, ensure_ascii=plain) for part in parts for plain in (True, False)}
+
+
+def _has(record: Record, name: str) -> bool:
+    if name in record.metrics:
+        return True
+    try:
+        record.hyper.dotted(name)
+    except KeyError:
+        return False
+    return True
+
+
+class LazyRecords:
+    """Rows as records, each made when it is looked at, the newest first."""
+
+    def __init__(self, rows: Sequence[Cells], record: Callable[[Cells], Record]) -> None:
+        self._rows = rows
+        self._record = record
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __reversed__(self) -> Iterator[Record]:
+        return map(self._record, reversed(self._rows))

@@ -1,0 +1,382 @@
+"""The faults in a database's files, with their repairs (`rla fsck`).
+
+Each kind has one check and, where that loses nothing, one repair; what is taken away goes to the trash:
+
+    torn-row      progress.csv ends in the middle of a row       cut off, the torn bytes to the trash
+    torn-json     run.json or note.json unreadable               to the trash
+    torn-params   parameter.* of one item unreadable             replaced by the copy in another item
+    torn-archive  archive_tester entry unreadable                to the trash
+    short-rows    rows of progress.csv too short or too long     short: filled up, the old to the trash
+    empty-item    a log folder without anything in it            to the trash
+    temp-file     left by a crash, older than an hour            to the trash
+    stale-state   running, but nobody wrote it for a day         state becomes `killed`
+    step-differs  last time-step of run.json not that of the CSV   run.json corrected
+    orphan        items of a run that has no log                 to the trash, but only when named
+    stray         something in a day folder that is not an item  to the trash, but only when named
+    no-params     a run that has hyper-parameters in no file     none
+    lost          rows or files that the run could not keep      none
+
+Runs that are being written are passed over. Repairing needs the lock of `changing`. Killed in between, the
+fault is there still, or the repair is done.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX, write_atomic
+from rla_client.contract.filesystem.plain_files import open_plain, read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    DEFAULT_LOG_TYPES,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    TIME_STEP,
+)
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.csv_lines import rows_text, split_rows
+from rla_client.database.changes.live_runs import live_runs
+from rla_client.database.changes.trash import move_to_trash
+from rla_client.database.curves.csv_rows import parse_header
+from rla_client.database.curves.csv_tail import quoted_lines, read_tail
+from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.json_files import read_json
+from rla_client.database.records.record_reader import NOTE_FILE
+from rla_client.database.tree.items import (
+    Item,
+    archive_stem,
+    day_items,
+    find_days,
+    find_tables,
+    list_names,
+    run_items,
+)
+from rla_client.run.parameters.hyper_params import printed_args, tracked
+from rla_client.run.parameters.parameter_reader import read_parameter_file
+from rla_client.run.state.archive_reader import read_archive
+
+PARAMETER_FILES = (f"{HYPARAM_FILE_NAME}.json", f"{HYPARAM_FILE_NAME}.yaml")
+OLD_S = 86400.0  # a live state older than this has nobody who will finish it
+CONTINUED = tuple(f"{TEMP_PREFIX}{what}-" for what in ("fetch", "pull"))  # the next pull goes on with them
+MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
+ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One finding.
+
+    Attributes:
+        kind: see the module's table.
+        where: path relative to the data root.
+        text: what is wrong.
+        table: task table.
+        index: the run, empty for a stray file.
+        repairable: whether `repair` can do something.
+    """
+
+    kind: str
+    where: str
+    text: str
+    table: str
+    index: str = ""
+    repairable: bool = False
+
+
+def find_faults(data_root: Path, now: float, table: str | None = None) -> list[Fault]:
+    """All faults of a database, or of one table."""
+    found: list[Fault] = []
+    for name in [table] if table is not None else find_tables(data_root):
+        indices: dict[str, set[str]] = {}
+        for kind in DEFAULT_LOG_TYPES:
+            for day in find_days(data_root, kind, name):
+                found += _strays(data_root, kind, name, day, now)
+                for item in day_items(data_root, kind, name, day):
+                    indices.setdefault(item.index, set()).add(kind)
+        for index, kinds in sorted(indices.items()):
+            found += _Run(data_root, name, index, kinds, now).faults()
+    return found
+
+
+def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Iterator[Fault]:
+    folder = data_root / kind / table / day
+    known = {os.path.basename(path) for item in day_items(data_root, kind, table, day) for path in item.paths}
+    for name in os.listdir(folder):
+        where = f"{kind}/{table}/{day}/{name}"
+        if name.startswith(TEMP_PREFIX):
+            if _is_left(folder / name, now):
+                yield Fault("temp-file", where, "left by a crash", table, repairable=True)
+        elif name not in known and not name.startswith("."):
+            is_none = kind == ARCHIVE_TESTER and archive_stem(name) is None
+            hint = "no archive_tester entry" if is_none else "no run"
+            yield Fault("stray", where, hint, table, repairable=True)
+
+
+def _is_left(path: str | os.PathLike[str], now: float) -> bool:
+    """Whether nobody will finish a temp file; one that is gone by now has been finished."""
+    try:
+        age = now - os.lstat(path).st_mtime
+    except FileNotFoundError:
+        return False
+    return age > (OLD_S if os.path.basename(path).startswith(CONTINUED) else OLD_TEMP_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that is looked at, with the kinds of its items."""
+
+    data_root: Path
+    table: str
+    index: str
+    kinds: set[str]
+    now: float
+
+    def fault(
+        self, kind: str, path: str | os.PathLike[str], text: object, *, repairable: bool = True
+    ) -> Fault:
+        """A fault of a file or folder of the run; of an error the text behind the path."""
+        told = str(text).split(": ", 1)[-1] if isinstance(text, Exception) else str(text)
+        where = os.path.relpath(path, self.data_root)
+        return Fault(kind, where, told, self.table, self.index, repairable)
+
+    def faults(self) -> Iterator[Fault]:
+        """All of them."""
+        items = run_items(self.data_root, self.table, self.index)
+        if live_runs(self.data_root, items[:1], self.now):
+            return
+        if LOG not in self.kinds:
+            place = self.data_root / min(self.kinds) / self.table / self.index
+            yield self.fault("orphan", place, f"no log; only {', '.join(sorted(self.kinds))}")
+        for item in items:
+            if item.kind == LOG and not os.listdir(item.paths[0]):
+                yield self.fault("empty-item", item.paths[0], "nothing in it")
+                return
+        for item in items:
+            yield from (
+                self._of_archive(item) if item.kind == ARCHIVE_TESTER else self._of_folder(item.paths[0])
+            )
+        if LOG in self.kinds:
+            yield from self._of_log(self.data_root / LOG / self.table / self.index)
+
+    def _of_archive(self, item: Item) -> Iterator[Fault]:
+        try:
+            if read_archive(item.paths) is None:
+                yield self.fault("torn-archive", item.paths[0], "an array file without its JSON")
+        except DatabaseError as error:
+            yield self.fault("torn-archive", item.paths[0], error)
+        except OSError as error:
+            yield self.fault("torn-archive", item.paths[0], str(error))
+
+    def _of_folder(self, folder: str) -> Iterator[Fault]:
+        names = list_names(folder)
+        for here, _, files in os.walk(folder):
+            for name in files:
+                path = os.path.join(here, name)
+                if name.startswith(TEMP_PREFIX) and _is_left(path, self.now):
+                    yield self.fault("temp-file", path, "left by a crash")
+        if any(name.startswith("parameter.") for name in names):
+            try:
+                read_parameter_file(folder)
+            except (DatabaseError, OSError) as error:
+                whole = good_parameters(self.data_root, self.table, self.index) is not None
+                yield self.fault("torn-params", folder, error, repairable=whole)
+
+    def _of_log(self, folder: Path) -> Iterator[Fault]:
+        about: dict[str, object] = {}
+        for name in (RUN_FILE, NOTE_FILE):
+            try:
+                content = read_json(folder / name)
+            except (DatabaseError, OSError) as error:
+                yield self.fault("torn-json", folder / name, error)
+                continue
+            if name == RUN_FILE:
+                about = content or {}
+        updated = about.get("updated")
+        old = isinstance(updated, int | float) and updated < self.now - OLD_S
+        if old and about.get("state") in LIVE_STATES:
+            yield self.fault("stale-state", folder / RUN_FILE, "running, but silent for a day")
+        if lines := lost_lines(about):
+            text = "; ".join(lines).removeprefix("lost: ")
+            yield self.fault("lost", folder / RUN_FILE, text, repairable=False)
+        if os.path.lexists(folder / PROGRESS_FILE):
+            yield from self._of_csv(folder / PROGRESS_FILE, about)
+        places = [self.data_root / kind / self.table / self.index for kind in (HYPARAMETER, LOG)]
+        if ARCHIVE_TESTER in self.kinds or tracked(self.index) or printed_args(f"{folder}/backup.txt"):
+            return
+        if not any((place / name).exists() for place in places for name in PARAMETER_FILES):
+            yield self.fault("no-params", folder, "no hyper-parameters anywhere", repairable=False)
+
+    def _of_csv(self, path: Path, about: dict[str, object]) -> Iterator[Fault]:
+        try:
+            tail = read_tail(path)
+        except (DatabaseError, OSError) as error:
+            yield self.fault("short-rows", path, error, repairable=False)
+            return
+        if tail.torn_bytes:
+            yield self.fault("torn-row", path, f"{tail.torn_bytes} bytes of an unfinished row")
+        if path.stat().st_size <= MAX_CHECKED_BYTES:
+            try:
+                width, rows = whole_rows(path)
+            except (BrokenFileError, OSError) as error:
+                yield self.fault("short-rows", path, error, repairable=False)
+                return
+            short = sum(len(row) < width for row in rows)
+            long = sum(len(row) > width for row in rows)
+            if short or long:
+                text = f"{short} row(s) with too few cells, {long} with too many"
+                yield self.fault("short-rows", path, text, repairable=not long)
+        step, noted = tail.last.get(TIME_STEP), about.get("time_step")
+        finished = about.get("state") not in (None, *LIVE_STATES)
+        if finished and isinstance(step, int | float) and isinstance(noted, int | float) and step != noted:
+            text = f"run.json says time-step {noted}, the table {step}"
+            yield self.fault("step-differs", path.with_name(RUN_FILE), text)
+
+
+def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
+    """Columns of a table, and the cells of its rows without the header and an unfinished last one.
+
+    Raises:
+        BrokenFileError: it is not a table.
+    """
+    with open_plain(path) as file:
+        header = file.readline()
+        if not header.endswith(b"\n"):
+            return 0, []
+        width = len(parse_header(path, header))
+        body = file.read()
+    body = body[: body.rfind(b"\n") + 1]
+    if count := quoted_lines(body):
+        raise BrokenFileError(
+            os.fspath(path), f"a quote is never closed: the {count} lines behind it are one cell"
+        )
+    text = body.decode("utf-8", "replace").replace("\0", "?")
+    try:
+        return width, [row for row in split_rows(text) if row]
+    except csv.Error as error:
+        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+
+
+def good_parameters(data_root: Path, table: str, index: str) -> Path | None:
+    """A readable parameter file of a run, in whatever item it lies."""
+    for item in run_items(data_root, table, index):
+        with suppress(DatabaseError, OSError):
+            if item.kind != ARCHIVE_TESTER and read_parameter_file(item.paths[0]) is not None:
+                files = (Path(item.paths[0], name) for name in PARAMETER_FILES)
+                return next(filter(Path.exists, files))
+    return None
+
+
+def repair(data_root: Path, fault: Fault, now: float) -> None:
+    """Repair one fault; the caller holds `changing`.
+
+    Raises:
+        KeyError: it is of a kind that cannot be repaired.
+        OSError: the file could not be changed.
+    """
+    _REPAIRS[fault.kind](data_root, fault, now)
+
+
+def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
+    kind = fault.where.split("/", 1)[0]
+    gone = tuple(paths) or (str(data_root / fault.where),)
+    move_to_trash(data_root, [Item(kind, fault.table, fault.index, gone)], now)
+
+
+def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        _keep_aside(data_root, fault, now, data[whole:])
+        with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
+    """The file of a fault, in the very folder that the data root has now; no link leads there."""
+    folder, name = os.path.split(fault.where)
+    with held_folder(data_root, folder) as here:
+        yield here / name
+
+
+def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
+    """Put bytes that a repair takes out of a file into the trash, beside its name."""
+    name = f"{fault.where}.torn"
+    with _held_file(data_root, fault) as path:
+        write_atomic(path.with_name(os.path.basename(name)), data)
+    _to_trash(data_root, fault, now, [str(data_root / name)])
+
+
+def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        width, rows = whole_rows(path)
+        text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
+        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        _keep_aside(data_root, fault, now, data)
+        write_atomic(path, header + text.encode() + torn)
+
+
+def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
+    folder = data_root / fault.where
+    good = good_parameters(data_root, fault.table, fault.index)
+    if good is None:
+        message = f"{fault.where}: the other copy of the hyper-parameters is gone"
+        raise DatabaseError(message)
+    content = read_small(good)
+    old = [str(folder / name) for name in PARAMETER_FILES if os.path.lexists(folder / name)]
+    _to_trash(data_root, fault, now, old)
+    with held_folder(data_root, fault.where) as here:
+        write_atomic(here / good.name, content)
+
+
+def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    items = run_items(data_root, fault.table, fault.index)
+    move_to_trash(data_root, [item for item in items if item.kind == ARCHIVE_TESTER], now)
+
+
+def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    move_to_trash(data_root, run_items(data_root, fault.table, fault.index), now)
+
+
+def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
+    with _held_file(data_root, fault) as path:
+        content = (read_json(path) or {}) | changes
+        write_atomic(path, json.dumps(content, indent=1).encode())
+
+
+def _end_state(data_root: Path, fault: Fault, _: float) -> None:
+    _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
+
+
+def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
+    tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
+    _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
+
+
+_REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
+    "torn-row": _cut_row,
+    "torn-json": _to_trash,
+    "torn-params": _copy_parameters,
+    "torn-archive": _archive_to_trash,
+    "short-rows": _fill_rows,
+    "empty-item": _to_trash,
+    "temp-file": _to_trash,
+    "orphan": _run_to_trash,
+    "stray": _to_trash,
+    "stale-state": _end_state,
+    "step-differs": _correct_step,
+}

@@ -1,0 +1,315 @@
+"""The lake of a bucket that is the master.
+
+The same parts and manifest, as objects in `.rla/lake/` there. What a build or a query needs is fetched into a
+folder that is a small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as on a disk.
+
+A run's signature is a digest of the names, sizes and etags of its log objects, so one list of `log/` tells
+what changed. In the lake are runs whose log objects are whole: the agent has written `SHA256SUMS` behind
+them, or nobody has written to them for `QUIET_S` and nothing was appended. What is appended to a live run
+lies in `.rla-parts/` until it ends; such a run is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from rla_client.config.schema import BUCKET_ADVICE
+from rla_client.contract.bucket_list import UnlistableError, list_all
+from rla_client.contract.errors import ArgumentError, DatabaseError, extra
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CODE,
+    DEFAULT_LOG_TYPES,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+)
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.contract.run_index import RunIndex
+from rla_client.contract.safe_names import check_relative
+from rla_client.database.catalogue import catalogue_row
+from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.lake.build import QUIET_S, fill
+from rla_client.database.lake.manifest import LAKE, MANIFEST, Part, read_parts
+from rla_client.database.lake.run_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
+from rla_client.database.records.record_reader import NOTE_FILE
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode
+
+
+THREADS: Final = 16
+MAX_STAGED_BYTES: Final = 64 << 20  # of one object: a progress.csv has at most MAX_CSV_BYTES
+PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
+SUMS: Final = "SHA256SUMS"
+_READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log folder
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
+_ADVICE: Final = (  # what an error of the library has in it → what to do
+    (_NO_BUCKET, "there is no such bucket"),
+    (
+        ("relative URL without a base", "Unable to recognise URL"),
+        "an address is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+    ),
+    (
+        ("169.254.169.254", "metadata.google"),
+        "credentials come from the environment (AWS_ACCESS_KEY_ID …) or a role",
+    ),
+    (("error sending request",), "is the store up, and --endpoint right?"),
+)
+_INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
+RunName = tuple[str, str]
+
+
+class BusyError(DatabaseError):
+    """Another build has published since this one began."""
+
+
+@dataclass(slots=True)
+class Objects:
+    """What the bucket has of one run: path in the item → object, of the log folder and of all other kinds."""
+
+    log: dict[str, ObjectMeta] = field(default_factory=dict)
+    others: list[tuple[str, str, ObjectMeta]] = field(default_factory=list)
+    appended: float = 0.0
+
+    @property
+    def signature(self) -> str:
+        """Changes with each of the log objects."""
+        digest = hashlib.sha256()
+        for name, meta in sorted(self.log.items()):
+            digest.update(f"{name}\0{meta['size']}\0{meta['e_tag']}\n".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()[:32]
+
+    def ended(self, now: float) -> bool:
+        """Whether its objects are whole and nobody writes to them."""
+        sums = self.log.get(SUMS)
+        if sums is not None:
+            return self.appended <= sums["last_modified"].timestamp()
+        newest = max((meta["last_modified"].timestamp() for meta in self.log.values()), default=now)
+        return not self.appended and now - newest >= QUIET_S
+
+
+class BucketLake:
+    """The lake of one bucket, and the folder `root` with what was fetched of it. For one thread."""
+
+    def __init__(self, address: str, endpoint: str, root: Path) -> None:
+        """Fetch the manifest and the list of runs in each part; see `opened`."""
+        if "@" in endpoint or "?" in endpoint:  # it would stand in the error
+            raise ArgumentError(f"--endpoint: {BUCKET_ADVICE}")
+        with extra("bucket", "a lake in a bucket"):
+            from obstore.store import from_url
+        options: dict[str, Any] = {"client_options": {"allow_http": endpoint.startswith("http://")}}
+        if endpoint:
+            options["base_url" if address.startswith("gs:") else "endpoint"] = endpoint.rstrip("/")
+        with _told(address):
+            self._store = from_url(address, **options)
+        self.root = root
+        self.address = address
+        self.left_out: set[str] = set()  # keys that are no file's
+        self.etag: str | None = None  # of the manifest; None where the bucket has no lake yet
+        found = self.get(f"{LAKE}/{MANIFEST}")
+        if found is not None:
+            self.etag, data = found
+            path = self.root / LAKE / MANIFEST
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        self.fetch_all((part, "runs") for part in read_parts(self.root))
+
+    def get(self, key: str) -> tuple[str | None, bytes] | None:
+        """An object's etag and content; None where there is none."""
+        import obstore
+
+        with _told(self.address):
+            try:
+                found = obstore.get(self._store, key)
+                return found.meta["e_tag"], bytes(found.bytes())
+            except FileNotFoundError as error:
+                if any(code in str(error) for code in _NO_BUCKET):
+                    raise
+                return None
+
+    def fetch(self, part: Part, name: str) -> None:
+        """Have a file of a part in `root`; where the bucket lacks it, reading the part tells."""
+        path = self.root / LAKE / part.name / f"{name}.parquet"
+        if path.exists():
+            return
+        found = self.get(f"{LAKE}/{part.name}/{name}.parquet")
+        if found is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(found[1])
+
+    def fetch_all(self, files: Iterable[tuple[Part, str]]) -> None:
+        """Have files of parts in `root`."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda one: self.fetch(*one), list(files)))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object that nobody else writes."""
+        import obstore
+
+        with _told(self.address):
+            obstore.put(self._store, key, data)
+
+    def put_manifest(self, data: bytes, *, bare: bool = False) -> None:
+        """Replace the manifest that this build began with.
+
+        Args:
+            data: the new one.
+            bare: name the old one's etag without quotes: Ceph (16.2) knows no others.
+
+        Raises:
+            BusyError: there is another one.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        key, etag = f"{LAKE}/{MANIFEST}", self.etag
+        mode: PutMode = "create" if etag is None else {"e_tag": etag.strip('"') if bare else etag}
+        try:
+            with _told(self.address):
+                made = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError) as error:
+            found = self.get(key) if etag is not None and not bare else None
+            if found is None or found[0] != etag:
+                raise BusyError("another build has published meanwhile") from error
+            self.put_manifest(data, bare=True)
+        else:
+            self.etag = made["e_tag"]
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """All objects whose keys begin with `prefix/`."""
+        with _told(self.address):
+            yield from list_all(self._store, prefix, self.left_out.add)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects."""
+        import obstore
+
+        with _told(self.address):
+            if keys:
+                obstore.delete(self._store, list(keys))
+
+    def runs(self, now: float) -> tuple[dict[RunName, Objects], int]:
+        """Runs that belong into the lake; how many others there are."""
+        found: dict[RunName, Objects] = {}
+        for meta in self.list(LOG):
+            item = item_of(meta["path"])
+            if item is None:
+                continue
+            objects = found.setdefault(item[1], Objects())
+            if PARTS in item[2].split("/"):
+                objects.appended = max(objects.appended, meta["last_modified"].timestamp())
+            else:
+                objects.log[item[2]] = meta
+        whole = {run: one for run, one in found.items() if one.ended(now) and csv_bytes(one) <= MAX_CSV_BYTES}
+        return whole, len(found) - len(whole)
+
+    def add_others(self, runs: dict[RunName, Objects]) -> None:
+        """List what these runs have beside their logs."""
+        for kind in DEFAULT_LOG_TYPES if runs else ():
+            if kind == LOG:
+                continue
+            for meta in self.list(kind):
+                item = item_of(meta["path"])
+                if item is not None and item[1] in runs and PARTS not in item[2].split("/"):
+                    runs[item[1]].others.append((kind, item[2], meta))
+
+    def read(self, table: str, index: str, objects: Objects) -> RunData | None:
+        """A run from its objects; None where one of them changed since it was listed.
+
+        Raises:
+            BrokenFileError, OSError, UnicodeEncodeError, UnsafeNameError: the lake cannot hold it.
+        """
+        check_relative(f"{table}/{index}")
+        wanted = [meta for name, meta in objects.log.items() if name in _READ or _is_parameter(name)]
+        wanted += [
+            meta
+            for kind, name, meta in objects.others
+            if kind == ARCHIVE_TESTER or (kind in {CODE, HYPARAMETER} and _is_parameter(name))
+        ]
+        with TemporaryDirectory(dir=self.root) as folder:
+            for meta in wanted:
+                if meta["size"] > MAX_STAGED_BYTES:
+                    continue
+                got = self.get(meta["path"])
+                if got is None or got[0] != meta["e_tag"]:
+                    return None
+                path = Path(folder, *check_relative(_plain(meta["path"])))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(got[1])
+            kinds = (
+                LOG,
+                *(kind for kind in DEFAULT_LOG_TYPES if any(kind == one[0] for one in objects.others)),
+            )
+            data = RunData(catalogue_row(Path(folder), table, index, kinds), objects.signature)
+            fill(Path(folder), data)
+        every = [(LOG, name, meta) for name, meta in objects.log.items()] + objects.others
+        data.files = [
+            (kind, name, meta["size"], meta["last_modified"].timestamp())
+            for kind, name, meta in sorted(every, key=lambda one: one[:2])[:MAX_FILES]
+        ]
+        return data
+
+
+def item_of(key: str) -> tuple[str, RunName, str] | None:
+    """Kind, run and path in the item of an object; of an archive_tester file the path is its name."""
+    kind, *parts = _plain(key).split("/")
+    for at in range(1, len(parts) - _INDEX_PARTS + 1):
+        index = "/".join(parts[at : at + _INDEX_PARTS])
+        if kind == ARCHIVE_TESTER:
+            index = str(PurePosixPath(index).with_suffix(""))
+        if RunIndex.parse(index) is not None:
+            path = "/".join(parts[at + _INDEX_PARTS :]) or parts[-1]
+            return kind, ("/".join(parts[:at]), index), path
+    return None
+
+
+def _plain(key: str) -> str:
+    """The path that a key stands for; `!XX` in it is a byte."""
+    raw = re.sub(rb"!([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), key.encode())
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _is_parameter(name: str) -> bool:
+    return name.startswith(f"{HYPARAM_FILE_NAME}.")
+
+
+def csv_bytes(objects: Objects) -> int:
+    """Bytes of a run's progress.csv."""
+    meta = objects.log.get(PROGRESS_FILE)
+    return meta["size"] if meta is not None else 0
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """Errors of the store's library as ours, but those that callers expect."""
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    try:
+        yield
+    except (AlreadyExistsError, PreconditionError):
+        raise
+    except (BaseError, UnlistableError, ValueError, OSError) as error:
+        text = str(error).strip()
+        hints = [f"\nhint: {hint}" for words, hint in _ADVICE if any(word in text for word in words)]
+        raise DatabaseError(f"{address}: {text.partition(chr(10))[0][:300]}{''.join(hints[:1])}") from error
+
+
+@contextmanager
+def opened(address: str, endpoint: str = "") -> Iterator[BucketLake]:
+    """The lake of `s3://bucket/prefix`, `gs://…` or `az://…`; credentials come from the environment.
+
+    Raises:
+        DatabaseError: the bucket cannot be read.
+        MissingExtraError: the library is not installed.
+    """
+    with TemporaryDirectory(prefix="rla-lake-") as folder:
+        yield BucketLake(address, endpoint, Path(folder))

@@ -1,0 +1,227 @@
+"""The build that brings the lake up to the database.
+
+Only parts that got, lost or changed a run are written, and only new and changed runs are read from files. One
+part after another is written and published, so a build that is killed loses one part's work at most.
+
+In the lake are runs that ended, by their run.json, and others that nobody wrote to for `QUIET_S`. A run whose
+files change while they are read is left to the next build.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.run_file import LIVE_STATES
+from rla_client.database.catalogue import Catalogue, Signed
+from rla_client.database.lake.build_plan import Ended, PlannedPart, plan
+from rla_client.database.lake.lake_reader import Lake, PartRuns
+from rla_client.database.lake.lake_writer import Builder, building
+from rla_client.database.lake.manifest import NAMES, Part, warn
+from rla_client.database.lake.part_files import read_table
+from rla_client.database.lake.part_writer import kept, write_parquet
+from rla_client.database.lake.run_tables import (
+    MAX_CSV_BYTES,
+    RunData,
+    make_tables,
+    read_files,
+    read_rows,
+    read_system,
+)
+from rla_client.database.signatures import Signatures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+Progress = Callable[[int, int], None]
+QUIET_S = 3600.0  # of a run whose state says nothing of its end: it may still be written until then
+
+
+@dataclass(slots=True)
+class Report:
+    """What a build did: runs `read` from files, `removed`, `left_out` this time; parts written."""
+
+    read: int = 0
+    removed: int = 0
+    left_out: int = 0
+    parts: int = 0
+    runs: int = 0
+    took_s: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+def build(data_root: Path, now: float, progress: Progress | None = None) -> Report | None:
+    """Bring the lake up to the database; None where another process is at it.
+
+    Args:
+        data_root: of the database.
+        now: Unix seconds.
+        progress: told (runs read, runs to read).
+
+    Raises:
+        DatabaseError: the lake cannot be written; what was there before stays and counts.
+    """
+    begin = time.perf_counter()
+    with building(data_root) as builder:
+        if builder is None:
+            return None
+        report = Report()
+        with Catalogue(data_root, seed=lambda wanted: Lake(data_root).rows(wanted)) as catalogue:
+            signed = catalogue.refresh(int(now * 1e9))
+            read = partial(_read_runs, data_root, catalogue, now, report)
+            work = LakeBuild(data_root, ended_runs(signed, now), read, builder, now, report)
+            try:
+                while not work.carry_out(Lake(data_root), progress):
+                    pass  # each turn leaves a damaged part out
+                builder.sweep()
+            except OSError as error:
+                message = f"the lake was not brought up to date: {error.strerror or error}; what it had stays"
+                raise DatabaseError(message) from error
+        report.runs = sum(part.runs for part in builder.parts)
+    report.took_s = time.perf_counter() - begin
+    return report
+
+
+def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
+    """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
+    found: dict[str, list[Ended]] = {}
+    for table, index, signature, state in signed:
+        fields = (signature or "").split(",")
+        if not fields[0].isdecimal():
+            continue  # without log folder, or too young
+        quiet_s = now - max(map(int, fields[:1] + fields[3:])) / 1e9  # see Signatures
+        if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:
+            continue
+        csv_bytes = int(fields[2]) if len(fields) > 2 else 0  # noqa: PLR2004 - see Signatures
+        if csv_bytes <= MAX_CSV_BYTES:
+            found.setdefault(table, []).append(Ended(index, signature, csv_bytes))
+    return {table: sorted(runs, key=lambda one: one.index) for table, runs in sorted(found.items())}
+
+
+def _read_runs(
+    root: Path, catalogue: Catalogue, now: float, report: Report, table: str, wanted: Sequence[Ended]
+) -> Iterator[RunData]:
+    """Runs as they are now, but those that changed since the catalogue looked, or cannot be kept."""
+    for one in wanted:
+        found = catalogue.row(table, one.index)
+        if found is None or found[1] != one.signature:
+            continue
+        data = RunData(*found)
+        try:
+            fill(root, data)
+        except (BrokenFileError, OSError, UnicodeEncodeError) as error:
+            report.problems.append(f"{table}/{one.index}: {error}")
+            continue
+        data.files = read_files(root, table, one.index)
+        with Signatures(root, int(now * 1e9)) as signatures:
+            if signatures.of(table, one.index) == one.signature:
+                yield data
+
+
+def fill(root: Path, data: RunData) -> None:
+    """Read what a run recorded.
+
+    Raises:
+        BrokenFileError, OSError: its files cannot be read. UnicodeEncodeError: a lake cannot hold its texts.
+    """
+    table = str(data.row[0])
+    data.rows = read_rows(root, table, data.index)
+    data.system = read_system(root, table, data.index)
+    "".join(text for text in data.row if isinstance(text, str)).encode()
+
+
+class LakeBuild:
+    """One build; `read` gives those of some runs of a table that can be kept now."""
+
+    def __init__(
+        self,
+        data_root: Path,
+        ended: dict[str, list[Ended]],
+        read: Callable[[str, Sequence[Ended]], Iterable[RunData]],
+        builder: Builder,
+        now: float,
+        report: Report,
+    ) -> None:
+        self._root = data_root
+        self._ended = ended
+        self._read = read
+        self._builder = builder
+        self._now = now
+        self._report = report
+
+    def carry_out(self, lake: Lake, progress: Progress | None) -> bool:
+        """Write what has to be written, part by part; False where one of the lake's turned out damaged."""
+        ended = self._ended
+        known = lake.signatures()
+        self._report.removed += len(
+            known.keys() - {(table, one.index) for table, runs in ended.items() for one in runs}
+        )
+        parts: dict[str, list[PartRuns]] = {}
+        for one in sorted(lake.parts, key=lambda one: one.indexes[:1]):
+            parts.setdefault(one.part.table, []).append(one)
+        jobs = [
+            (table, job)
+            for table in sorted(ended.keys() | parts.keys())
+            for job in plan(ended.get(table, []), parts.get(table, []))
+            if job.dirty
+        ]
+        total = sum(len(job.fresh) for _, job in jobs)
+        broken = {part.name for part, _ in lake.broken}
+        if broken:
+            self._builder.publish([part for part in self._builder.parts if part.name not in broken])
+        done = 0
+        for table, job in jobs:
+            if progress is not None:
+                progress(done, total)
+            done += len(job.fresh)
+            try:
+                self._write(table, job)
+            except BrokenFileError as error:  # of the lake: those of runs are told of as problems
+                gone = {one.part.name for one, _ in job.old}
+                warn(f"a part of the lake cannot be read ({error}); its runs are read again")
+                self._builder.publish([part for part in self._builder.parts if part.name not in gone])
+                return False
+        return True
+
+    def _write(self, table: str, job: PlannedPart) -> None:
+        fresh = list(self._read(table, job.fresh))
+        self._report.read += len(fresh)
+        self._report.left_out += len(job.fresh) - len(fresh)
+        gone = {one.part.name for one, _ in job.old}
+        parts = [part for part in self._builder.parts if part.name not in gone]
+        if fresh or any(keep for _, keep in job.old):
+            parts.append(self._part(table, job, fresh))
+            self._report.parts += 1
+        self._builder.publish(parts)
+
+    def _part(self, table: str, job: PlannedPart, fresh: list[RunData]) -> Part:
+        indexes = [data.index for data in fresh]
+        indexes += [one.indexes[place] for one, places in job.old for place in places]
+        name = self._builder.new_name(table, min(indexes).rpartition("/")[0])
+        sizes, footers, runs = {}, {}, 0
+        for file in NAMES:
+            whole = self._joined(file, job, fresh)
+            runs = whole.num_rows if file == "runs" else runs
+            sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
+        return Part(name, table, min(indexes), max(indexes), runs, job.csv_bytes, sizes, footers, self._now)
+
+    def _joined(self, file: str, job: PlannedPart, fresh: list[RunData]) -> pa.Table:
+        """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        tables, base = [], 0
+        for one, keep in job.old:
+            if keep:
+                self._builder.fetch(one.part, file)
+                tables.append(kept(read_table(self._root, one.part, file), keep, base))
+                base += len(keep)
+        new = make_tables(fresh, [file])[file]
+        places = pc.add(new["place"], pa.scalar(base, pa.int32()))
+        return pa.concat_tables([*tables, new.set_column(0, "place", places)])

@@ -1,0 +1,101 @@
+"""The parts that a table should have.
+
+New runs join the newest part of their table while that has room; parts of a table that shrank are put
+together. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rla_client.database.lake.lake_reader import PartRuns
+from rla_client.database.lake.manifest import MAX_RUNS
+from rla_client.database.lake.run_tables import MAX_CSV_BYTES
+
+FEW = MAX_RUNS // 8  # parts that shrank below are put together with their neighbour
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that belongs into the lake; `csv_bytes` of its progress.csv."""
+
+    index: str
+    signature: str
+    csv_bytes: int
+
+
+@dataclass(slots=True)
+class PlannedPart:
+    """A part to write.
+
+    Attributes:
+        old: parts that it takes the place of, each with the places of the runs that stay as they are.
+        fresh: runs to read.
+        runs: how many it will hold, with `csv_bytes` of progress.csv.
+    """
+
+    old: list[tuple[PartRuns, list[int]]] = field(default_factory=list)
+    fresh: list[Ended] = field(default_factory=list)
+    runs: int = 0
+    csv_bytes: int = 0
+
+    def takes(self, one: Ended) -> bool:
+        """Whether there is room for a run."""
+        return self.runs == 0 or (self.runs < MAX_RUNS and self.csv_bytes + one.csv_bytes <= MAX_CSV_BYTES)
+
+    def add(self, one: Ended, *, fresh: bool = True) -> None:
+        """Count a run in."""
+        self.runs += 1
+        self.csv_bytes += one.csv_bytes
+        if fresh:
+            self.fresh.append(one)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything is to be written."""
+        return bool(self.fresh) or len(self.old) != 1 or len(self.old[0][1]) != len(self.old[0][0].indexes)
+
+
+def plan(ended: Sequence[Ended], parts: Sequence[PartRuns]) -> list[PlannedPart]:
+    """The parts that one table should have; those that are not `dirty` are there already. Pure.
+
+    Args:
+        ended: runs of the table, in the order of their indexes.
+        parts: of the table, in the order of their first index.
+    """
+    now = {one.index: one for one in ended}
+    jobs: list[PlannedPart] = []
+    placed: set[str] = set()
+    for part in parts:
+        job = PlannedPart()
+        keep = []
+        for place, (index, signature) in enumerate(zip(part.indexes, part.signatures, strict=True)):
+            one = now.get(index)
+            if one is None or index in placed:
+                continue
+            same = one.signature == signature
+            if same or job.takes(one):
+                placed.add(index)
+                job.add(one, fresh=not same)
+                keep += [place] if same else []
+        job.old.append((part, keep))
+        _append(jobs, job)
+    for one in ended:
+        if one.index not in placed:
+            if not jobs or not jobs[-1].takes(one):
+                jobs.append(PlannedPart())
+            jobs[-1].add(one)
+    return jobs
+
+
+def _append(jobs: list[PlannedPart], job: PlannedPart) -> None:
+    """Add a part, or put it together with the one before where both have become small."""
+    before = jobs[-1] if jobs else None
+    if before and before.runs + job.runs <= FEW and before.csv_bytes + job.csv_bytes <= MAX_CSV_BYTES // 2:
+        before.old += job.old
+        before.fresh += job.fresh
+        before.runs += job.runs
+        before.csv_bytes += job.csv_bytes
+    else:
+        jobs.append(job)

@@ -1,0 +1,102 @@
+"""The manifest of the lake: which parts count.
+
+The lake lies in `<data root>/.rla/lake/`, which replication, `du`, `fsck` and everything that walks the
+tables pass over; it can be deleted at any time and built again. The files of the runs stay the truth.
+
+    lock                                            held (flock) by the one process that builds
+    manifest.json                                   which parts count; whatever it does not name is rubbish
+    tables/<table>/<YYYY-MM-DD>-<id>/*.parquet      one part: up to `MAX_RUNS` runs of one table
+
+A part begins with the day in its name and holds whole days, or a piece of a day with many runs. It is written
+once and never changed: a run that changed has its part written anew under another id. A manifest or part that
+cannot be read is warned about and left out: its runs are read from their files.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.safe_names import check_relative
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.database.catalogue import VERSION
+
+LAKE = ".rla/lake"
+TABLES = "tables"
+MANIFEST = "manifest.json"
+FORMAT = 1
+MAX_MANIFEST_BYTES = 16 << 20  # 30,000 parts of 500 bytes
+NAMES = ("runs", "params", "last", "rows", "system", "files")  # of a part's files
+MAX_RUNS = 2048  # of a part
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some runs of one table, in files of their own.
+
+    Attributes:
+        name: its folder below the lake.
+        table: task table name.
+        first: the least index of its runs.
+        last: the greatest.
+        runs: how many.
+        csv_bytes: of their progress.csv.
+        sizes: file name without ending → its bytes.
+        footers: file name without ending → checksum of its footer, which Parquet itself does not protect.
+        written: Unix seconds.
+    """
+
+    name: str
+    table: str
+    first: str
+    last: str
+    runs: int
+    csv_bytes: int
+    sizes: dict[str, int] = field(hash=False)
+    footers: dict[str, int] = field(hash=False)
+    written: float
+
+
+def read_parts(data_root: Path) -> list[Part]:
+    """The parts that count; none without a lake, or, with a warning, when its manifest is broken."""
+    try:
+        with held_folder(data_root, LAKE) as folder:
+            found = parse_json(read_small(folder / MANIFEST, MAX_MANIFEST_BYTES), MAX_MANIFEST_BYTES)
+        return _parts(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError, KeyError, TypeError, DatabaseError) as error:
+        warn(f"the lake's manifest cannot be read ({error}); the files are read instead")
+        return []
+
+
+def _parts(found: Any) -> list[Part]:  # noqa: ANN401
+    if found["format"] != FORMAT or found["catalogue"] != VERSION:
+        return []  # of another version: the next build replaces it
+    parts = []
+    for one in found["parts"]:
+        part = Part(
+            str(one["name"]),
+            str(one["table"]),
+            str(one["first"]),
+            str(one["last"]),
+            int(one["runs"]),
+            int(one["csv_bytes"]),
+            {str(name): int(size) for name, size in one["sizes"].items()},
+            {str(name): int(check) for name, check in one["footers"].items()},
+            float(one["written"]),
+        )
+        if check_relative(part.name)[0] != TABLES or {*part.sizes} != {*NAMES} or {*part.footers} != {*NAMES}:
+            raise ValueError(f"{part.name!r} is not a part")
+        parts.append(part)
+    return parts
+
+
+def warn(message: str) -> None:
+    """Tell of a fault of the lake, once a place; nothing but time is lost by it."""
+    warnings.warn(f"{message}\nhint: rla lake build", stacklevel=3)

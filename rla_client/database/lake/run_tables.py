@@ -1,0 +1,209 @@
+"""The lake's tables, made of runs.
+
+Memory: a part is made from at most `MAX_RUNS` runs with `MAX_CSV_BYTES` of progress.csv; a run with a larger
+one stays out of the lake.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.database.catalogue import COLUMNS
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_all, recorded_nan
+from rla_client.database.lake.part_files import schemas
+from rla_client.database.records.record_reader import to_float
+from rla_client.database.tree.items import files_below, run_items
+from rla_client.run.parameters.hyper_params import HyperParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+if TYPE_CHECKING:
+    Content = tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]  # as `read_all` gives it
+SYSTEM_FILE = "system.csv"
+MAX_CSV_BYTES = 48 << 20  # of a part's runs: about 5 million cells
+MAX_SYSTEM_BYTES = 16 << 20  # of one run: two months of samples, one each 30 s
+MAX_FILES = 10_000  # of one run
+
+
+@dataclass(slots=True)
+class RunData:
+    """What the lake keeps of one run.
+
+    Attributes:
+        row: of the catalogue, in the order of its `COLUMNS`.
+        signature: of the files that this was read from.
+        rows: progress.csv, as `read_all` gives it; None where there is none.
+        system: system.csv likewise.
+        files: (kind, path in the item, bytes, mtime).
+    """
+
+    row: tuple[Any, ...]
+    signature: str
+    rows: Content | None = None
+    system: Content | None = None
+    files: list[tuple[str, str, int, float]] = field(default_factory=list)
+
+    @property
+    def index(self) -> str:
+        """`YYYY/MM/DD/<name>`."""
+        return str(self.row[1])
+
+    @property
+    def run(self) -> str:
+        """`<table>/<index>`."""
+        return f"{self.row[0]}/{self.row[1]}"
+
+
+def read_rows(data_root: Path, table: str, index: str) -> Content | None:
+    """All of a run's progress.csv; None without one.
+
+    Raises:
+        BrokenFileError, OSError: it cannot be read.
+    """
+    try:
+        return read_all(f"{data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_system(data_root: Path, table: str, index: str) -> Content | None:
+    """All of a run's system.csv; None where there is none that can be read."""
+    path = f"{data_root}/{LOG}/{table}/{index}/{SYSTEM_FILE}"
+    try:
+        return None if os.stat(path).st_size > MAX_SYSTEM_BYTES else read_all(path)
+    except (OSError, BrokenFileError):
+        return None
+
+
+def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, int, float]]:
+    """The files of a run, `MAX_FILES` at most."""
+    found: list[tuple[str, str, int, float]] = []
+    for item in run_items(data_root, table, index):
+        for start in item.paths:
+            for path in files_below(start) if os.path.isdir(start) else [start]:
+                if len(found) == MAX_FILES:
+                    return found
+                try:
+                    stat = os.lstat(path)
+                except OSError:
+                    continue
+                name = os.path.relpath(path, start) if path != start else os.path.basename(path)
+                found.append((item.kind, name, stat.st_size, stat.st_mtime))
+    return found
+
+
+def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
+    """Tables of some runs by the names of files; see `schemas`."""
+    return {name: _table(name, runs) if name in _ROWS else _curves_table(name, runs) for name in names}
+
+
+def _table(name: str, runs: Sequence[RunData]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = [(place, one.run, *row) for place, one in enumerate(runs) for row in _ROWS[name](one)]
+    schema = schemas()[name]
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    make = {pa.string(): _safe, pa.float64(): _float}
+    arrays = [
+        pa.array(map(make[field.type], column) if field.type in make else column, field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def _params(one: RunData) -> Iterator[tuple[Any, ...]]:
+    hyper = json.loads(one.row[COLUMNS.index("hyper")] or "{}", object_hook=HyperParams)
+    for name, value in hyper.flat().items():
+        yield name, _spelled(value), _float(value)
+
+
+def _last(one: RunData) -> Iterator[tuple[Any, ...]]:
+    for name, value in json.loads(one.row[COLUMNS.index("metrics")] or "{}").items():
+        yield name, _float(value), value if isinstance(value, str) else None
+
+
+_ROWS: dict[str, Callable[[RunData], Iterable[tuple[Any, ...]]]] = {  # behind place and run
+    "runs": lambda one: [(one.signature, *one.row)],
+    "params": _params,
+    "last": _last,
+    "files": lambda one: one.files,
+}
+
+
+def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    clock = TIME_STEP if name == "rows" else TIMESTAMP
+    keys: list[tuple[int, str, str]] = []
+    steps: list[Any] = []
+    values: list[Any] = []
+    texts: list[list[str | None] | None] = []
+    for place, one in enumerate(runs):
+        columns, held = (one.rows if name == "rows" else one.system) or ({}, {})
+        for metric, column in columns.items():
+            keys.append((place, one.run, metric))
+            values.append(column)
+            steps.append(None if metric == clock else columns.get(clock))
+            texts.append(held.get(metric))
+    empty = [np.empty(0)]
+    places, names, metrics = zip(*keys, strict=True) if keys else ((), (), ())
+    schema = schemas()[name]
+    return pa.table(
+        [
+            pa.array(places, pa.int32()),
+            pa.array(map(_safe, names), pa.string()),
+            pa.array(map(_safe, metrics), pa.string()),
+            _lists(steps, empty),
+            _lists(values, empty),
+            pa.array(
+                [None if one is None else [_safe(text) for text in one] for one in texts],
+                schema.field("text").type,
+            ),
+        ],
+        schema=schema,
+    )
+
+
+def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:
+    """A list of numbers for each column, null where that is None; numbers that were not recorded are null."""
+    import numpy as np
+    import pyarrow as pa
+
+    lengths = [0 if column is None else len(column) for column in columns]
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+    flat = np.concatenate([column for column in columns if column is not None] or empty)
+    absent = np.isnan(flat) & ~recorded_nan(flat)
+    numbers = pa.array(flat, pa.float64(), mask=absent if absent.any() else None, from_pandas=False)
+    missing = np.array([column is None for column in columns], dtype=bool)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), numbers, mask=pa.array(missing) if missing.any() else None
+    )
+
+
+def _safe(value: object) -> object:
+    """Text as UTF-8 can hold it."""
+    return (
+        value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
+    )
+
+
+def _float(value: object) -> float | None:
+    return to_float(value) if isinstance(value, int | float) else None
+
+
+def _spelled(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)

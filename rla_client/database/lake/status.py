@@ -1,0 +1,53 @@
+"""The lake in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.database.catalogue import Catalogue
+from rla_client.database.lake.build import ended_runs
+from rla_client.database.lake.lake_reader import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The lake in numbers.
+
+    Attributes:
+        parts: that count, with `bytes` in their files.
+        inside: runs that are read from it.
+        changed: runs in it that changed since, or are gone.
+        missing: ended runs that the next build takes in.
+        live: runs that are not ended, always read from their files.
+        built: when the newest part was written, Unix seconds.
+    """
+
+    parts: int
+    bytes: int
+    inside: int
+    changed: int
+    missing: int
+    live: int
+    built: float | None
+
+
+def status(data_root: Path, now: float) -> Status:
+    """Count."""
+    lake = Lake(data_root)
+    with Catalogue(data_root, seed=lake.rows) as catalogue:
+        signed = catalogue.refresh(int(now * 1e9))
+    ended = {
+        (table, one.index): one.signature for table, runs in ended_runs(signed, now).items() for one in runs
+    }
+    held = lake.signatures()
+    inside = sum(ended.get(run) == signature for run, signature in held.items())
+    return Status(
+        len(lake.parts),
+        sum(sum(one.part.sizes.values()) for one in lake.parts),
+        inside,
+        len(held) - inside,
+        len(ended) - inside,
+        len(signed) - len(ended),
+        max((one.part.written for one in lake.parts), default=None),
+    )

@@ -1,0 +1,153 @@
+"""The comparison of the lake with the files, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.database.catalogue import COLUMNS, catalogue_row
+from rla_client.database.lake.build import Progress
+from rla_client.database.lake.lake_reader import Lake, PartRuns
+from rla_client.database.lake.lake_writer import building
+from rla_client.database.lake.part_files import read_table
+from rla_client.database.lake.run_tables import RunData, make_tables, read_rows, read_system
+from rla_client.database.signatures import Signatures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_COMPARED = ("runs", "params", "last", "rows", "system")  # `files` are as they were when the part was written
+Reread = Callable[[int, Sequence[Any]], RunData | None]
+
+
+@dataclass(slots=True)
+class Findings:
+    """What `verify` found.
+
+    Attributes:
+        checked: runs that were read again.
+        changed: runs whose files changed since the build, which readers see by themselves.
+        wrong: runs of which the lake says something else than their files, without a sign of a change.
+        broken: parts that cannot be read, and why.
+        dropped: whether the parts of those were taken out of the lake.
+    """
+
+    checked: int = 0
+    changed: int = 0
+    wrong: list[str] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    dropped: bool = False
+
+
+def verify(data_root: Path, now: float, progress: Progress | None = None) -> Findings:
+    """Compare each run of the lake with its files, bit by bit; parts that are wrong leave the lake.
+
+    Raises:
+        DatabaseError: they cannot be taken out, because the lake cannot be written.
+    """
+    found = Findings()
+    lake = Lake(data_root)
+
+    def told() -> Iterator[PartRuns]:
+        total, done = sum(len(one.indexes) for one in lake.parts), 0
+        for one in list(lake.parts):
+            if progress is not None:
+                progress(done, total)
+            done += len(one.indexes)
+            yield one
+
+    def check(one: PartRuns) -> list[str]:
+        with Signatures(data_root, int(now * 1e9)) as signatures:
+            return wrong_runs(data_root, one, partial(_read_same, data_root, signatures, one), found)
+
+    bad = bad_parts(lake, told(), check, found)
+    if bad:
+        with building(data_root) as builder:
+            if builder is not None:
+                builder.publish([part for part in builder.parts if part.name not in bad])
+                found.dropped = True
+    return found
+
+
+def bad_parts(
+    lake: Lake, parts: Iterable[PartRuns], check: Callable[[PartRuns], list[str]], found: Findings
+) -> set[str]:
+    """Names of the parts that cannot be read, or in which `check` finds runs wrong; told in `found`."""
+    bad = set()
+    for one in parts:
+        try:
+            wrong = check(one)
+        except (BrokenFileError, OSError) as error:
+            lake.leave_out(one.part, error)
+            continue
+        if wrong:
+            found.wrong += [f"{one.part.table}/{index}" for index in wrong]
+            bad.add(one.part.name)
+    found.broken = [(part.name, why) for part, why in lake.broken]
+    return bad | {name for name, _ in found.broken}
+
+
+def wrong_runs(data_root: Path, one: PartRuns, read: Reread, found: Findings) -> list[str]:
+    """Indexes of a part's runs that have their signature and other content.
+
+    `read` gets a run's place and its row in `runs`, and gives None for one that changed since.
+
+    Raises:
+        BrokenFileError, OSError: the part cannot be read.
+    """
+    stored = {name: _by_place(read_table(data_root, one.part, name)) for name in _COMPARED}
+    read_table(data_root, one.part, "files")
+    wrong = []
+    for place, index in enumerate(one.indexes):
+        fresh = read(place, stored["runs"][place])
+        if fresh is None:
+            found.changed += 1
+            continue
+        found.checked += 1
+        tables = make_tables([fresh], _COMPARED)
+        if any(_by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED):
+            wrong.append(index)
+    return wrong
+
+
+def _read_same(
+    data_root: Path, signatures: Signatures, one: PartRuns, place: int, stored: Sequence[Any]
+) -> RunData | None:
+    """A run from its files, None where they changed; its kinds, which no signature covers, as stored."""
+    table, index, signature = one.part.table, one.indexes[place], one.signatures[place]
+    if signatures.of(table, index) != signature:
+        return None
+    kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
+    data = RunData(catalogue_row(data_root, table, index, kinds), signature)
+    data.rows, data.system = read_rows(data_root, table, index), read_system(data_root, table, index)
+    return data if signatures.of(table, index) == signature else None
+
+
+def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
+    """Place → the rest of its rows, ordered; lists of numbers as bytes, so that NaN is compared, too."""
+    import pyarrow as pa
+
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for batch in table.combine_chunks().to_batches():
+        columns: list[Sequence[Any]] = []
+        for column in batch.columns[1:]:
+            if pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type):
+                flat, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_pylist()
+                columns.append(
+                    [
+                        flat[ends[row] : ends[row + 1]].tobytes() if valid else None
+                        for row, valid in enumerate(column.is_valid().to_pylist())
+                    ]
+                )
+            else:
+                columns.append(
+                    [repr(value) if isinstance(value, float) else value for value in column.to_pylist()]
+                )
+        for place, *rest in zip(batch.column(0).to_pylist(), *columns, strict=True):
+            found.setdefault(place, []).append(tuple(rest))
+    return {place: sorted(rows, key=lambda row: row[:2]) for place, rows in found.items()}

@@ -1,0 +1,94 @@
+"""The environment of a run at its start, by its environment.json.
+
+The client writes the file (`rla_client/code/environment.py`), imports one with what the other tool knew. A
+few of its values are fields of a run (`TOLD_HERE`): filters, tables and `rla show` know them; of ten thousand
+runs they are cut out of the file, since its packages and its diff are much longer. `compared` gives what `rla
+diff` sets side by side: all of it but what says which process it was, rather than in what surroundings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.text.bounded_parsing import parse_json
+
+ENVIRONMENT_FILE = "environment.json"
+TOLD_HERE = ("commit", "branch", "group", "job_type")
+MAX_TOLD_BYTES = 256 << 10  # a diff, which may be longer, is the last that the client writes
+_LONG_LINE = 4096  # a diff, never a word that is told
+_INDENTED = re.compile(rb'\{\n( +)"')
+_OF_THE_PROCESS = ("format_version", "command", "code_backup", "summary")
+_VARIABLES_OF_THE_PROCESS = ("RLA_", "SLURM_")  # identities of jobs, which differ always
+
+
+def told_of(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Those of TOLD_HERE that an environment.json has."""
+    git = environment.get("git")
+    known = {**environment, **(git if isinstance(git, Mapping) else {})}
+    return {name: value for name in TOLD_HERE if isinstance(value := known.get(name), str) and value}
+
+
+def read_told(path: str | os.PathLike[str]) -> dict[str, str]:
+    """`told_of` of a file's first `MAX_TOLD_BYTES`; nothing of one that is missing or broken."""
+    with suppress(DatabaseError, OSError, ValueError):
+        with open_plain(path) as file:
+            data = file.read(MAX_TOLD_BYTES + 1)
+        indented = _INDENTED.match(data)
+        if indented is not None:
+            if len(data) > _LONG_LINE:
+                data = b"\n".join(line for line in data.split(b"\n") if len(line) < _LONG_LINE)
+            return told_of(_cut_out(data, indented[1]))
+        found = parse_json(data) if len(data) <= MAX_TOLD_BYTES else None
+        return told_of(found) if isinstance(found, dict) else {}
+    return {}
+
+
+def _cut_out(data: bytes, indent: bytes) -> dict[str, Any]:
+    """The values that `told_of` looks at, of JSON with one value a line; no text in it has a line's end."""
+    found: dict[str, Any] = dict(_lines(data, indent, 0, len(data)))
+    begin = data.find(b'\n%b"git": {\n' % indent)
+    if begin >= 0:
+        end = data.find(b"\n%b}" % indent, begin)
+        found["git"] = dict(_lines(data, indent * 2, begin, len(data) if end < 0 else end + 1))
+    return found
+
+
+def _lines(data: bytes, indent: bytes, begin: int, end: int) -> Iterator[tuple[str, object]]:
+    for name in TOLD_HERE:
+        key = b'\n%b"%b": ' % (indent, name.encode())
+        at = data.find(key, begin, end)
+        line_end = data.find(b"\n", at + len(key), end)
+        if at >= 0 and line_end >= 0:
+            with suppress(ValueError):
+                yield name, parse_json(data[at + len(key) : line_end].rstrip(b","))
+
+
+def compared(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The values to compare, with dotted names; of the uncommitted diff its length and digest."""
+    found: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name not in _OF_THE_PROCESS:
+            _flatten(name, value, found)
+    return found
+
+
+def _flatten(name: str, value: object, found: dict[str, Any]) -> None:
+    if name.startswith(tuple(f"environment.{begin}" for begin in _VARIABLES_OF_THE_PROCESS)):
+        return
+    if name == "git.diff" and isinstance(value, Mapping):
+        text = str(value.get("text") or "")
+        if text:
+            digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+            found["git.uncommitted"] = f"{text.count(chr(10))} lines, sha256 {digest}"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _flatten(f"{name}.{key}", item, found)
+    elif value is not None:
+        found[name] = value

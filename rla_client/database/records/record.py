@@ -1,0 +1,131 @@
+"""One run as one row of `rla ls` or `Database.runs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES
+from rla_client.database.records.environment import TOLD_HERE
+from rla_client.database.tree.run_names import short_name, tracked_texts
+from rla_client.run.parameters.hyper_params import HyperParams
+
+LIVE_S = 180.0
+MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
+UNKNOWN = "unknown"
+SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
+WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
+TOLD = (  # fields of run.json that a record has no place of its own for
+    "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "lost_others", "parent",
+    "user", "pid", "run_id",
+)  # fmt: skip
+ALL_TOLD = (*TOLD, *TOLD_HERE)  # and of environment.json
+MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
+STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run.
+
+    Attributes:
+        table: task table name.
+        index: `YYYY/MM/DD/<name>`.
+        kinds: which kinds have an item of it.
+        opened: start, Unix seconds; 0 where nothing says it.
+        host: machine or address.
+        state: as in run.json; None without that file.
+        updated: when run.json was last written, Unix seconds.
+        time_step: last time-step in progress.csv; without rows that of the checkpoint that it continues from.
+        duration_s: how long it ran, see `ran_s`; of a chain all its items.
+        hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
+        metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
+        tags: from note.json.
+        note: from note.json.
+        problems: one line of text per file that could not be read.
+        parent: index of the run that this one continues (see `chain_of`), empty without one.
+        tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
+        told_json: what else run.json and environment.json say, see `told`.
+        likely: the metric that people most likely want to see (see `likely_metric`), empty without one.
+        likely_text: its last value, as `repr` of a float.
+    """
+
+    table: str
+    index: str
+    kinds: tuple[str, ...] = ()
+    opened: float = 0.0
+    host: str = ""
+    state: str | None = None
+    updated: float | None = None
+    time_step: float | None = None
+    duration_s: float | None = None
+    hyper_json: str = "{}"
+    metrics_json: str = "{}"
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    problems: tuple[str, ...] = ()
+    parent: str = ""
+    tracked_json: str = ""
+    told_json: str = "{}"
+    likely: str = ""
+    likely_text: str = ""
+
+    @property
+    def tracked(self) -> Mapping[str, str]:
+        """The tracked hyper-parameters as the index spells them."""
+        return _parse(self.tracked_json) if self.tracked_json else tracked_texts(self.index)
+
+    @property
+    def hyper(self) -> HyperParams:
+        """Hyper-parameters; shared between looks, so not to be changed."""
+        return _parse(self.hyper_json)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Last value of each column of progress.csv; not to be changed."""
+        return _parse(self.metrics_json)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What else run.json and environment.json say, under the names of `ALL_TOLD`; not to be changed."""
+        return _parse(self.told_json)
+
+    @property
+    def likely_value(self) -> float | None:
+        """Last value of the likely metric."""
+        return float(self.likely_text) if self.likely_text else None
+
+    @property
+    def date(self) -> str:
+        """`YYYY/MM/DD/HH-MM-SS-ffffff`, the short name of the run."""
+        return short_name(self.index)
+
+    def shown_state(self, now: float) -> str:
+        """The state, `unknown` without one, and when a running one has not been heard of for `LIVE_S`."""
+        if self.state in LIVE_STATES and self.updated is not None and now - self.updated > LIVE_S:
+            return UNKNOWN
+        return self.state or UNKNOWN
+
+    def is_live(self, now: float) -> bool:
+        """Whether somebody writes it, as far as its files say."""
+        return self.shown_state(now) in LIVE_STATES
+
+
+def to_json(value: object) -> str:
+    """JSON text of plain data; what is none (dates) becomes text."""
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+def _parse(text: str) -> HyperParams:
+    return _kept(text) if len(text) <= MAX_CACHED_CHARS else _parsed(text)
+
+
+def _parsed(text: str) -> HyperParams:
+    found = json.loads(text, object_hook=HyperParams)
+    return found if isinstance(found, HyperParams) else HyperParams()
+
+
+_kept = lru_cache(maxsize=1 << 15)(_parsed)  # 15,000 runs, each seen several times by a filter and a table

@@ -1,0 +1,83 @@
+"""A DataFrame written as one file: CSV, JSON lines, Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_client.contract.errors import ArgumentError, extra
+from rla_client.contract.filesystem.atomic_write import replacing
+from rla_client.contract.text.csv_lines import LINE_END, NewlineEnds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
+
+
+def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
+    """Write a DataFrame whole or not at all.
+
+    Args:
+        frame: rows.
+        path: the file; its folder exists.
+        form: csv, jsonl or parquet; None goes by the file's ending.
+
+    Returns:
+        The form.
+
+    Raises:
+        ArgumentError: an unknown form.
+        DatabaseError: parquet without a library for it.
+    """
+    chosen = form or FORMATS.get(path.suffix, "")
+    if chosen not in FORMATS.values():
+        message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
+        raise ArgumentError(message)
+    with replacing(path, durable=False) as temp:
+        if chosen == "csv":
+            with temp.open("w", encoding="utf-8", newline="") as file:
+                _with_tags_as_text(frame).to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
+        elif chosen == "jsonl":
+            _write_jsonl(frame, temp)
+        else:
+            _write_parquet(frame, temp)
+    return chosen
+
+
+def _with_tags_as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Tags joined by commas, as a cell can hold them; none is an empty cell."""
+    if "tags" not in frame.columns:
+        return frame
+    texts = [",".join(tags) if isinstance(tags, list) else tags for tags in frame["tags"]]
+    changed: pd.DataFrame = frame.assign(tags=texts)
+    return changed
+
+
+def _write_jsonl(frame: pd.DataFrame, path: Path) -> None:
+    names = list(frame.columns)
+    with path.open("w", encoding="utf-8") as file:
+        for row in frame.itertuples(index=False, name=None):
+            cells = {name: _json_value(value) for name, value in zip(names, row, strict=True)}
+            file.write(json.dumps(cells, ensure_ascii=False, default=str) + "\n")
+
+
+def _json_value(value: object) -> object:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    plain = frame.copy()
+    for name in plain.columns:
+        if plain[name].dtype == object:  # one column holds one type
+            plain[name] = plain[name].map(
+                lambda value: value if isinstance(value, str) else json.dumps(value, default=str)
+            )
+    with extra("parquet", "parquet"):
+        import pyarrow as pa  # noqa: F401 - pandas' own message does not name the extra
+    plain.to_parquet(path, index=False)

@@ -1,0 +1,1 @@
+"""The folders of a data root: items, chains, references to runs."""

@@ -1,0 +1,51 @@
+"""The parts of a run's index, as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rla_client.contract.run_index import DATE_LENGTH, make_info
+
+if TYPE_CHECKING:
+    from rla_client.run.parameters.hyper_params import HyperParams
+
+
+def short_name(index: str) -> str:
+    """The date part of an index."""
+    return index[:DATE_LENGTH]
+
+
+def shown_name(table: str, index: str) -> str:
+    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
+    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
+
+
+def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
+    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
+
+    Args:
+        index: of a run.
+        hyper: all hyper-parameters, for values that hold an `&` themselves.
+    """
+    parts = index.partition("&")[2].split("&")
+    found = {}
+    place = 0
+    while place < len(parts):
+        taken = _parts_of_value(parts[place:], hyper) if hyper else 1
+        key, sign, value = "&".join(parts[place : place + taken]).partition("=")
+        if sign:
+            found[key] = value
+        place += taken
+    return found
+
+
+def _parts_of_value(parts: list[str], hyper: HyperParams) -> int:
+    """Over how many of the parts between `&` the first one's value goes."""
+    key = parts[0].partition("=")[0]
+    try:
+        value = hyper.dotted(key)
+    except KeyError:
+        return 1
+    whole = make_info([(key, value)])[1:]
+    count = whole.count("&") + 1
+    return count if "&".join(parts[:count]) == whole else 1
