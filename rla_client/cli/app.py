@@ -1,8 +1,8 @@
 """`rla`: the command line of a database.
 
-Commands live in modules that register themselves on the app; a module that is not installed
-is left out. Only the module of the command that is asked for is imported, without pandas and numpy,
-which tables, charts and most commands do not need, so that `rla show` answers within 0.3 s.
+Each command is a module of `commands` that registers itself on the app. Only the one that is asked for is
+imported, without pandas and numpy, which tables, charts and most commands do not need, so that `rla show`
+answers within 0.3 s.
 
 Errors that are the user's to fix are `error: …` on stderr, with a line `hint: …` where one helps,
 and exit code 1; wrong options are typer's, exit code 2. A reader that closes the pipe ends the command
@@ -20,7 +20,6 @@ import warnings
 from collections.abc import MutableMapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -28,12 +27,15 @@ import typer
 from rla_client.contract.errors import RlaError
 from rla_client.contract.text.command_line import escape_unprintable, examples, run_app, tell_error
 
-COMMAND_MODULES = {
-    "rla_client.cli.show": ("show", "metrics", "diff", "compare", "tail"),
-    "rla_client.cli.view": ("ls", "plot", "tb", "web", "report", "mcp", "top"),
-    "rla_client.cli.upkeep": ("tag", "note", "rm", "archive", "migrate", "du", "fsck", "trash"),
-    "rla_client.cli.transfer": ("export", "import", "lake", "sql", "push", "pull", "verify"),
-    "rla_client.cli.launch": ("init", "sweep", "resume", "restore-code", "rerun"),
+COMMANDS = (
+    "show", "metrics", "diff", "compare", "tail",
+    "ls", "plot", "tb", "web", "report", "mcp", "top",
+    "tag", "note", "rm", "archive", "migrate", "du", "fsck", "trash",
+    "export", "import", "lake", "sql", "push", "pull", "verify",
+    "init", "sweep", "resume", "restore-code", "rerun",
+)  # fmt: skip
+COMMAND_MODULES = {  # `import` is no name of a module
+    name: f"rla_client.cli.commands.{name.replace('-', '_')}{'_' * (name == 'import')}" for name in COMMANDS
 }
 FIRST_DAY = """\
 rla lists, compares, plots and manages the runs of an RLA database. To begin with:
@@ -66,10 +68,9 @@ def make_app(command: str | None = None) -> typer.Typer:
     """The app.
 
     Args:
-        command: only the commands of the module that has this one; None, or one that is not known:
-            all of them.
+        command: only this one; None, or one that is not known: all of them.
     """
-    from rla_client.cli.options import MASTER
+    from rla_client.cli.registration import MASTER
 
     app = typer.Typer(
         name="rla",
@@ -83,10 +84,8 @@ def make_app(command: str | None = None) -> typer.Typer:
         "or in a parent folder beside rla_config.yaml.\n\n" + examples("rla ls", "rla plot --group lr"),
     )
     app.callback()(_group)
-    wanted = [name for name, commands in COMMAND_MODULES.items() if command in commands]
-    for name in wanted or COMMAND_MODULES:
-        if find_spec(name) is not None:
-            import_module(name).register(app)
+    for name in (command,) if command in COMMAND_MODULES else COMMANDS:
+        import_module(COMMAND_MODULES[name]).register(app)
     # in the help: the list before all others, the master behind them
     app.registered_commands.sort(key=lambda one: (one.rich_help_panel == MASTER) - (one.name == "ls"))
     return app
@@ -165,7 +164,7 @@ def _completions() -> str:
     Bash takes `seed=1` and `--group=lr` for three words and replaces the last one alone. Zsh is told
     to offer files where typer finds nothing, though a name was wanted.
     """
-    from rla_client.cli.options import names_wanted
+    from rla_client.cli.completion import names_wanted
 
     behind = _join_words(os.environ)
     out = io.StringIO()

@@ -21,7 +21,7 @@ import pytest
 import rla_client
 from rla_client import ImgRecorder, exp_manager, logger
 from rla_client.adapter import Joined, ensure_run
-from rla_client.cli.launch import ignore, set_up, snippet_of
+from rla_client.cli.commands.init import ignore, set_up, snippet_of
 from rla_client.config.schema import Config, load_config, template_text
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
@@ -70,7 +70,7 @@ def test_lines_are_added_once(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     code = (
-        "import typer; from rla_client.cli.launch import register; "
+        "import typer; from rla_client.cli.commands.init import register; "
         "app = typer.Typer(); register(app); app.command('x')(lambda: None); app()"
     )
     done = subprocess.run(

@@ -38,8 +38,9 @@ def make_runs(root: Path) -> None:
 
 async def take(root: Path, target: Path) -> None:
     """Mark the runs, and save the screen."""
-    from rla_client.cli.top import Source, TopApp
     from rla_client.database.runs import Database
+    from rla_client.top.app import TopApp
+    from rla_client.top.source import Source
 
     database = Database(root)
     app = TopApp(Source(root, lambda where: database.records(where=where)))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.cli.show import CHART_ROWS, chart_text
+from rla_client.cli.chart import CHART_ROWS, chart_text
 from rla_client.contract.text.terminal_text import text_width
 from rla_client.database.curves.chart_points import chart_points
 

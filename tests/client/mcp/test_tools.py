@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import rla_client.database
-from rla_client.cli.mcp import MAX_CHARS, MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
 from rla_client.contract.errors import ArgumentError, DatabaseError, RlaError
+from rla_client.mcp.answers import MAX_CHARS
+from rla_client.mcp.tools import MOST_CURVES, MOST_LINES, MOST_ROWS, Tools
 
 MakeRun = Callable[..., str]
 

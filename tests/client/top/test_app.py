@@ -15,9 +15,10 @@ from support.written_runs import MakeRun
 from textual.pilot import Pilot
 from textual.widgets import DataTable, OptionList, Static
 
-from rla_client.cli.top import Choose, Source, TopApp
 from rla_client.database.records.fleet import FLEET_FOLDER
 from rla_client.database.runs import Database
+from rla_client.top.app import Choose, TopApp
+from rla_client.top.source import Source
 
 PATIENCE_S = 30.0 * TIME_FACTOR
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.cli.top import draw
+from rla_client.top.braille import draw
 
 
 def text_of(frame: object) -> list[str]:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support.top_picture import make_runs, take
 
+pytest.importorskip("textual")
+
 PICTURE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "top" / "runs.svg"
 
 

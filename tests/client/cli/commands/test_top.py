@@ -13,8 +13,11 @@ import termios
 import time
 from pathlib import Path
 
+import pytest
 from support.waiting import TIME_FACTOR
 from support.written_runs import MakeRun
+
+pytest.importorskip("textual")
 
 COMMAND = [sys.executable, "-m", "rla_client.cli.app", "top", "--data-root"]
 

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from rla_client.cli.mcp import MAX_CELL, MAX_CHARS, bounded, cell, pairs, table
+from rla_client.mcp.answers import MAX_CELL, MAX_CHARS, bounded, cell, pairs, table
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 from support.sweep_lab import NAME, Lab, make_spec
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.cli.launch import _Shown
+from rla_client.cli.sweep_screen import SweepScreen
 from rla_client.sweep.journal import Journal
 
 
@@ -37,7 +37,7 @@ class Terminal:
     def __init__(self, lab: Lab, words: tuple[str, ...], columns: int, lines: int = 24) -> None:
         self.here, there = pty.openpty()
         fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        sizes = {"TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[3])}
+        sizes = {"TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[4])}
         environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rla_client.cli.app", "sweep", *words, "-d", str(lab.root)],
@@ -222,7 +222,7 @@ def test_without_a_terminal_jobs_are_told_as_queued_and_then_as_running(
     (run,) = journal.plan([(1, {"lr": 1})])
     journal.tell(run, "started", engine="slurm", handle="")
     journal.tell(run, "placed", handle="7")
-    with _Shown(as_json=False) as shown:
+    with SweepScreen(as_json=False) as shown:
         shown.look(journal, spec)
         assert capsys.readouterr().out == "run 1 queued  lr=1\n"
         journal.path(run, "job").write_text("job 7 on node1\n")

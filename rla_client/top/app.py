@@ -1,18 +1,13 @@
-"""`rla top`: a list of runs above, curves, log, machine and fleet below, live in a terminal.
+"""The screen of `rla top`: a list of runs above, their curves, log, machine below.
 
 Everything shown comes from files, so it goes to the terminal as plain text: no markup, no control characters.
-Files are read in a worker thread; the screen never waits for a disk. Curves are drawn in braille characters,
-eight dots a cell, several in one frame. The screen is textual's (extra `top`).
+Files are read in a worker thread; the screen never waits for a disk. The screen is textual's (extra `top`).
 """
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -23,18 +18,15 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, OptionList, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
-from rla_client.contract.errors import DatabaseError, RlaError
-from rla_client.contract.layout import LOG
+from rla_client.contract.errors import RlaError
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.clock import clock
-from rla_client.database.curves.chart_points import Points, chart_points, sample_rows
-from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.records.fleet import fleet_files
-from rla_client.database.records.likely_metric import numeric
+from rla_client.database.curves.chart_points import Points
 from rla_client.database.records.record import Record
-from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import cut
-from rla_client.database.text_logs import last_lines
+from rla_client.top.braille import draw
+from rla_client.top.source import Source
 
 EVERY_S = 2.0
 MAX_CURVES = 8
@@ -51,18 +43,7 @@ HELP = """\
 space      mark it for the curves      m         choose the metric
 /          filter, as rla ls --where   s         sort by the next column
 escape     clear filter, then marks    q         quit"""
-MAX_SHOWN = 1000  # runs in the list, the newest; a filter looks at all
-LOG_LINES = 200
-LOG_BYTES = 256 << 10  # of the end of a log, at most
-SYSTEM_FILE = "system.csv"
-SYSTEM = ("cpu_percent", "rss_bytes", "gpu_percent", "gpu_memory_bytes", "disk_used_percent")
-LOG_FILE = "log.txt"
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a cell
-_EMPTY = 0x2800
-_Read = TypeVar("_Read")
-
 RunName = tuple[str, str]  # table, index
-Look = Callable[[str | None], list[Record]]  # the runs that pass a filter
 
 
 class TopApp(App[None]):
@@ -406,149 +387,3 @@ def _chart(curves: list[Points], width: int, height: int, colour: int = 0) -> Te
     begin, end = f"{frame.first:.6g}", f"{frame.last:.6g}"
     text.append(" " * (MARGIN + 1) + begin + end.rjust(max(len(frame.cells[0]) - len(begin), len(end) + 1)))
     return text
-
-
-# -- drawing -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A drawing: values of the lowest and highest dot, and x at the left and right."""
-
-    cells: list[list[tuple[str, int]]]  # rows from the top: the character, the number of its curve or -1
-    low: float
-    high: float
-    first: float
-    last: float
-
-
-def draw(curves: Sequence[Points], columns: int, rows: int) -> Frame | None:
-    """Curves in a frame of `columns` x `rows` cells; None where no point is finite.
-
-    Consecutive points are joined by a line. Where curves share a cell, it belongs to the later one.
-    """
-    finite = [[(x, y) for x, y in curve if math.isfinite(x) and math.isfinite(y)] for curve in curves]
-    every = [point for curve in finite for point in curve]
-    if not every or columns < 1 or rows < 1:
-        return None
-    first, last = min(x for x, _ in every), max(x for x, _ in every)
-    low, high = min(y for _, y in every), max(y for _, y in every)
-    dots = [[0] * columns for _ in range(rows)]
-    owner = [[-1] * columns for _ in range(rows)]
-    for number, curve in enumerate(finite):
-        places = [
-            (_part(x, first, last, columns * 2), rows * 4 - 1 - _part(y, low, high, rows * 4))
-            for x, y in curve
-        ]
-        for begin, end in zip(places, places[1:] or places, strict=False):
-            for column, row in _line(begin, end):
-                dots[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
-                owner[row // 4][column // 2] = number
-    cells = [
-        [(chr(_EMPTY + dot) if dot else " ", who) for dot, who in zip(line, owners, strict=True)]
-        for line, owners in zip(dots, owner, strict=True)
-    ]
-    return Frame(cells, low, high, first, last)
-
-
-def _part(value: float, low: float, high: float, count: int) -> int:
-    """Which of `count` dots a value falls on; halved first, for the distance may be no double."""
-    reach = high / 2 - low / 2
-    share = (value / 2 - low / 2) / reach if reach > 0 else 0.5
-    return min(int(share * count), count - 1)
-
-
-def _line(begin: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots between two dots, both included."""
-    count = max(abs(end[0] - begin[0]), abs(end[1] - begin[1]), 1)
-    return [
-        (
-            begin[0] + round((end[0] - begin[0]) * step / count),
-            begin[1] + round((end[1] - begin[1]) * step / count),
-        )
-        for step in range(count + 1)
-    ]
-
-
-# -- reading -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Source:
-    """A database, and what was read of it last: a file that did not change is not read again."""
-
-    data_root: Path
-    look: Look
-    _known: dict[tuple[str, ...], tuple[tuple[int, int, int], Any]] = field(default_factory=dict)
-
-    def runs(self, where: str | None) -> list[Record]:
-        """The newest `MAX_SHOWN` of the runs: live ones first, then by age.
-
-        DatabaseError or ArgumentError where the filter is not understood, or no run has one of its names.
-        """
-        now = clock()
-        found = sorted(self.look(where), key=lambda record: record.opened)[-MAX_SHOWN:]
-        return sorted(found, key=lambda record: (not record.is_live(now), -record.opened, record.index))
-
-    def metrics(self, records: Sequence[Record]) -> list[str]:
-        """Columns with numbers of some runs, in the order of the first one's file."""
-        return list(dict.fromkeys(name for record in records for name in numeric(record.metrics)))
-
-    def curve(self, run: RunName, metric: str) -> Points:
-        """Points of one metric of a run; none where it has none or its table is broken."""
-        path = self._path(run, PROGRESS_FILE)
-
-        def read() -> Points:
-            points, _ = chart_points(self.data_root, *run, [metric])
-            return points.get(metric, [])
-
-        return self._read((*run, metric), path, read, [])
-
-    def system(self, run: RunName) -> dict[str, Points]:
-        """The columns `SYSTEM` of a run's system.csv, over minutes since it was opened."""
-        path = self._path(run, SYSTEM_FILE)
-
-        def read() -> dict[str, Points]:
-            columns = sample_rows(path, ["seconds", *SYSTEM]).columns
-            seconds = columns.pop("seconds", [])
-            return {
-                name: [
-                    (second / 60, cell)
-                    for second, cell in zip(seconds, cells, strict=True)
-                    if second is not None and cell is not None
-                ]
-                for name, cells in columns.items()
-            }
-
-        return self._read((*run, SYSTEM_FILE), path, read, {})
-
-    def log(self, run: RunName) -> str:
-        """The end of what a run printed through its logger, without control characters."""
-        path = self._path(run, LOG_FILE)
-
-        def read() -> str:
-            lines, _ = last_lines(path, LOG_LINES, LOG_BYTES)
-            return "\n".join(lines_text(line.decode("utf-8", "replace").rstrip("\r")) for line in lines)
-
-        return self._read((*run, LOG_FILE), path, read, "")
-
-    def fleet(self) -> list[dict[str, Any]]:
-        """Machines that replicate into this data root, newest word first; none where it is not a master's."""
-        return sorted(fleet_files(self.data_root), key=lambda machine: machine["age_s"])
-
-    def _path(self, run: RunName, name: str) -> Path:
-        return Path(self.data_root, LOG, *run, name)
-
-    def _read(self, key: tuple[str, ...], path: Path, read: Callable[[], _Read], nothing: _Read) -> _Read:
-        """What was read of a file last, while it is as it was; `nothing` where it cannot be read."""
-        try:
-            found = os.stat(path)
-            stat = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if key not in self._known or self._known[key][0] != stat:
-                if len(self._known) > MAX_SHOWN:
-                    self._known.clear()
-                self._known[key] = (stat, read())
-        except (OSError, DatabaseError):
-            return nothing
-        kept: _Read = self._known[key][1]
-        return kept

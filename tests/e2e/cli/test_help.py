@@ -72,7 +72,7 @@ def parse(programs: dict[str, Any], line: str) -> None:
 
 def test_each_command_of_rla_has_a_group(programs: dict[str, Any]) -> None:
     commands = programs["rla"].commands
-    assert set(commands) == {name for names in COMMAND_MODULES.values() for name in names}
+    assert set(commands) == set(COMMAND_MODULES)
     assert {name for name, command in commands.items() if not command.rich_help_panel} == set()
 
 

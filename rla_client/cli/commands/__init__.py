@@ -1,0 +1,1 @@
+"""The commands of `rla`, a module each."""

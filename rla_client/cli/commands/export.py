@@ -1,0 +1,59 @@
+"""`rla export`: runs or curves as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.open_database import open_database
+from rla_client.cli.options import AsJson, DataRoot, Metrics
+from rla_client.cli.output import print_done
+from rla_client.cli.registration import TAKE, add_command
+from rla_client.cli.selection import Selection, takes_runs
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    lines = ("rla export runs.csv", "rla export curves.parquet --metric return --table cartpole")
+    add_command(app, export, TAKE, *lines)
+
+
+@takes_runs()
+def export(
+    out: Annotated[
+        Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
+    ],
+    *,
+    chosen: Selection,
+    metric: Metrics = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's suffix.")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write runs (one row each), or with --metric their curves, to a file."""
+    from rla_client.database.tensorboard_folders import make_logdir, tensorboard_folders
+    from rla_client.database.text.table_files import write_table
+
+    database = open_database(data_root)
+    records = chosen.records(database)
+    if tensorboard:
+        folders = tensorboard_folders(database.data_root, records)
+        make_logdir(folders, out, copy=True)
+        facts: dict[str, object] = {"file": str(out), "runs": len(folders)}
+        print_done(facts, f"{out}: event files of {len(folders)} run(s)", as_json=as_json)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
+    written = write_table(frame, out, form)
+    from rla_client.code.written_files import note_written
+
+    note_written(database.data_root, out)
+    facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
+    print_done(facts, f"{out}: {len(frame)} rows of {len(records)} run(s), {written}", as_json=as_json)

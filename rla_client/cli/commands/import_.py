@@ -1,0 +1,83 @@
+"""`rla import`: runs of other tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.open_database import held, open_database
+from rla_client.cli.options import AsJson, DataRoot
+from rla_client.cli.output import print_done, say_aside
+from rla_client.cli.registration import TAKE, add_command
+from rla_client.database.clock import clock as now
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    lines = ("rla import tensorboard runs/ --table cleanrl", "rla import csv results/progress.csv")
+    add_command(app, import_, TAKE, *lines, name="import")
+
+
+def import_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage or csv."
+        ),
+    ],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="What that tool wrote: a folder, or one file (not of garage, aim, sacred).",
+            exists=True,
+        ),
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            "-t",
+            help="Task table to import into; default: the project of each run, else `imported`.",
+        ),
+    ] = None,
+    media: Annotated[
+        bool, typer.Option("--media/--no-media", help="Also copy images, videos and other files of the runs.")
+    ] = True,
+    reruns: Annotated[
+        bool, typer.Option("--reruns", help="Also import the runs that `rla rerun` made.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import runs of other tools; those that were imported before are left as they are.
+
+    Ended half-way, the same command continues where it stopped.
+    """
+    from rla_client.database.imports.import_logs import import_logs
+
+    root = open_database(data_root, new=True).data_root
+    with held(root):
+        done = import_logs(root, kind, folder, table, now(), reruns=reruns, media=media)
+    made, there, problems = done.made, done.there, done.problems
+    for problem in problems:
+        say_aside(f"left out: {problem}")
+    for remark, count in done.remarks.items():
+        say_aside(f"{count} run(s): {remark}")
+    counts = Counter(run.rsplit("/", 4)[0] for run in made)
+    where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
+    told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
+    told += f"; {len(there)} were there already" if there else ""
+    facts = {
+        "tables": dict(counts),
+        "runs": len(made),
+        "already_there": len(there),
+        "left_out": [*problems],
+        "remarks": dict(done.remarks),
+    }
+    print_done(facts, told, as_json=as_json)
+    if problems and not made and not there:
+        raise typer.Exit(1)

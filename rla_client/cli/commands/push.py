@@ -1,0 +1,12 @@
+"""`rla push`: items sent to the master."""
+
+from __future__ import annotations
+
+import typer
+
+from rla_client.cli.agent_transfer import add_transfer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_transfer(app, "push")

@@ -1,0 +1,60 @@
+"""`rla rerun`: a run repeated from its code, its parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.experiment_folder import Experiment, find_log_dir
+from rla_client.cli.options import AsJson, DataRoot, TableOption
+from rla_client.cli.output import print_done
+from rla_client.cli.registration import BEGIN, add_command
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_command(app, rerun, BEGIN, "rla rerun @last", "rla rerun @last ../again")
+
+
+def rerun(
+    run: Experiment,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="A new folder for code and run; default: <run>-rerun beside the run or, for items, in "
+            "local/rerun of the database.",
+        ),
+    ] = None,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
+    from rla_client.launcher import relaunch
+    from rla_client.launcher.experiment_database import ItemPlace
+    from rla_client.launcher.experiment_folder import RERUN_FOLDER, claim_folder
+
+    log_dir = find_log_dir(run, table, data_root)
+    # beside a plain run: data/local is not part of later archives; not among a database's items, nor
+    # here, where the folder would be taken for code of the project
+    place = ItemPlace.of(log_dir)
+    base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)
+    wanted = folder or base / f"{log_dir.name[:100]}-rerun"
+    target = claim_folder(wanted, existing=folder is not None)
+    compared = relaunch.rerun(log_dir, target)
+    first, second = compared.rows
+    equal = compared.equal
+    said = f"equal: {first} rows, time columns aside"
+    said = said if equal else f"different: {first} rows then, {second} now"
+    lines = [f"{said}; the repeated run is in {target}"]
+    for row, column, then, now in () if equal else compared.differences:
+        lines.append(f"  row {row}, {column}: {then} then, {now} now")
+    names = ("row", "column", "then", "now")
+    differences = [dict(zip(names, one, strict=True)) for one in compared.differences]
+    facts = {"equal": equal, "rows": [first, second], "file": str(target), "differences": differences}
+    print_done(facts, "\n".join(lines), as_json=as_json)
+    if not equal:
+        raise typer.Exit(1)

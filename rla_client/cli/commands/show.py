@@ -1,0 +1,209 @@
+"""`rla show`: everything about one run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rla_client.cli.chart import chart_text
+from rla_client.cli.open_database import open_database
+from rla_client.cli.options import MOMENT, Archived, AsJson, DataRoot, Metrics, RunArgument, TableOption
+from rla_client.cli.output import say, say_aside
+from rla_client.cli.registration import LOOK, add_command
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.run_file import run_file
+from rla_client.contract.spool.losses import lost_lines
+from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.spelling import full_name
+from rla_client.database.clock import clock
+from rla_client.database.records.environment import TOLD_HERE
+from rla_client.database.records.record import UNKNOWN
+from rla_client.database.text.machine_text import json_text
+from rla_client.database.text.numbers import bytes_text, plain
+from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.text_tables import cut, pairs_text, width
+from rla_client.database.tree.run_names import shown_name
+from rla_client.database.tree.sizes import item_bytes
+
+if TYPE_CHECKING:
+    from rla_client.database.runs import Run
+
+
+_STATE_TEXTS = {
+    "waiting": "waits for an agent; rla-agent start --detach",
+    "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_command(app, show, LOOK, "rla show", "rla show seed=3 -m loss")
+
+
+def show(
+    run: RunArgument = "@last",
+    metric: Metrics = None,
+    table: TableOption = None,
+    archived: Archived = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one run, with a small chart of --metric (default: the return, reward, …)."""
+    found = open_database(data_root, archived=archived).find(run, table)
+    metric = _full_metrics(found, metric or [])
+    if as_json:
+        say(json_text(_facts(found)))
+        return
+    _print_run(found, metric)
+
+
+def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
+    """Metrics as the run spells them; looked up before the page, which would hide the error."""
+    names = _metric_names(run) if metrics else []
+    lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
+    return [full_name(name, names, lacking.format(name)) for name in metrics]
+
+
+def _metric_names(run: Run) -> list[str]:
+    """Columns of the run's table, of a chain those of all its items."""
+    from rla_client.database.curves.chart_points import chart_names
+
+    names = list(run.record.metrics)
+    if run.record.parent:
+        names += chart_names(run.database.data_root, run.table, run.index)
+    return list(dict.fromkeys(names))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    from rla_client.database.run_history import resumed_with, traceback_end
+
+    record = run.record
+    return {
+        "table": run.table,
+        "index": run.index,
+        "state": run.state,
+        "opened": record.opened,
+        "host": record.host,
+        "time_step": record.time_step,
+        "duration_s": record.duration_s,
+        "tags": list(record.tags),
+        "note": record.note,
+        "hyper_param": record.hyper,
+        "resumed_with": resumed_with(run.folder(LOG)),
+        "traceback": traceback_end(run.folder(LOG), run.state),
+        "metrics": record.metrics,
+        "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
+        "checkpoints": [path.name for path in run.checkpoints],
+        "checkpoints_on_master": _pruned_checkpoints(run),
+        "worker_tables": _worker_tables(run),
+        "figures": [path.name for path in run.figures],
+        **{name: record.told.get(name) for name in TOLD_HERE},
+        "run_file": _about(run),
+        "problems": list(record.problems),
+    }
+
+
+def _pruned_checkpoints(run: Run) -> list[str]:
+    from rla_client.contract.checkpoint.prune_notes import pruned_files
+
+    return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _worker_tables(run: Run) -> list[str]:
+    """`progress.<label>.csv` of a run, without what was set aside."""
+    names = (path.name for path in Path(run.folder(LOG)).glob("progress.*.csv"))
+    return sorted(name for name in names if not name.startswith("progress.old-"))
+
+
+def _print_run(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.records.likely_metric import CLOCKS
+    from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+
+    record = run.record
+    say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
+    say(pairs_text(_standing(run, clock()), whole=True))
+    for title, pairs in (
+        ("hyper-parameters", record.hyper.flat()),
+        ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),
+        ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
+    ):
+        if pairs:
+            say(f"{title}\n{pairs_text(pairs)}")
+    items = {}
+    for item in run.items:
+        size, count = item_bytes(item)
+        if count:
+            items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
+    say(f"items\n{pairs_text(items)}")
+    for title, names in (
+        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
+        ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
+        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
+    ):
+        if names:
+            say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
+    _print_charts(run, metrics)
+    if traceback := traceback_end(run.folder(LOG), run.state):
+        say(lines_text(traceback))
+    for problem in record.problems:
+        say_aside(f"problem: {problem}")
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return run_file(run.database.data_root, run.table, run.index)
+
+
+def _standing(run: Run, now: float) -> dict[str, object]:
+    record, about = run.record, _about(run)
+    facts: dict[str, object] = {"state": _state_text(run, about, now)}
+    facts["began"] = time.strftime(MOMENT, time.localtime(record.opened))
+    facts["took"] = duration_text(record.duration_s)
+    facts["time-step"] = plain(record.time_step)
+    facts["host"] = record.host
+    if lines := lost_lines(about):
+        facts["lost"] = "\n".join(lines).removeprefix("lost: ")
+    parent = about.get("parent")
+    if isinstance(parent, dict):
+        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
+    if record.tags:
+        facts["tags"] = " ".join(record.tags)
+    if record.note:
+        facts["note"] = record.note
+    return facts
+
+
+def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
+    state = _STATE_TEXTS.get(run.state, run.state)
+    if state == UNKNOWN and run.record.updated is not None:
+        state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
+    elif state == UNKNOWN and run.record.state is None:
+        state = "unknown (imported, or by the original RLA)"
+    detail = [str(about["reason"])] if about.get("reason") else []
+    for key in ("exit_code", "signal"):
+        text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
+        if text and text not in detail:
+            detail.append(text)
+    return state + (f" ({', '.join(detail)})" if detail else "")
+
+
+def _print_charts(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.curves.chart_points import chart_points
+    from rla_client.database.records.likely_metric import likely_metric
+
+    place = (run.database.data_root, run.table, run.index)
+    try:
+        likely = run.record.likely or likely_metric(_metric_names(run))
+        chosen = metrics or ([likely] if likely else [])
+        if not chosen:
+            return
+        points, sampled = chart_points(*place, chosen)
+    except (DatabaseError, OSError) as error:
+        say_aside(str(error))
+        return
+    for name in chosen:
+        say(chart_text(name, points.get(name, []), sampled=sampled))

@@ -1,0 +1,214 @@
+"""`rla sweep`: many runs of one program, each with other hyper-parameters."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rla_client.cli.options import AsJson, DataRoot
+from rla_client.cli.output import print_done, say
+from rla_client.cli.registration import BEGIN, add_command
+from rla_client.cli.sweep_drive import POLL_S, drive
+from rla_client.contract.text.command_line import examples
+from rla_client.contract.text.spelling import unknown
+from rla_client.database.text.machine_text import json_text
+
+if TYPE_CHECKING:
+    from rla_client.sweep.journal import Journal
+
+
+STOP_TIMEOUT_S = 60.0
+MOST_ROWS = 20
+Name = Annotated[str | None, typer.Argument(help="Name of the sweep; default: the newest.")]
+On = Annotated[str, typer.Option("--on", help="Where the runs run: local, slurm or ray.")]
+Interrupt = Annotated[
+    str, typer.Option("--on-interrupt", help="What Ctrl-C does to live runs: ask, leave or stop.")
+]
+Failed = Annotated[bool, typer.Option("--failed", help="Also restart failed runs.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    group = typer.Typer(
+        cls=SweepGroup,
+        no_args_is_help=True,
+        context_settings={"ignore_unknown_options": True},  # `rla sweep --failed FILE`
+        help="Run a program many times, each time with other hyper-parameters.\n\n"
+        "`rla sweep FILE` starts the sweep that a YAML file describes, or continues it: finished runs are "
+        "skipped, killed runs continue from their checkpoint.",
+        epilog=examples("rla sweep lr.yaml --on slurm", "rla sweep status lr"),
+    )
+    add_command(group, start, None, "rla sweep start lr.yaml", "rla sweep start lr.yaml --on slurm")
+    add_command(group, status, None, "rla sweep status", "rla sweep status lr --all")
+    add_command(group, stop, None, "rla sweep stop lr", "rla sweep stop lr --leave")
+    lines = ("rla sweep resume lr", "rla sweep resume lr --failed")
+    add_command(group, resume_sweep, None, *lines, name="resume")
+    app.add_typer(group, name="sweep", rich_help_panel=BEGIN)
+
+
+class SweepGroup(TyperGroup):
+    """`rla sweep FILE` is `rla sweep start FILE`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of click
+        """Put `start` before the name of a file."""
+        if args and args[0] not in self.commands:
+            args = ["start", *args]
+        return super().resolve_command(ctx, args)
+
+
+def start(
+    file: Annotated[Path, typer.Argument(help="A YAML file: the command, and the values to try.")],
+    on: On = "local",
+    interrupt: Interrupt = "ask",
+    failed: Failed = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start the sweep that a file describes, or continue it."""
+    from rla_client.sweep.driver import find_root
+
+    if not file.exists():
+        files: list[str] = []
+        with suppress(OSError):
+            files = [str(path) for path in file.parent.iterdir() if path.suffix in {".yaml", ".yml"}]
+        verbs = ("start", "status", "stop", "resume")
+        raise unknown(str(file), [*files, *verbs], f"there is neither a file nor a command {str(file)!r}")
+    drive(file, find_root(data_root), on, interrupt, failed=failed, as_json=as_json)
+
+
+def resume_sweep(
+    name: Name = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="local, slurm or ray; default: as last time.")
+    ] = None,
+    interrupt: Interrupt = "ask",
+    failed: Failed = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a sweep with the file that it was last started with."""
+    from rla_client.sweep.journal import FILE
+
+    journal = _find(name, data_root)
+    engines = [run.engine for run in journal.runs.values() if run.engine]
+    by = on or (engines[-1] if engines else "local")
+    file = journal.folder / FILE
+    drive(file, journal.data_root, by, interrupt, name=journal.name, failed=failed, as_json=as_json)
+
+
+def status(
+    name: Name = None,
+    everything: Annotated[bool, typer.Option("--all", help="List all runs, not only the first 20.")] = False,
+    as_json: AsJson = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Show the progress of a sweep."""
+    from rla_client.database.compare.best_group import told
+    from rla_client.sweep import results as view
+    from rla_client.sweep.driver import kept_spec
+
+    journal = _find(name, data_root, own=False)
+    metric = kept_spec(journal).metric
+    values = view.Values(journal, metric)
+    rows, best = view.rows(values, time.time()), view.best(values)
+    driver, choice = journal.driver(), view.choice(values)
+    if as_json:
+        facts = {
+            "name": journal.name,
+            "driver": driver,
+            "counts": view.shown_counts(journal),
+            "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
+            "best": best,
+            "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
+        }
+        say(json_text(facts))
+        return
+    say(view.summary(journal, driver))
+    if best:
+        say(f"\nbest trials by {metric.name if metric else ''}")
+        say(view.table(best, view.MOST_BEST))
+    for line in told(choice[1], f"trial {choice[0]}") if choice else ():
+        say(line)
+    missing = None if best else view.no_metric(journal, metric)
+    if missing:
+        say(f"\n{missing}")
+    say("")
+    say(view.table(rows, None if everything else MOST_ROWS))
+    for reason in view.reasons(journal):
+        say(reason)
+
+
+def stop(
+    name: Name = None,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Start no more runs, but let live ones finish.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
+    from rla_client.sweep.driver import LEAVE, STOP
+    from rla_client.sweep.journal import STOPPED, SweepError
+
+    journal = _find(name, data_root)
+    if journal.driver() is None:
+        stopped = None if leave else _stop_left(journal)
+        if stopped is None:
+            text = f"nobody drives the sweep {journal.name}"
+        elif stopped:
+            runs, verb = ("run", "was") if stopped == 1 else ("runs", "were")
+            text = f"{stopped} {runs} left by an earlier driver {verb} stopped"
+        else:
+            text = f"the runs that an earlier driver of {journal.name} left had ended already"
+        facts = {"name": journal.name, "ended": stopped is not None, "stopped": stopped or 0}
+        print_done(facts, text, as_json=as_json)
+        return
+    journal.request(LEAVE if leave else STOP)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while journal.driver() is not None:
+        if time.monotonic() > deadline:
+            raise SweepError(
+                f"the sweep {journal.name} has not ended after {STOP_TIMEOUT_S:.0f} s; it was asked to"
+            )
+        time.sleep(POLL_S)
+    stopped = sum(run.state == STOPPED for run in journal.read().runs.values())
+    text = f"the sweep {journal.name} has ended; `rla sweep resume {journal.name}` continues it"
+    print_done({"name": journal.name, "ended": True, "stopped": stopped}, text, as_json=as_json)
+
+
+def _stop_left(journal: Journal) -> int | None:
+    """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
+    from rla_client.sweep.driver import Driver, Listed, kept_spec, make_engine
+    from rla_client.sweep.journal import RUNNING
+
+    left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
+    if not left:
+        return None
+    spec = kept_spec(journal)
+    journal.hold()
+    try:
+        return Driver(journal, spec, make_engine(left[0], spec, journal), Listed()).stop_left()
+    finally:
+        journal.release()
+
+
+def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
+    from rla_client.sweep.driver import find_root
+    from rla_client.sweep.journal import Journal, SweepError, names
+
+    root = find_root(data_root)
+    if name is None:
+        known = names(root)
+        if not known:
+            raise SweepError(f"{root} has no sweep yet\nhint: `rla sweep FILE` starts one")
+        name = known[0]
+    journal = Journal(root, name).read()
+    if own:
+        journal.check_own()
+    return journal

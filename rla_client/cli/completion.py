@@ -1,0 +1,124 @@
+"""Names that the Tab key offers.
+
+A Tab is answered at once or not at all: a database that cannot be read, or that takes too long (see `app`),
+offers nothing and prints nothing. What was read until then is kept, so the next Tab gets further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rla_client.contract.errors import RlaError
+from rla_client.database.tree.data_root import find_data_root
+
+if TYPE_CHECKING:
+    from rla_client.database.records.record import Record
+    from rla_client.database.runs import Database
+
+
+MAX_OFFERED = 100  # newest runs; more is no help on a screen
+MAX_ASKED = 1000  # newest runs whose parameters are offered
+TIME_PLACE = len("2026/11/21/")
+names_wanted: list[str] = []  # what a Tab looked for names with: the shell shall not offer files then
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """`@last`, dates, times of the day, and tracked parameters such as `seed=1`, of the newest runs."""
+    if "=" not in incomplete:
+        offered = ["@last"]
+        for record in reversed(_newest(ctx, light=True)):
+            offered += [record.date, record.date[TIME_PLACE:]]
+        found = _matching(offered, incomplete)
+        if found or not incomplete:
+            return found
+    before, mark, _ = incomplete.rpartition("&")
+    pairs = [
+        f"{before}{mark}{name}={value}"
+        for record in reversed(_newest(ctx, limit=MAX_ASKED, light=True))
+        if all(f"&{part}&" in f"{record.index}&" for part in before.split("&") if part)
+        for name, value in record.tracked.items()
+    ]
+    return _matching(sorted(pairs, key=lambda pair: (len(pair), pair)), incomplete)
+
+
+def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Task tables."""
+    database = _database(ctx)
+    return _matching(database.tables() if database else [], incomplete)
+
+
+def complete_tag(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Tags of the newest runs."""
+    return _matching(sorted(tag for record in _newest(ctx, light=True) for tag in record.tags), incomplete)
+
+
+def complete_state(incomplete: str) -> list[str]:
+    """States that runs have."""
+    from rla_client.database.records.record import STATES
+
+    return _matching(STATES, incomplete)
+
+
+def complete_metric(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Columns that the newest run has."""
+    return _matching((name for record in _newest(ctx, limit=1) for name in record.metrics), incomplete)
+
+
+def complete_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Hyper-parameters of the newest runs, several separated by commas."""
+    return _behind_comma(incomplete, _parameters(ctx))
+
+
+def complete_columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What runs can be listed by, several separated by commas."""
+    return _behind_comma(incomplete, _columns(ctx))
+
+
+def complete_sort(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What runs can be sorted by; behind a `-` typer offers options."""
+    return _matching(_columns(ctx), incomplete)
+
+
+def _parameters(ctx: typer.Context) -> list[str]:
+    return [name for record in reversed(_newest(ctx)) for name in record.hyper.flat()]
+
+
+def _columns(ctx: typer.Context) -> list[str]:
+    from rla_client.database.records.row_view import ALIASES, FIELDS
+
+    metrics = (name for record in _newest(ctx, limit=1) for name in record.metrics)
+    return [*_parameters(ctx), *metrics, *FIELDS, *ALIASES]
+
+
+def _behind_comma(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, mark, _ = incomplete.rpartition(",")
+    return _matching((f"{before}{mark}{name}" for name in names), incomplete)
+
+
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+    """Each name that continues from what was typed, once."""
+    names_wanted.append(incomplete)
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False) -> list[Record]:
+    """The newest runs, oldest first; none where there is no database, or it cannot be read."""
+    database = _database(ctx)
+    try:
+        return database.records(limit=limit, light=light) if database is not None else []
+    except (RlaError, OSError):
+        return []
+
+
+def _database(ctx: typer.Context) -> Database | None:
+    from rla_client.database.runs import Database
+
+    given = ctx.params.get("data_root")
+    try:
+        return Database(given if given is not None else find_data_root(Path.cwd()))
+    except (RlaError, OSError):
+        return None

@@ -1,0 +1,25 @@
+"""The option `--data-root` of a page, which takes several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.open_database import open_database
+
+DataRoots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data-root",
+        "-d",
+        envvar="RLA_DATA_ROOT",
+        help="A database: the folder that holds log/ (repeatable).",
+    ),
+]
+
+
+def existing_roots(given: list[Path] | None) -> list[Path]:
+    """The databases that were named; else the one that is found here."""
+    return [open_database(root).data_root for root in (given or (None,))]

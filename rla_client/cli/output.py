@@ -1,0 +1,62 @@
+"""Output of commands: text, JSON, CSV, questions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import typer
+
+
+def say(text: str) -> None:
+    """Print to stdout."""
+    print(text)  # noqa: T201
+
+
+def say_aside(text: str) -> None:
+    """Print to stderr: what is not the answer itself."""
+    from rla_client.database.text.safe_text import lines_text
+
+    print(lines_text(text), file=sys.stderr)  # noqa: T201
+
+
+def teller(*, as_json: bool) -> Callable[[str], None]:
+    """Where a command says what it is about to do: beside the answer where that is JSON."""
+    return say_aside if as_json else say
+
+
+def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Say what a command did, in the form that was asked for."""
+    from rla_client.database.text.machine_text import json_text
+
+    say(json_text(facts) if as_json else text)
+
+
+def print_rows(
+    names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, as_csv: bool
+) -> None:
+    """Print a table in the form that was asked for."""
+    from rla_client.database.text.machine_text import csv_text, json_text
+    from rla_client.database.text.text_tables import table_text
+
+    if as_json:
+        say(json_text([dict(zip(names, row, strict=True)) for row in rows]))
+    elif as_csv:
+        say(csv_text(names, rows))
+    else:
+        say(table_text(names, rows))
+
+
+def agree(question: str, yes: bool) -> None:
+    """Ask y/n; without a terminal and without --yes the answer is no, and said so.
+
+    Raises:
+        typer.Exit: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        say_aside("Not a terminal: pass --yes to confirm. Nothing was changed.")
+        raise typer.Exit(1)
+    if not typer.confirm(question):
+        raise typer.Exit(1)

@@ -1,0 +1,23 @@
+"""The run before other words of a command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rla_client.cli.selection import Selection
+from rla_client.contract.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rla_client.database.records.record import Record
+    from rla_client.database.runs import Database
+
+
+def run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:
+    """The runs, and the words that are not among them: without options the first word is the run."""
+    several = bool(chosen.fitting or chosen.where or chosen.since)
+    if not several and not words:
+        raise ArgumentError("say which run: RUN, --run, --tag, --state, --where, --since")
+    if not several:
+        chosen, words = replace(chosen, named=(words[0],)), words[1:]
+    return chosen.some(database, one_each=True), words

@@ -1,0 +1,142 @@
+"""The runs that a command was asked for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any
+
+from rla_client.cli.options import Fitting, RunArguments, Since, TableOption, Where, WithState, WithTag
+from rla_client.contract.errors import AmbiguousRunError, ArgumentError, UnknownNameError
+from rla_client.contract.text.spelling import hint, unknown
+
+if TYPE_CHECKING:
+    from rla_client.database.records.record import Record
+    from rla_client.database.runs import Database
+
+
+KEYWORD_ONLY = Parameter.KEYWORD_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs that a command was asked for."""
+
+    named: tuple[str, ...] = ()  # as RUN arguments
+    fitting: tuple[str, ...] = ()  # with `--run`: each stands for every run that it fits
+    table: str | None = None  # only of this task table
+    where: str | None = None  # only those that pass, with the filters of `--tag` and `--state` in it
+    since: str | None = None  # only those begun since
+    tags: tuple[str, ...] = ()  # that all of them have
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was said about which runs are meant."""
+        return any((self.named, self.fitting, self.table, self.where, self.since))
+
+    def records(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
+        """The runs, oldest first; without a word about which, all.
+
+        Args:
+            database: where they are.
+            one_each: a RUN argument names one run, for commands that change runs; else it is as `--run`.
+            light: without hyper-parameters and metrics where nothing needs them.
+
+        Raises:
+            DatabaseError: a reference fits none, or several where one is meant. ArgumentError: a bad
+                filter, or a tag that no run has.
+        """
+        found: dict[tuple[str, str], Record] = {}
+        for reference in (*self.named, *self.fitting):
+            one = one_each and reference not in self.fitting
+            records = [self._one(database, reference)] if one else database.find_all(reference, self.table)
+            found.update({(record.table, record.index): record for record in records})
+        if found and self.where is None and self.since is None:
+            return sorted(found.values(), key=lambda record: (record.opened, record.index))
+        passed = database.records(self.table, self.where, self.since, light=light)
+        if not passed and self.tags:
+            self._check_tags(database)
+        return [one for one in passed if not found or (one.table, one.index) in found]
+
+    def some(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
+        """As `records`, at least one; ArgumentError where no run matches."""
+        found = self.records(database, one_each=one_each, light=light)
+        if not found:
+            raise ArgumentError("no run matches")
+        return found
+
+    def _one(self, database: Database, reference: str) -> Record:
+        try:
+            return database.find(reference, self.table).record
+        except AmbiguousRunError as error:
+            raise AmbiguousRunError(f"{error}\nhint: for all of them: -r {shlex.quote(reference)}") from error
+
+    def _check_tags(self, database: Database) -> None:
+        known = {tag for record in database.records(self.table, light=True) for tag in record.tags}
+        for tag in self.tags:
+            if tag not in known:
+                advice = hint(tag, sorted(known)) or "rla tag RUN TAG adds one"
+                raise UnknownNameError(f"no run has the tag {tag!r}\nhint: {advice}")
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    """What the options of `takes_runs` say together; ArgumentError for a bad filter or state."""
+    from rla_client.database.records.record import STATES
+
+    where, tags = values["where"], tuple(values["with_tag"] or ())
+    filters = []
+    if where is not None:
+        from rla_client.database.filter.filter_language import Where as Filter
+
+        Filter(where)  # by itself, so that its faults are shown as it was written
+        filters.append(f"({where})")
+    filters += [f"{tag!r} in tags".replace("`", "\\x60") for tag in tags]
+    states = [state.strip() for text in values["state"] or () for state in text.split(",")]
+    for state in states:
+        if state not in STATES:
+            raise unknown(state, STATES, f"runs have no state {state!r}")
+    filters += [f"state in {states!r}"] if states else []
+    return Selection(
+        tuple(values.get("runs") or ()),
+        tuple(values["run"] or ()),
+        values["table"],
+        " and ".join(filters) or None,
+        values["since"],
+        tags,
+    )
+
+
+def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that select runs; it gets what they say as its parameter `chosen`.
+
+    Args:
+        argument: the command takes RUN arguments, too.
+    """
+    options: dict[str, Any] = {
+        **({"runs": RunArguments} if argument else {}),
+        "run": Fitting,
+        "with_tag": WithTag,
+        "state": WithState,
+        "where": Where,
+        "since": Since,
+        "table": TableOption,
+    }
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def selecting(**values: object) -> None:
+            chosen = _selection(values)
+            command(chosen=chosen, **{name: values[name] for name in values if name not in options})
+
+        added = [Parameter(key, KEYWORD_ONLY, default=None, annotation=kind) for key, kind in options.items()]
+        parameters: list[Parameter] = []
+        for name, own in signature(command, eval_str=True).parameters.items():
+            parameters += added if name == "chosen" else [own.replace(kind=KEYWORD_ONLY)]
+        selecting.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        selecting.__annotations__ = {one.name: one.annotation for one in parameters}
+        return selecting
+
+    return wrap

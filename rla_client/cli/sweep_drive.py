@@ -1,0 +1,103 @@
+"""A sweep driven from a terminal: its signals, its questions, its end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rla_client.cli.output import print_done, say_aside
+from rla_client.cli.sweep_screen import SweepScreen
+from rla_client.contract.text.spelling import unknown
+
+if TYPE_CHECKING:
+    from rla_client.sweep.driver import Driver
+
+
+POLL_S = 0.1
+EXIT_FAILED, EXIT_LEFT = 1, 3
+
+
+def drive(
+    file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool, as_json: bool
+) -> None:
+    """Drive a sweep to its end, as a command; exits with its outcome."""
+    from rla_client.sweep.driver import ENGINES, LEAVE, begin
+    from rla_client.sweep.journal import OVER
+    from rla_client.sweep.results import no_metric, shown_counts
+
+    if on not in ENGINES:
+        raise unknown(on, ENGINES, f"there is no engine {on!r}")
+    if interrupt not in {"ask", "leave", "stop"}:
+        raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
+    shown = SweepScreen(as_json=as_json)
+    journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
+    if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name
+        say_aside(f"(the sweep {journal.name} was begun in {journal.begun_in}, where its runs work)")
+    try:
+        with shown, _signals(driver, interrupt, shown):
+            driver.run()
+    finally:
+        journal.release()
+    counts = shown_counts(journal)
+    text = " ".join(f"{count} {state}" for state, count in counts.items() if count)
+    missing = no_metric(journal, spec.metric, wait=True)
+    print_done({"name": journal.name, "counts": counts}, text, as_json=as_json)
+    if missing:
+        say_aside(missing)
+    left = [run for run in journal.runs.values() if run.state not in OVER]
+    if left:
+        what = "live runs continue; " if driver.asked == LEAVE and on != "ray" else ""
+        say_aside(f"{what}`rla sweep resume {journal.name}` continues the sweep")
+        raise typer.Exit(EXIT_LEFT)
+    if any(run.state == "failed" for run in journal.runs.values()):
+        say_aside(f"`rla sweep status {journal.name}` shows why")
+        say_aside(f"`rla sweep resume --failed {journal.name}` starts them again")
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _signals(driver: Driver, interrupt: str, shown: SweepScreen) -> Iterator[None]:
+    """Ctrl-C and SIGTERM become requests to the driver."""
+    from rla_client.sweep.driver import LEAVE, STOP
+
+    asks = interrupt == "ask" and sys.stdin.isatty() and sys.stdout.isatty()
+
+    def ask() -> None:
+        shown.pause()
+        typer.echo("\n[l]eave the runs going, [s]top them, or [g]o on: ", nl=False, err=True)
+        driver.asked = {"l": LEAVE, "s": STOP}.get(_typed().strip().lower()[:1], "")
+        shown.question = None
+        shown.go_on()
+
+    def handle(number: int, _frame: object) -> None:
+        if driver.asked or shown.question is not None:  # once more: at once
+            raise KeyboardInterrupt
+        if number == signal.SIGINT and asks:
+            shown.question = ask  # at the next look: a handler may come in the middle of what prints
+        else:
+            driver.asked = LEAVE if interrupt == "leave" else STOP
+
+    former = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, one in former.items():
+            signal.signal(number, one)
+
+
+def _typed() -> str:
+    """A line from the terminal; a signal is handled within `POLL_S`, where readline may sleep on."""
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise typer.Abort
+    return line

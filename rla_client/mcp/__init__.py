@@ -1,0 +1,1 @@
+"""The assistant's server of `rla mcp`."""
