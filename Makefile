@@ -16,7 +16,7 @@ MINIMAL_TESTS := tests/client/cli tests/e2e/cli tests/client/database tests/clie
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
 LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
-SCALE := tests/client/sweep tests/client/cli/commands/test_sweep.py tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
+SCALE := tests/client/sweep tests/e2e/sweep tests/client/cli/commands/test_sweep.py tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 
@@ -66,7 +66,7 @@ test: $(STAMP) packages  ## the quick tests: some four minutes on two cores
 
 test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 	@.ci/packages chromium
-	$(BIN)/python -m pytest $(PARALLEL) tests/client/web $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) tests/client/web tests/e2e/page $(PYTEST_ARGS)
 
 test-full: $(STAMP) packages schedulers  ## all tests but the full counts of `make soak` and most of `make test-scale`
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and (not scale or brief)" $(PYTEST_ARGS)

@@ -130,7 +130,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_plot": {},
     "RLA.easy_plot.plot_func_v2": {
         "plot_func": ("rla_client", "plot_func"),
-        "default_key_to_legend": ("rla_client.plot.frames", "default_key_to_legend"),
+        "default_key_to_legend": ("rla_client.plot.selected_runs", "default_key_to_legend"),
     },
     "RLA.easy_plot.plot_func": {
         "plot_func": ("rla_client", "plot_func"),
@@ -397,7 +397,7 @@ def plot_res_func(  # noqa: PLR0913, PLR0917 - the original's
     Raises:
         ArgumentError: `prefix_dir` is no log folder of a table.
     """
-    from rla_client.plot.func import plot_func  # noqa: PLC0415 - not at import of the package
+    from rla_client.plot.rla_plotters import plot_func  # noqa: PLC0415 - not at import of the package
 
     root, mark, table = os.path.normpath(prefix_dir).replace(os.sep, "/").rpartition(f"/{LOG}/")
     if not mark:

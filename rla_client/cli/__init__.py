@@ -1,1 +1,1 @@
-"""The `rla` command: look at runs, compare, change, and keep databases in order."""
+"""The `rla` command."""

@@ -29,9 +29,11 @@ def drive(
     file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool, as_json: bool
 ) -> None:
     """Drive a sweep to its end, as a command; exits with its outcome."""
-    from rla_client.sweep.driver import ENGINES, LEAVE, begin
-    from rla_client.sweep.journal import OVER
-    from rla_client.sweep.results import no_metric, shown_counts
+    from rla_client.sweep.driver import LEAVE
+    from rla_client.sweep.driver_setup import ENGINES, begin
+    from rla_client.sweep.results import no_metric
+    from rla_client.sweep.run_state import OVER
+    from rla_client.sweep.sweep_table import shown_counts
 
     if on not in ENGINES:
         raise unknown(on, ENGINES, f"there is no engine {on!r}")

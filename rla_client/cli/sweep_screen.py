@@ -83,7 +83,7 @@ class SweepScreen:
         self._next = now + max(DRAW_S, DRAW_SHARE * (now - began))
 
     def _say_changes(self, journal: Journal) -> None:
-        from rla_client.sweep.results import QUEUED
+        from rla_client.sweep.sweep_table import QUEUED
 
         for number, run in journal.runs.items():
             state = QUEUED if journal.is_queued(run) else run.state
@@ -95,12 +95,12 @@ class SweepScreen:
         sys.stdout.flush()
 
     def _table(self, journal: Journal, spec: Spec) -> str:
-        from rla_client.sweep import results as view
+        from rla_client.sweep import results, sweep_table
 
         if self._values is None:
-            self._values = view.Values(journal, spec.metric)
-        rows, best = view.rows(self._values, time.time()), view.best(self._values)[:1]
-        parts = [view.summary(journal, 0)]
+            self._values = results.Values(journal, spec.metric)
+        rows, best = sweep_table.rows(self._values, time.time()), sweep_table.best(self._values)[:1]
+        parts = [sweep_table.summary(journal, 0)]
         parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []
         room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)
-        return "\n".join([*parts, "", view.table(rows, room)])
+        return "\n".join([*parts, "", sweep_table.table(rows, room)])

@@ -334,7 +334,7 @@ class Tools:
         import numpy as np
 
         from rla_client.plot.frames import curves_of
-        from rla_client.plot.statistics import group_curves
+        from rla_client.plot.smoothing import group_curves
 
         pairs_of = {name: {(one.table, one.index) for one in group} for name, group in groups.items()}
         every = [pair for pairs_ in pairs_of.values() for pair in pairs_]

@@ -1,4 +1,4 @@
-"""Plots of runs: `plot_func` and `plot_saved_images` as in RLA, `curves` on DataFrames, statistics.
+"""Plots of runs: RLA's plotters, curves on DataFrames, statistics.
 
 matplotlib, numpy and pandas are imported when a plot is made, not before.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 _HOMES = {
-    "plot_func": "func",
+    "plot_func": "rla_plotters",
     "curves": "frames",
-    "plot_saved_images": "func",
+    "plot_saved_images": "images",
 }
 __all__ = ["curves", "plot_func", "plot_saved_images"]
 

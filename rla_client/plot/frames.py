@@ -1,25 +1,21 @@
-"""`curves(df, metric, group=…)`: learning curves from DataFrames of runs, with honest bands.
+"""Learning curves from DataFrames of runs: `curves(df, metric, group=…)`.
 
-Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a
-reader of the figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it.
-Runs without the metric are in no group and no count.
+Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a reader of the
+figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it. Runs without the metric
+are in no group and no count.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.spelling import full_name
-from rla_client.database.compare.grouping import group_label, group_order, group_text, quoted
+from rla_client.database.compare.grouping import group_label, group_order, group_text
 from rla_client.database.curves.progress_csv import FULL_NAMES
-from rla_client.database.tree.items import find_items
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
-from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rla_client.database.runs import Database
-    from rla_client.plot.statistics import Curve
+    from rla_client.plot.smoothing import Curve
 
-NOT_FOUND = "NF"
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
 DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
@@ -284,7 +279,8 @@ def _panel(
 ) -> None:
     import numpy as np
 
-    from rla_client.plot.statistics import curve_band, group_curves
+    from rla_client.plot.bands import curve_band
+    from rla_client.plot.smoothing import group_curves
 
     band, resample, smooth = options
     parts = curves_of(gathered.points, metric)
@@ -305,116 +301,3 @@ def _panel(
         axes.plot(xs, centre, color=colour, linestyle=line, label=label)
         if len(found) > 1 and band != "none":
             axes.fill_between(xs, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Selected:
-    """One run of a plot.
-
-    Attributes:
-        table: its task table.
-        index: `YYYY/MM/DD/<name>`.
-        dirname: folder of the item that was asked for.
-        hyper_param: hyper-parameters.
-        reg: the glob that found it first.
-    """
-
-    table: str
-    index: str
-    dirname: str
-    hyper_param: HyperParams
-    reg: str
-
-
-def select(
-    data_root: Path,
-    table: str,
-    regs: Sequence[str],
-    kind: str,
-    hp_filter: Mapping[str, Iterable[Any]] | None,
-    tell: Callable[[str], None],
-) -> list[Selected]:
-    """Runs that the globs match and the filter leaves.
-
-    Args:
-        data_root: the database.
-        table: task table.
-        regs: globs below the table, in the order of the curves.
-        kind: the kind of data that a run must have.
-        hp_filter: `{key: allowed values}`, values as text or numbers; runs without a key pass,
-            as in RLA.
-        tell: gets lines on what is left out.
-
-    Raises:
-        ArgumentError: one run is matched by two globs.
-    """
-    found: dict[str, Selected] = {}
-    for reg in regs:
-        for item in find_items(data_root, kind, table, reg):
-            if item.index in found:
-                if found[item.index].reg == reg:
-                    continue
-                message = (
-                    f"{item.index} is matched by {found[item.index].reg!r} and {reg!r}; a run belongs to one"
-                )
-                raise ArgumentError(message)
-            hyper, problems = read_hyper_params(data_root, table, item.index)
-            for problem in problems:
-                tell(problem)
-            reason = _refused(hyper, hp_filter)
-            if reason:
-                tell(f"left out {item.index}: {reason}")
-                continue
-            found[item.index] = Selected(table, item.index, item.paths[0], hyper, reg)
-    return list(found.values())
-
-
-def _refused(hyper: HyperParams, hp_filter: Mapping[str, Iterable[Any]] | None) -> str:
-    for key, allowed in (hp_filter or {}).items():
-        try:
-            value = hyper.dotted(key)
-        except KeyError:
-            continue
-        choices = [allowed] if isinstance(allowed, str | int | float) else list(allowed)
-        if not any(_same(value, choice) for choice in choices):
-            return f"{key} is {value}, not in {choices}"
-    return ""
-
-
-def _same(value: object, choice: object) -> bool:
-    if value == choice or str(value) == str(choice):
-        return True
-    if isinstance(value, bool) or isinstance(choice, bool):
-        return False
-    try:
-        return float(str(value)) == float(str(choice))
-    except ValueError:
-        return False
-
-
-def split_values(hyper: HyperParams, keys: Sequence[str]) -> dict[str, str]:
-    """The values of the split keys as text, `NF` where a run has not the key."""
-    found = {}
-    for key in keys:
-        try:
-            found[key] = str(hyper.dotted(key))
-        except KeyError:
-            found[key] = NOT_FOUND
-    return found
-
-
-def default_key_to_legend(
-    parse_dict: Mapping[str, str], split_keys: Sequence[str], y_name: str, use_y_name: bool = True
-) -> str:
-    """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel; another one for each group.
-
-    Values are quoted as by `group_label`.
-    """
-    name = ".".join(f"{key}={quoted(parse_dict[key])}" for key in split_keys)
-    return f"{name} eval:{y_name}" if use_y_name else name
-
-
-def curve_order(key: str) -> list[tuple[int, float, str]]:
-    """Order of group keys: numbers inside them count as numbers, so lr=0.01 stands before lr=0.1."""
-    parts = _NUMBER.split(key)
-    return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]

@@ -1,9 +1,10 @@
-"""`rla sweep`: many runs of one program, each with other hyper-parameters, on one machine or many.
+"""Sweeps (`rla sweep`): many runs of one program, each with other hyper-parameters.
 
-`spec` reads the file, `space` says which hyper-parameters there are to try, `command` how the program is
-started with them. `journal` keeps what is planned and what became of it, and says the state of each run.
-`driver` chooses which are tried next, and starts, watches and repeats the runs on an engine (`engines/`):
-this machine's cores and GPUs, Slurm, or Ray.
+`spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which come next,
+`command` how the program is started with them (`call`: a function). `journal` keeps what is planned and what
+became of it, `run_state` the state of each run. `driver` starts, watches and repeats the runs on an engine
+(`engines/`): this machine's cores and GPUs, Slurm, or Ray; `driver_setup` makes it. `results` and
+`sweep_table` show what came of it.
 
 A sweep survives its driver: what runs continues, and who starts the same sweep again looks after it from
 there. Truth about a run that was started is what it left itself: its exit status, written by what

@@ -1,48 +1,38 @@
-"""How a run's program is started: its command line, and what it finds in its environment.
+"""The command line of a run, with its environment variables.
 
 Parameters go where the command names them, `--lr {lr}`, or all together where it says `{args}`; a command
 that names none gets `{args}` at its end. What is filled in stays one word, whatever is in it: there is no
-shell. Beside the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is
-a brace.
+shell. Beside the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is a
+brace.
 
 The environment tells the client which run it is, so that a run that was killed continues at its last
-checkpoint: RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of
-its item; for programs that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
-
-A run whose sweep names an experiment, not a command, is the process `python -m rla_client.sweep.command`. It
-imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A function of
-`wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by RLA_RUN_ID it
-continues at its last snapshot when the run was killed.
+checkpoint: RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of its
+item; for programs that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import os
-import runpy
 import shutil
 import string
 import sys
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rla_client.config.project import DATA_ROOT_VARIABLE
 from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import Work
-from rla_client.sweep.journal import Journal, RunState, SweepError
-from rla_client.sweep.space import Parameters
+from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.run_state import RunState
 from rla_client.sweep.spec import Spec
 
 PARAMETERS_VARIABLE = "RLA_SWEEP_PARAMETERS"
 EXPERIMENT_VARIABLE = "RLA_SWEEP_EXPERIMENT"
 ALL = "args"
 OTHERS = ("run_id", "number", "trial", "name", "data_root")
-CALLER = (sys.executable, "-m", "rla_client.sweep.command")
+CALLER = (sys.executable, "-m", "rla_client.sweep.call")
 
 
 def check_command(spec: Spec, folder: Path) -> None:
@@ -165,58 +155,3 @@ def _filled(words: tuple[str, ...], texts: Mapping[str, str], arguments: list[st
             literal + ("" if name is None else " ".join(arguments) if name == ALL else texts[name])
             for literal, name, _, _ in parts
         )
-
-
-def parameters_of(environment: Mapping[str, str]) -> Parameters:
-    """The parameters of the run that this process is.
-
-    Raises:
-        SweepError: it is none of a sweep.
-    """
-    try:
-        return dict(json.loads(environment[PARAMETERS_VARIABLE]))
-    except (KeyError, ValueError, TypeError) as error:
-        raise SweepError(
-            f"{PARAMETERS_VARIABLE} holds no parameters: this is not a run of a sweep"
-        ) from error
-
-
-def main() -> None:
-    """Call it.
-
-    Raises:
-        SweepError: this is not a process of a sweep, or there is no such function.
-    """
-    from rla_client.launcher.wrap import CONTEXT_NAME  # noqa: PLC0415 - not for a driver
-
-    where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
-    parameters = parameters_of(os.environ)
-    function = _find(where, name)
-    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", lambda: None)).parameters:
-        function({"data_root": os.environ[DATA_ROOT_VARIABLE]}, **parameters)
-    else:
-        function(**parameters)
-
-
-def _find(where: str, name: str) -> Callable[..., Any]:
-    sys.path[0:0] = [os.getcwd()]
-    found = _loaded(os.path.abspath(where)) if where.endswith(".py") else importlib.import_module(where)
-    function = getattr(found, name, None)
-    if not callable(function):
-        known = [word for word, one in vars(found).items() if inspect.isroutine(one) and word[0] != "_"]
-        raise SweepError(f"{where} has no function {name!r}\nhint: {hint(name, known)}")
-    return function  # type: ignore[no-any-return]
-
-
-def _loaded(path: str) -> types.ModuleType:
-    """The file as the main module under another name, as multiprocessing does it: its `main` does not run."""
-    sys.path.insert(0, os.path.dirname(path))
-    sys.argv[:] = [path]
-    module = types.ModuleType("__mp_main__")
-    vars(module).update(runpy.run_path(path, run_name="__mp_main__"))
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-    return module
-
-
-if __name__ == "__main__":
-    main()

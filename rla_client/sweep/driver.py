@@ -1,9 +1,8 @@
-"""Starts, watches and repeats the runs of a sweep until there is nothing left to do, or it is asked to stop.
+"""The driver of a sweep: it starts, watches, repeats the runs.
 
-One thread decides; engines tell it of ends, and a sampler says what is tried next. What it decides is in the
-journal before it is done, so that another driver continues from any line of this one.
-
-`begin` makes a driver from a sweep's file, also of one that was begun before.
+One thread decides until there is nothing left to do, or it is asked to stop; engines tell it of ends, and a
+sampler says what is tried next. What it decides is in the journal before it is done, so that another driver
+continues from any line of this one.
 """
 
 from __future__ import annotations
@@ -11,43 +10,20 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 import signal
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
 
-from rla_client.config.project import DATA_FOLDER, find_config
-from rla_client.contract.errors import DatabaseError
-from rla_client.contract.filesystem.atomic_write import write_atomic
-from rla_client.database.tree.data_root import NoRunsYetError, find_data_root
 from rla_client.sweep import results
-from rla_client.sweep.command import can_start, check_command, files_of, work_of
+from rla_client.sweep.command import can_start, files_of, work_of
 from rla_client.sweep.engines.base import KILLS, Ended, Engine, tail
-from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.engines.supervisor import BY_SIGNAL
-from rla_client.sweep.journal import (
-    DROPPED,
-    FAILED,
-    FILE,
-    FINISHED,
-    OVER,
-    RUNNING,
-    STOPPED,
-    WAITING,
-    Journal,
-    RunState,
-    SweepError,
-    key_of,
-)
-from rla_client.sweep.space import MAX_GRID, MAX_RUNS, Parameters, Range
-from rla_client.sweep.spec import SEED, Spec, read_spec
-
-if TYPE_CHECKING:
-    import optuna
+from rla_client.sweep.journal import Journal, SweepError, key_of
+from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
+from rla_client.sweep.samplers import Sampler
+from rla_client.sweep.space import Parameters
+from rla_client.sweep.spec import SEED, Spec
 
 LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
@@ -345,249 +321,3 @@ class Driver:
             if time.monotonic() >= deadline:
                 self._engine.stop(list(self._running), kill=True)
                 deadline += GRACE_S
-
-
-ENGINES = ("local", "slurm", "ray")
-
-
-def find_root(given: Path | None) -> Path:
-    """The database of a sweep, which may not be there yet: as `rla_client.init` chooses it.
-
-    Raises:
-        DatabaseError: there are several.
-    """
-    if given is not None:
-        return given.absolute()
-    here = Path.cwd()
-    config = find_config(here)
-    try:
-        return find_data_root(here)
-    except NoRunsYetError:
-        return (here if config is None else config.parent) / DATA_FOLDER
-    except DatabaseError:
-        if config is not None:
-            raise
-        return here / DATA_FOLDER
-
-
-def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
-    """The engine of this name.
-
-    Raises:
-        SweepError: it cannot be used here, or takes no such run.
-    """
-    if name == "slurm":
-        from rla_client.sweep.engines.slurm_job import SlurmEngine  # noqa: PLC0415 - an extra
-
-        return SlurmEngine(spec, journal)
-    if name == "ray":
-        from rla_client.sweep.engines.ray import RayEngine  # noqa: PLC0415 - an extra
-
-        return RayEngine(spec, journal)
-    return LocalEngine(spec.resources, learns=spec.method == "optuna")
-
-
-def begin(
-    path: Path,
-    root: Path,
-    engine: str,
-    *,
-    name: str | None = None,
-    failed: bool = False,
-    on_look: Callable[[Journal, Spec], None],
-) -> tuple[Journal, Spec, Driver]:
-    """Be the driver of the sweep of a file, which may have been begun before.
-
-    Args:
-        path: the file.
-        root: the database.
-        engine: one of ENGINES.
-        name: of the sweep where the file gives none; None: that of the file.
-        failed: start again what failed.
-        on_look: called about twice a second.
-
-    Returns:
-        The sweep, held; its file; what runs it.
-
-    Raises:
-        ConfigError: the file has faults.
-        SweepError: it cannot be started; nothing was.
-    """
-    spec = read_spec(path, name)
-    text = path.read_bytes()
-    journal = Journal(root, spec.name)
-    folder = journal.read().begun_in if journal.exists() else os.getcwd()
-    if not os.path.isdir(folder):
-        raise SweepError(f"{folder}, where the sweep was started, no longer exists")
-    check_command(spec, Path(folder))
-    sampler = make_sampler(spec)
-    journal.hold()
-    try:
-        made = make_engine(engine, spec, journal)
-        write_atomic(journal.folder / FILE, text)
-        for run in journal.runs.values():
-            if failed and run.state == FAILED:
-                journal.tell(run, "revived")
-    except BaseException:
-        journal.discard()
-        journal.release()
-        raise
-    return journal, spec, Driver(journal, spec, made, sampler, lambda: on_look(journal, spec))
-
-
-def kept_spec(journal: Journal) -> Spec:
-    """The file of a sweep as it was last started.
-
-    Raises:
-        ConfigError: it is damaged.
-    """
-    return read_spec(journal.folder / FILE, journal.name, begun=True)
-
-
-# -- which choices of parameters are tried next ------------------------------------------------------
-
-
-class Sampler(Protocol):
-    """Says what is tried, trial after trial."""
-
-    learns: bool  # what is tried next depends on what came of others
-
-    def next(self) -> Parameters | None:
-        """The next trial's parameters; None when there are no more."""
-
-    def tell(self, trial: int, value: float | None) -> None:
-        """What came of a trial, counted from 1; None: nothing, it failed."""
-
-    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """A trial that an earlier driver began; it counts as given."""
-
-
-def make_sampler(spec: Spec) -> Sampler:
-    """The sampler of the sweep's method.
-
-    Raises:
-        SweepError: optuna is not installed, or there are more runs than make any sense.
-    """
-    _check_runs(spec, spec.trials or 0)
-    if spec.method == "optuna":
-        return OptunaSampler(spec)
-    trials = list(_trials(spec))
-    _check_runs(spec, len(trials))
-    return Listed(trials)
-
-
-class Listed:
-    """Methods grid, list and random, or nothing: what is tried does not depend on what came of it."""
-
-    learns = False
-
-    def __init__(self, trials: Iterable[Parameters] = ()) -> None:
-        self._trials = iter(trials)
-
-    def next(self) -> Parameters | None:
-        """As `Sampler.next`."""
-        return next(self._trials, None)
-
-    def tell(self, trial: int, value: float | None) -> None:
-        """Nothing depends on it."""
-
-    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """They are given again: the journal knows them by what they are."""
-
-
-def _check_runs(spec: Spec, trials: int) -> None:
-    if (count := trials * len(spec.seeds or (0,))) > MAX_RUNS:
-        raise SweepError(
-            f"{count} runs are more than a sweep can have\nhint: at most {MAX_RUNS}; try fewer seeds"
-        )
-
-
-def _trials(spec: Spec) -> Iterator[Parameters]:
-    if spec.method == "random":
-        yield from (spec.space.draw(spec.random_seed, trial) for trial in range(1, (spec.trials or 0) + 1))
-        return
-    listed = spec.listed if spec.method == "list" else ({},)
-    for count, chosen in enumerate((chosen for one in listed for chosen in spec.space.grid(one)), 1):
-        if count > MAX_GRID:
-            raise SweepError(f"the {spec.method} has more than {MAX_GRID} trials\nhint: try `method: random`")
-        yield chosen
-
-
-class OptunaSampler:
-    """Method optuna: its default sampler (TPE), which learns from the trials that ended.
-
-    The study lives in memory; what earlier drivers tried is told to it again.
-    """
-
-    learns = True
-
-    def __init__(self, spec: Spec) -> None:
-        try:
-            import optuna  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise SweepError("method optuna needs optuna\nhint: pip install 'rla-agent[optuna]'") from None
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        assert spec.metric is not None
-        self._spec = spec
-        self._study = optuna.create_study(direction=spec.metric.goal)
-        self._asked: dict[int, optuna.trial.Trial] = {}
-        self._earlier: dict[int, Mapping[str, Any]] = {}
-
-    def next(self) -> Parameters | None:
-        """As `Sampler.next`."""
-        number = max(max(self._asked, default=0), max(self._earlier, default=0)) + 1
-        if number > (self._spec.trials or 0):
-            return None
-        self._study.sampler = self._sampler(number)
-        trial = self._asked[number] = self._study.ask()
-        chosen: Parameters = {}
-        for one in self._spec.space.dimensions:
-            if not one.applies(chosen):
-                continue
-            kind = one.kind
-            if not isinstance(kind, Range):
-                chosen[one.name] = trial.suggest_categorical(one.name, kind.values)
-            elif kind.whole:
-                chosen[one.name] = trial.suggest_int(one.name, int(kind.low), int(kind.high), log=kind.log)
-            else:
-                chosen[one.name] = trial.suggest_float(one.name, kind.low, kind.high, log=kind.log)
-        return chosen
-
-    def _sampler(self, trial: int) -> optuna.samplers.BaseSampler:
-        """A sampler for one trial: begun anew, a single one would give its first draws again."""
-        import optuna  # noqa: PLC0415 - an extra
-
-        # constant_liar: what runs beside counts as bad, so that parallel trials differ
-        seed = zlib.crc32(f"{self._spec.random_seed}/{trial}".encode())
-        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-
-    def tell(self, trial: int, value: float | None) -> None:
-        """As `Sampler.tell`."""
-        import optuna  # noqa: PLC0415 - an extra
-
-        failed = optuna.trial.TrialState.FAIL
-        if trial in self._asked:
-            self._study.tell(self._asked[trial], value, state=failed if value is None else None)
-        elif trial in self._earlier and value is not None:
-            parameters, distributions = self._earlier[trial], {}
-            for one in self._spec.space.dimensions:
-                kind, known = one.kind, optuna.distributions
-                if one.name not in parameters:
-                    continue
-                if not isinstance(kind, Range):
-                    distributions[one.name] = known.CategoricalDistribution(kind.values)
-                elif kind.whole:
-                    bounds = int(kind.low), int(kind.high)
-                    distributions[one.name] = known.IntDistribution(*bounds, log=kind.log)
-                else:
-                    distributions[one.name] = known.FloatDistribution(kind.low, kind.high, log=kind.log)
-            chosen = {name: parameters[name] for name in distributions}
-            try:
-                told = optuna.trial.create_trial(params=chosen, distributions=distributions, value=value)
-            except ValueError:  # the file's ranges have changed since, and it lies outside of them
-                return
-            self._study.add_trial(told)
-
-    def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """As `Sampler.known`."""
-        self._earlier[trial] = parameters

@@ -1,4 +1,4 @@
-"""A sweep on disk: `<data root>/local/sweeps/<name>/`, which one driver at a time writes.
+"""The journal of a sweep, which one driver at a time writes.
 
     sweep.yaml       the file, as it was when the sweep was last started
     journal.jsonl    one event a line, only ever appended; the first says where it began
@@ -11,24 +11,9 @@
     runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)
     slurm/           what was submitted: 0001.plan names the runs of the first array, the rest is submitit's
 
-What is planned is on the disk before any of it starts: a run that is started again must have the parameters
-it had. A journal line that was torn by a power cut is passed over; what it said is seen again from the
-run's files.
-
-What is known of a run follows from its events, one after the other:
-
-    waiting --started--> running --placed----> running     its engine has a handle for it
-                                 --finished--> finished
-                                 --failed----> waiting (again) or failed
-                                 --killed----> waiting (again) or failed
-                                 --lost------> waiting     its driver was gone, and so was the run
-                                 --stopped---> stopped     as asked
-    stopped --started--> running
-    failed  --revived--> waiting     as asked
-    waiting, stopped --dropped--> dropped     the file no longer asks for it
-    dropped --revived--> waiting     it does again
-
-Of a run that fails or is killed the one who saw it says whether it is started `again`.
+It lies in `<data root>/local/sweeps/<name>/`. What is planned is on the disk before any of it starts: a run
+that is started again must have the parameters it had. A line that was torn by a power cut is passed over;
+what it said is seen again from the run's files.
 """
 
 from __future__ import annotations
@@ -41,7 +26,6 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,33 +35,15 @@ from rla_client.contract.filesystem.modes import PRIVATE_FILE
 from rla_client.contract.filesystem.plain_files import READ_FLAGS, open_plain, read_small
 from rla_client.contract.process.locks import holder_pid, try_lock
 from rla_client.contract.text.bounded_parsing import parse_json
-from rla_client.contract.text.number_parsing import parse_moment, parse_uint
+from rla_client.contract.text.number_parsing import parse_uint
 from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
+from rla_client.sweep.run_state import RUNNING, RunState
 
 if TYPE_CHECKING:
     from rla_client.sweep.space import Parameters
 
-WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
-DROPPED = "dropped"
-STATES = (RUNNING, WAITING, FINISHED, FAILED, STOPPED, DROPPED)
-OVER = frozenset({FINISHED, FAILED, DROPPED})
-OUTCOMES = ("finished", "failed", "killed", "lost", "stopped")
-TRANSITIONS: Mapping[tuple[str, str], str] = {
-    (WAITING, "started"): RUNNING,
-    (STOPPED, "started"): RUNNING,
-    (RUNNING, "placed"): RUNNING,
-    (RUNNING, "finished"): FINISHED,
-    (RUNNING, "failed"): FAILED,
-    (RUNNING, "killed"): FAILED,
-    (RUNNING, "lost"): WAITING,
-    (RUNNING, "stopped"): STOPPED,
-    (FAILED, "revived"): WAITING,
-    (WAITING, "dropped"): DROPPED,
-    (STOPPED, "dropped"): DROPPED,
-    (DROPPED, "revived"): WAITING,
-}
-MAX_REASON_CHARS = 500
+
 FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
 PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
@@ -424,81 +390,6 @@ def _lines(events: Iterable[Mapping[str, Any]]) -> bytes:
 def key_of(parameters: Mapping[str, Any]) -> str:
     """A text that is the same for the same choice, in whatever order."""
     return json.dumps(parameters, sort_keys=True, default=str)
-
-
-@dataclass(slots=True)
-class RunState:
-    """One run: a trial's parameters with one seed."""
-
-    number: int  # from 1, in the order in which runs were planned
-    trial: int  # which choice of parameters, from 1
-    parameters: dict[str, Any]  # with the seed
-    state: str = WAITING  # see above
-    attempts: int = 0  # how often it was started
-    failures: int = 0  # how often it failed since it was last told to begin anew
-    kills: int = 0  # how often it was killed since then
-    reason: str = ""  # of the last end that was none to wish for
-    started: float = 0.0  # of the last attempt, Unix seconds
-    ended: float = 0.0  # likewise, once it ended
-    engine: str = ""  # which engine started it last
-    handle: str = ""  # what that engine knows it by
-    reasons: list[str] = field(default_factory=list)
-
-    def handle_event(self, event: Mapping[str, Any]) -> None:
-        """Take one event.
-
-        Raises:
-            ValueError: it cannot follow on this state.
-        """
-        kind = str(event.get("event"))
-        after = TRANSITIONS.get((self.state, kind))
-        if after is None:
-            raise ValueError(f"run {self.number} is {self.state}, so it cannot be {kind}")
-        when = parse_moment(event.get("time"))
-        if kind == "started":
-            self.attempts, self.started, self.ended = self.attempts + 1, when, 0.0
-            self.engine, self.handle = str(event.get("engine", "")), str(event.get("handle", ""))
-        elif kind == "placed":
-            self.handle = str(event.get("handle", ""))
-        elif kind == "revived":
-            self.failures = self.kills = 0
-        elif kind in OUTCOMES:
-            self.ended = parse_moment(event["ended"]) if "ended" in event else when  # it was seen later
-            self.failures += kind == "failed"
-            self.kills += kind == "killed"
-            reason = str(event.get("reason", ""))[:MAX_REASON_CHARS]
-            if reason:
-                self.reason = reason
-                self.reasons.append(reason)
-            if event.get("again") is True and kind in {"failed", "killed"}:
-                after = WAITING
-        self.state = after
-
-    @classmethod
-    def planned(cls, event: Mapping[str, Any]) -> RunState:
-        """The run that a `planned` event names.
-
-        Raises:
-            ValueError: it names none.
-        """
-        parameters = event.get("parameters")
-        if not isinstance(parameters, dict):
-            raise ValueError("a run without parameters")  # noqa: TRY004 - what the file holds, not a type of ours
-        return cls(parse_uint(event.get("run")), parse_uint(event.get("trial")), parameters)
-
-    def took(self, now: float) -> float | None:
-        """Seconds that its last attempt ran; None before the first."""
-        if not self.started:
-            return None
-        return max((now if self.state == RUNNING else self.ended or self.started) - self.started, 0.0)
-
-
-def counts(runs: Mapping[int, RunState]) -> dict[str, int]:
-    """How many are in each state, in the order in which they are shown."""
-    found = dict.fromkeys(STATES, 0)
-    for run in runs.values():
-        found[run.state] += 1
-    return found
 
 
 class SweepError(RlaError):

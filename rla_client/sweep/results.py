@@ -1,7 +1,6 @@
-"""What the database says of a sweep's runs, and what a sweep looks like.
+"""The results of a sweep's runs, as the database has them.
 
-A run of its own is judged by its state and its metric; a sweep is shown as a line of counts, the best trials,
-and a table of runs.
+A run of its own is judged by its state and its metric.
 """
 
 from __future__ import annotations
@@ -9,45 +8,28 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import LIVE_STATES, run_file
-from rla_client.contract.text.spelling import full_name, listed
-from rla_client.database.compare.best_group import Choice, judge
-from rla_client.database.compare.groups import Group, mean_and_interval
+from rla_client.contract.text.spelling import full_name
+from rla_client.database.compare.groups import mean_and_interval
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.runs import Database, Run
-from rla_client.database.text.numbers import plain
-from rla_client.database.text.safe_text import clean
-from rla_client.database.text.text_tables import table_text
 from rla_client.launcher.pending_streams import await_end
-from rla_client.sweep.journal import (
-    DROPPED,
-    FAILED,
-    FINISHED,
-    OVER,
-    RUNNING,
-    STOPPED,
-    WAITING,
-    Journal,
-    RunState,
-    counts,
-)
-from rla_client.sweep.spec import SEED, Metric
+from rla_client.sweep.journal import Journal
+from rla_client.sweep.run_state import FINISHED, OVER, RunState
+from rla_client.sweep.spec import Metric
 
 SETTLE_S = 60.0  # for rows of an ended run to be in their files
 ELSEWHERE_S = 5.0  # for those of a run whose agent is another machine's, or is just being told of its end
 POLL_S = 0.05
 _log = logging.getLogger(__name__)
-SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
-QUEUED = "queued"
 MOST_BEST = 5
-_SIGNIFICANT = 6
 
 
 def settled(item: Mapping[str, Any]) -> str | None:
@@ -156,59 +138,6 @@ class Values:
         return [(run, value) for run in runs if run.state == FINISHED and (value := self.of(run)) is not None]
 
 
-def shown_counts(journal: Journal) -> dict[str, int]:
-    """How many runs are in each state; those that wait in Slurm as queued, if there are any."""
-    found = counts(journal.runs)
-    queued = sum(map(journal.is_queued, journal.runs.values()))
-    return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued} if queued else found
-
-
-def summary(journal: Journal, driver: int | None) -> str:
-    """How many runs are in which state, and who looks after them."""
-    told = ", ".join(f"{count} {state}" for state, count in shown_counts(journal).items() if count)
-    number = len(journal.runs)
-    by = ""
-    if driver is None and any(run.state not in OVER for run in journal.runs.values()):
-        ended = sum(run.state == RUNNING and journal.has_ended(run) for run in journal.runs.values())
-        by = "; nobody drives it" + (f", and {ended} of those running have ended since" if ended else "")
-    return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
-
-
-def best(values: Values) -> list[dict[str, Any]]:
-    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
-    metric = values.metric
-    if metric is None:
-        return []
-    found = []
-    for trial, runs in trials_of(values.journal.runs).items():
-        there = values.of_finished(runs)
-        mean, half = trial_value([value for _, value in there])
-        if mean is not None:
-            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
-            row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
-            same = {
-                name: value
-                for name, value in runs[0].parameters.items()
-                if all(run.parameters.get(name) == value for run in runs)
-            }
-            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
-            found.append((rank, _with_parameters(row, same)))
-    return [row for _, row in sorted(found, key=lambda one: one[0])]
-
-
-def choice(values: Values) -> tuple[int, Choice] | None:
-    """The best trial, and what the seeds say of choosing it; None where they say nothing."""
-    if values.metric is None:
-        return None
-    trials, groups = trials_of(values.journal.runs), []
-    for trial, runs in trials.items():
-        there = values.of_finished(runs)
-        seeds = [str(run.parameters[SEED]) if SEED in run.parameters else None for run, _ in there]
-        groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
-    found = judge(groups, ["trial"], minimize=not values.metric.maximize)
-    return None if found is None else ([*trials][found.best], found)
-
-
 def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
     """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
 
@@ -235,65 +164,3 @@ def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) ->
     except RlaError as error:
         return str(error)
     return f"no finished run has a number for the metric {name!r}"
-
-
-def rows(values: Values, now: float) -> list[dict[str, Any]]:
-    """One row for each run: those that run first, then what went wrong, waits and is done."""
-    journal, metric = values.journal, values.metric
-    found = []
-
-    def place(run: RunState) -> tuple[int, float]:
-        return SHOWN_FIRST.index(run.state), -run.ended if run.state in OVER else run.number
-
-    for run in sorted(journal.runs.values(), key=place):
-        queued = journal.is_queued(run)
-        row: dict[str, Any] = {
-            "run": run.number,
-            "state": QUEUED if queued else run.state,
-            "took": None if queued else run.took(now),
-            "tries": run.attempts,
-        }
-        if metric is not None:
-            row[_named(metric.name, "metric", row)] = values.of(run)
-        found.append(_with_parameters(row, run.parameters))
-    return found
-
-
-def _named(name: str, kind: str, taken: Collection[str]) -> str:
-    """A column's name; where another column has it, with its kind before it."""
-    return f"{kind}.{name}" if name in taken else name
-
-
-def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
-
-
-def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
-    """Rows as a table, with what they have; the first `most` of them."""
-    names = list(dict.fromkeys(name for row in found for name in row))
-    shown = found if most is None else found[:most]
-    text = table_text(names, [[_shown(row, name) for name in names] for row in shown], room)
-    more = len(found) - len(shown)
-    return f"{text}\n… and {more} more" if more > 0 else text
-
-
-def reasons(journal: Journal) -> list[str]:
-    """Why runs did not finish so far, each reason once with its runs."""
-    found: dict[str, list[int]] = {}
-    for run in journal.runs.values():
-        if run.reason and run.state != FINISHED:
-            found.setdefault(run.reason, []).append(run.number)
-    return [
-        f"run{'s' * (len(numbers) > 1)} {listed(map(str, numbers))}: {clean(reason)}"
-        for reason, numbers in found.items()
-    ]
-
-
-def _shown(row: Mapping[str, Any], name: str) -> object:
-    value = row.get(name)
-    if name == "took" and value is not None:
-        minutes, rest = divmod(int(value), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-    value = plain(value)
-    return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value

@@ -1,13 +1,13 @@
-"""`rla web`: the page where people look at their runs.
+"""The page of runs (`rla web`).
 
 A server of the reader's own (starlette and uvicorn, extra `web`) over one or several data roots. It reads
 what the rest of the package reads and adds nothing to a database but tags, notes and moves to the trash.
 
-- `serve` starts it, lets nobody in without the token and puts the answers together.
-- `site` knows the runs of all databases by number and which of them changed, reads columns of their tables,
-  also of those that grow, and sends what is new.
-- `runs` answers for the list, for one run, and for hyper-parameters against a metric; `curves` makes columns
-  as many points as a panel has pixels; `files` are a run's files, pictures, checkpoints.
+- `server` starts it, `guard` lets nobody in without the token, `routes` says which answer a path has.
+- `run_registry` knows the runs of all databases by number, `run_columns` and `growing_cache` read their
+  tables, `live_stream` sends what is new.
+- `run_list`, `run_detail`, `run_changes`, `importance` and `curves` answer for lists and panels;
+  `item_files`, `file_text`, `file_download`, `media`, `checkpoints` and `system_metrics` for a run's files.
 - `report` writes the page as one file, which needs no server.
 - `static/` is the page: ES modules as they are, and uPlot in `vendor/`.
 

@@ -1,38 +1,25 @@
-"""Curves for a panel: as many points as it has pixels, and nothing hidden.
+"""Curves for a panel: as many points as it has pixels.
 
-All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly
-the points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the
-least and the largest value of each bucket; none is left out by chance. A panel that is zoomed asks again
-for its part.
-
-With `group`, runs become one curve and a band a group: by `plot.statistics`, as `rla plot` draws them, at
-as many steps as fit.
-
-NaN and infinite values are not points. They go beside the curve as *marks* (x and which), at most one of a
+All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly the
+points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the least and
+the largest value of each bucket; none is left out by chance. A panel that is zoomed asks again for its part.
+NaN and infinite values are not points: they go beside the curve as *marks* (x and which), at most one of a
 kind a bucket, with their number.
 
-**Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON padded to 8 bytes; then x
-as float64; then each series as float32, or float64 where that would be seen (`wide`). A series of a band
-is its centre, followed by its low and high edge. NaN stands where a series has no point.
-
-What a panel shows also leaves it: as CSV (`as_csv`), and as the `rla plot` command that draws it (`command`).
+With `group`, runs become one curve and a band a group: by `plot.bands`, as `rla plot` draws them, at as many
+steps as fit.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-import shlex
-import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
@@ -41,17 +28,21 @@ from rla_client.database.compare.grouping import group_label, group_order, group
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.filter.name_completion import full_names
 from rla_client.database.records.row_view import RowView
-from rla_client.plot.statistics import curve_band, group_curves, sorted_curve
-from rla_client.plot.statistics import smooth as smoothed
-from rla_client.web.site import ELAPSED, ROW, Entry, Site, read_entries, x_values
+from rla_client.plot.bands import curve_band
+from rla_client.plot.smoothing import group_curves, sorted_curve
+from rla_client.plot.smoothing import smooth as smoothed
+from rla_client.web.asked import asked_names, asked_range, number
+from rla_client.web.curve_answer import encode
+from rla_client.web.run_columns import ELAPSED, ROW, read_entries, x_values
+from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
 
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
 WIDTH = (16, 4096)  # pixels of a panel
-MAX_NUMBER = 1e300  # that is asked for
 MAX_RUNS = 20_000  # of one panel
 MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
 BATCH = 100  # runs that are read at a time
@@ -60,12 +51,6 @@ BAND_POINTS = 256  # steps at which a band is computed
 IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
 AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
-FLOAT32 = (1e-37, float(1 << 24))  # sizes that it holds with all the digits that are shown
-FLOAT32_ROUNDS = 2.0**-24  # of a value, at most
-SHOWN_STEPS = 4096  # of a curve's height: what float32 rounds away is less than one of them
-_HEAD = struct.Struct("<II")
-MAX_CSV_ROWS = 1_000_000
-DATE_LENGTH = 26  # of an index
 Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
 
 
@@ -92,11 +77,11 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
             most = MAX_POINTS // 1_000_000
             raise ArgumentError(f"more than {most} million points: choose fewer runs for {metric!r}")
         found.append(curve)
-    width = min(max(int(_number(asked, "width", 400)), WIDTH[0]), WIDTH[1])
+    width = min(max(int(number(asked, "width", 400)), WIDTH[0]), WIDTH[1])
     log = bool(asked.get("log"))
     whole = _ends(found, log=log)
     low, high = asked_range(asked.get("range"), whole)
-    smooth = _number(asked, "smooth", 0.0)
+    smooth = number(asked, "smooth", 0.0)
     parts = [_cut(curve, low, high) for curve in found]
     if asked.get("group") is None:
         head, xs, series = _single(parts, (low, high, log), width, smooth)
@@ -115,89 +100,23 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     return answer(head, xs, series)
 
 
-def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
-    """See the module's text."""
-    wide = any(_needs_float64(one[np.isfinite(one)]) for one in series)
-    head = {**head, "points": len(xs), "series": len(series), "wide": wide}
-    text = json.dumps(head, allow_nan=False).encode()
-    kind = "<f8" if wide else "<f4"
-    return b"".join(
-        [
-            _HEAD.pack(len(text), 0),
-            text.ljust(-(-len(text) // 8) * 8),
-            xs.astype("<f8").tobytes(),
-            *(one.astype(kind).tobytes() for one in series),
-        ]
-    )
-
-
 def answer(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> Response:
     """What `encode` makes, for the page."""
     return Response(encode(head, xs, series), media_type="application/octet-stream")
-
-
-def _needs_float64(ys: Array) -> bool:
-    """Whether float32 would change digits of some values, or their curve: one that varies little."""
-    sizes = np.abs(ys[ys != 0])
-    if not sizes.size:
-        return False
-    if sizes.max() > FLOAT32[1] or sizes.min() < FLOAT32[0]:
-        return True
-    return bool(0 < np.ptp(ys) < sizes.max() * FLOAT32_ROUNDS * SHOWN_STEPS)
-
-
-def _number(asked: dict[str, Any], name: str, default: float) -> float:
-    value = asked.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
-        raise ArgumentError(f"{name} must be a number")
-    return float(value)
-
-
-def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
-    """The ends that are asked for, or those of the whole.
-
-    Raises:
-        ArgumentError: it is not [low, high].
-    """
-    if asked is None:
-        return whole
-    if (
-        not isinstance(asked, list)
-        or len(asked) != 2  # noqa: PLR2004 - low and high
-        or not all(isinstance(one, int | float) and -MAX_NUMBER < one < MAX_NUMBER for one in asked)
-        or not asked[0] < asked[1]
-    ):
-        raise ArgumentError("range must be [low, high]")
-    return float(asked[0]), float(asked[1])
-
-
-def asked_names(names: object, what: str) -> list[str]:
-    """A list of names that is asked for; ArgumentError where it is none."""
-    if not is_texts(names):
-        raise ArgumentError(f"{what} must be a list of names")
-    return names
-
-
-def is_texts(value: object) -> TypeGuard[list[str]]:
-    """Whether something that was asked is a list of texts."""
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-# -- reading -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Curve:
     """The points of one run."""
 
-    entry: Entry
+    entry: PageRun
     xs: Array  # ascending, shape (points,)
     ys: Array  # finite, shape (points,)
     odd: Array  # x and value of those that are not finite, shape (2, count)
     rows: int | None  # of its table; None where those of earlier items are among them
 
 
-def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
+def read(site: Site, entries: Sequence[PageRun], x: str, metric: str) -> Iterator[Curve]:
     """The curves of those runs that have the metric and x, in their order.
 
     Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
@@ -221,7 +140,7 @@ def read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[
                 yield curve
 
 
-def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
+def _curve(entry: PageRun, xs: Array, ys: Array) -> Curve | None:
     keep = np.isfinite(xs) & (~np.isnan(ys) | recorded_nan(ys))
     if not keep.any():
         return None
@@ -236,7 +155,7 @@ def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
     return Curve(entry, xs, ys, odd, rows)
 
 
-def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
+def extremes(site: Site, entries: Sequence[PageRun], metric: str) -> list[tuple[float, float] | None]:
     """Least and largest finite value of a metric in each of some runs; None where it has none."""
     found: list[tuple[float, float] | None] = []
     for table in read_entries(site, entries, [metric]):
@@ -244,9 +163,6 @@ def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[fl
         ys = ys[np.isfinite(ys)]
         found.append((float(ys.min()), float(ys.max())) if ys.size else None)
     return found
-
-
-# -- one series a run --------------------------------------------------------------------------------
 
 
 def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
@@ -374,11 +290,8 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
     }
 
 
-# -- one series a group ------------------------------------------------------------------------------
-
-
 def _grouped(
-    entries: Sequence[Entry], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
+    entries: Sequence[PageRun], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """Centre, low and high of each group."""
     band = str(asked.get("band") or "ci")
@@ -419,7 +332,7 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
     return np.linspace(union[0], union[-1], 4 * points)
 
 
-def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
+def _by_values(entries: Sequence[PageRun], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
     """Label → its curves, oldest first as `rla plot` has them; in the order of the values, numbers first.
 
     The order within a group is not that of the question: a bootstrap depends on it, and the list of runs may
@@ -438,81 +351,3 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
         raise ArgumentError(f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show")
     ordered = sorted(found, key=lambda texts: list(map(group_order, texts)))
     return {group_label(by, texts) or "all": found[texts] for texts in ordered}
-
-
-# -- what leaves a panel -----------------------------------------------------------------------------
-
-
-def command(site: Site, asked: dict[str, Any]) -> str:
-    """The `rla plot` command that draws what a panel shows; what it cannot say stands in a comment behind it.
-
-    Args:
-        site: the databases.
-        asked: as `curves` has it; beside that `whole`, whether the runs are all that fit `where`, and
-            `logY`.
-
-    Raises:
-        ArgumentError: something of that is not as it should be.
-    """
-    entries = site.chosen(asked.get("runs"))
-    places = list(dict.fromkeys(entry.place for entry in entries)) or [0]
-    roots = [str(site.databases[place].data_root) for place in places]
-    x, group, span = str(asked.get("x") or TIME_STEP), asked.get("group"), asked.get("range")
-    group = None if group is None else asked_names(group, "group")
-    options: list[tuple[str, object]] = [("data-root", roots[0])]
-    if not asked.get("whole"):
-        own = [entry.record.index[:DATE_LENGTH] for entry in entries if entry.place == places[0]]
-        options += [("run", date) for date in own]
-    elif asked.get("where"):
-        options.append(("where", asked["where"]))
-    if group != []:  # all runs are one
-        options.append(("group", "index" if group is None else ",".join(group)))
-    options.append(("band", "none" if group is None else asked.get("band") or "ci"))
-    if asked.get("smooth"):
-        options.append(("smooth", asked["smooth"]))
-    if x != TIME_STEP:
-        options.append(("x", x))
-    if span:
-        options.append(("bound", asked_range(span, (0.0, 0.0))[1]))
-    lost = {
-        f"the runs of {', '.join(roots[1:])}": roots[1:],
-        f"x is not a column: {x}": x in {ELAPSED, ROW},
-        "the lower end of the zoom": span,
-        "logarithmic axes": asked.get("log") or asked.get("logY"),
-    }
-    words = [f"--{name}={value}" for name, value in options]  # a name or value may begin with a dash
-    said = ", ".join(text for text, is_lost in lost.items() if is_lost)
-    line = shlex.join(["rla", "plot", *words, "--", str(asked.get("metric"))])
-    return line + (f"  # without: {said}" if said else "")
-
-
-def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
-    """All points of a panel: `table,index,metric,x,value`, each as it was recorded, by x.
-
-    Raises:
-        ArgumentError: they are more than `MAX_CSV_ROWS`.
-    """
-    metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
-    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
-    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in read(site, entries, x, metric))
-    if total > MAX_CSV_ROWS:
-        raise ArgumentError(
-            f"{total} points, more than {MAX_CSV_ROWS}; `rla export FILE.csv` writes as many as there are"
-        )
-
-    def parts() -> Iterator[bytes]:
-        yield _csv_lines([["table", "index", "metric", x, "value"]])
-        for curve in read(site, entries, x, metric):
-            record = curve.entry.record
-            xs, ys = np.append(curve.xs, curve.odd[0]), np.append(curve.ys, curve.odd[1])
-            order = np.argsort(xs, kind="stable")
-            points = zip(xs[order].tolist(), ys[order].tolist(), strict=True)
-            yield _csv_lines([record.table, record.index, metric, *map(repr, point)] for point in points)
-
-    return StreamingResponse(parts(), media_type="text/csv")
-
-
-def _csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue().encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The page of runs in one file, for `rla report` and notebooks: without a server and without a network.
+"""The page of runs in one file, without a server or a network.
 
 The file is the page itself (`bundle`), the answers that it would ask a server for (runs, columns, curves,
 pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote
@@ -7,11 +7,6 @@ is in the data alone.
 It has at most `MAX_BYTES`. Of pictures it has the last one of each name, the newest runs first, as far as
 there is room. Where the rest is too large, curves get fewer points, then the last metrics are left out; then
 pictures go and long values are cut; then the oldest runs are left out, which is said.
-
-**Bundle.** The page's own modules become one script: each is a function that gives what it exports, and what
-it imports is taken from those before it. This knows the few forms that the page's modules use (a test builds
-all of them), and is not a general tool. `import("./x.js")` is answered later, when all are there, so modules
-may wait for each other that way.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -38,9 +32,11 @@ from rla_client.database.records.likely_metric import CLOCKS
 from rla_client.database.records.record_reader import MAX_NAME_CHARS
 from rla_client.database.records.row_view import FIELDS
 from rla_client.database.views import read_views
-from rla_client.web import STATIC, files, runs
+from rla_client.web import STATIC, file_download, item_files, media, run_detail, run_list
+from rla_client.web.bundle import bundle
 from rla_client.web.curves import curves
-from rla_client.web.site import Entry, Site, live, path_of, table_stat
+from rla_client.web.run_columns import table_stat
+from rla_client.web.run_registry import PageRun, Site, live, path_of
 
 MAX_BYTES = 2_000_000
 CURVE_BYTES = 1_300_000  # of all panels, before they are packed
@@ -51,15 +47,8 @@ BRIEF_VALUES = 500  # of a run's parameters and last values, likewise
 RUNS = 50
 MAX_PANELS = 100
 WIDTHS = (16, 500)  # points of a curve are twice as many
-PANEL_PX = 340
-MAX_PX = 1100  # of the frame; further panels are reached by scrolling
-REPLACED = {"api.js": "offline.js"}  # of a file
 _LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')  # by the page, from its server
 _OF_RUNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})  # not one value a run
-_IMPORT = re.compile(r'^import (?P<names>\w+|\{[^}]*\}) from "\./(?P<name>[\w./-]+)";$', re.MULTILINE)
-_LATER = re.compile(r'\bimport\("\./(?P<name>[\w./-]+)"\)')
-_EXPORT = re.compile(r"^export (?P<kind>(?:async )?function|class|const|let) (?P<name>\w+)", re.MULTILINE)
-_DEFAULT = re.compile(r"^export \{ (?P<name>\w+) as default \};?\s*\Z", re.MULTILINE)
 
 
 def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -153,7 +142,7 @@ def _made(
 
 def _fitting(  # noqa: PLR0913 - what a report is made of
     site: Site,
-    entries: Sequence[Entry],
+    entries: Sequence[PageRun],
     view: Mapping[str, Sequence[str]],
     metrics: Sequence[str] | None,
     refresh_s: float | None,
@@ -209,63 +198,23 @@ def _cut(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-# -- in a notebook -----------------------------------------------------------------------------------
-
-
-def panels(
-    data_root: Path, runs: Sequence[tuple[str, str]], metrics: Sequence[str], settings: Mapping[str, str]
-) -> Panels:
-    """Panels of some runs, given as (table, index).
-
-    Raises:
-        ArgumentError: there is no run, or a setting is not as it should be.
-    """
-    paths = [f"0/{table}/{index}" for table, index in runs]
-    view = {name: [value] for name, value in settings.items() if value} | {"list": ["none"], "run": paths}
-    page = make_report(Site([data_root]), view, len(paths) + 1, metrics=metrics)
-    rows = -(-len(metrics) // 2)
-    return Panels(page.decode(), min(PANEL_PX * rows + 60, MAX_PX))
-
-
-@dataclass(frozen=True, slots=True)
-class Panels:
-    """Panels that a notebook shows.
-
-    Their frame is a sandbox: its scripts reach neither the notebook nor what the browser keeps for it.
-    """
-
-    html: str  # the page, whole
-    height_px: int  # of the frame
-
-    def _repr_html_(self) -> str:
-        style = f"width: 100%; height: {self.height_px}px; border: 0"
-        page = html.escape(self.html)
-        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{page}"></iframe>'
-
-    def __repr__(self) -> str:
-        return f"<panels for a notebook, {len(self.html) / 1e6:.1f} MB of HTML>"
-
-
-# -- the data ----------------------------------------------------------------------------------------
-
-
-def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[Entry]:
+def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[PageRun]:
     """Runs of a view, oldest first."""
     where, chosen = next(iter(view.get("where", ())), ""), set(view.get("run", ()))
-    found = site.chosen(runs.fitting(site, where)) if where else site.entries()
+    found = site.chosen(run_list.fitting(site, where)) if where else site.entries()
     found = [entry for entry in found if not chosen or path_of(entry) in chosen]
     return sorted(found, key=lambda entry: entry.record.opened)
 
 
-def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
+def _data(site: Site, entries: Sequence[PageRun]) -> dict[str, Any]:
     """Answers to what the page asks, but for the curves."""
     numbers = [entry.number for entry in entries]
-    told = runs.rows(site, 0)
+    told = run_list.rows(site, 0)
     places = [told["number"].index(number) for number in numbers]
     hyper = list(dict.fromkeys(name for entry in entries for name in entry.record.hyper.flat()))
-    metrics = runs.metric_names(entries)
-    names = [*FIELDS, *hyper, *metrics][: runs.MAX_COLUMNS]
-    found = runs.column_values(site, names, numbers, names)
+    metrics = run_list.metric_names(entries)
+    names = [*FIELDS, *hyper, *metrics][: run_list.MAX_COLUMNS]
+    found = run_list.column_values(site, names, numbers, names)
     pictures: dict[str, str] = {}
     return {
         "boot": site.boot,
@@ -282,42 +231,42 @@ def _data(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
         "columns": dict(zip(names, found["values"], strict=True)),
         "texts": dict(zip(names, found["texts"], strict=True)),
         "metrics": metrics,
-        "run": {path_of(entry): runs.overview(site, {"run": path_of(entry)}) for entry in entries},
+        "run": {path_of(entry): run_detail.overview(site, {"run": path_of(entry)}) for entry in entries},
         "environment": {path_of(entry): _environment(site, entry) for entry in entries},
         "media": {path_of(entry): _media(site, entry, pictures) for entry in reversed(entries)},
         "pictures": pictures,
     }
 
 
-def _environment(site: Site, entry: Entry) -> dict[str, Any]:
+def _environment(site: Site, entry: PageRun) -> dict[str, Any]:
     """Of the environment what is short."""
-    found = runs.environment(site, {"run": path_of(entry)})
+    found = run_detail.environment(site, {"run": path_of(entry)})
     told = found["environment"]
     short = {name: value for name, value in told.items() if name not in {"packages", "environment"}}
     return {**found, "environment": short, "diff": {"lines": [], "count": 0, "state": found["diff"]["state"]}}
 
 
-def _media(site: Site, entry: Entry, pictures: dict[str, str]) -> dict[str, Any]:
+def _media(site: Site, entry: PageRun, pictures: dict[str, str]) -> dict[str, Any]:
     """Pictures of a run, the last one of each name; they are put into `pictures` by path."""
     run = path_of(entry)
-    found = files.media(site, {"run": run})
+    found = media.media(site, {"run": run})
     groups = []
     for group in found["groups"]:
         step, path = group["files"][-1]
         room = PICTURE_BYTES - sum(map(len, pictures.values()))
         if group["kind"] != "image":
             continue
-        with suppress(OSError, DatabaseError), files.item_file(site, entry, OTHER_RESULTS, path) as file:
+        with suppress(OSError, DatabaseError), item_files.item_file(site, entry, OTHER_RESULTS, path) as file:
             content = file.read(min(MAX_PICTURE_BYTES, max(room, 0)) + 1)
             if len(content) <= min(MAX_PICTURE_BYTES, room):
-                kind = files.SHOWN[os.path.splitext(path)[1].lower()]
+                kind = file_download.SHOWN[os.path.splitext(path)[1].lower()]
                 pictures[f"{run}/{path}"] = f"data:{kind};base64,{base64.b64encode(content).decode()}"
                 groups.append({**group, "count": 1, "files": [[step, path]]})
     return {**found, "groups": groups, "names": len(groups), "others": [], "other_count": 0}
 
 
 def _curve(
-    site: Site, entries: Sequence[Entry], view: Mapping[str, Sequence[str]], metric: str, width: int
+    site: Site, entries: Sequence[PageRun], view: Mapping[str, Sequence[str]], metric: str, width: int
 ) -> str:
     """Answer of a panel, as text."""
 
@@ -342,9 +291,6 @@ def _curve(
     return base64.b64encode(bytes(curves(site, asked).body)).decode()
 
 
-# -- the file ----------------------------------------------------------------------------------------
-
-
 def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s: float | None) -> bytes:
     """The page's own file with all that it needs inside."""
     script = bundle()
@@ -366,50 +312,3 @@ def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def bundle(first: str = "main.js") -> str:
-    """The text of a classic script that does what the module `first` does; modules stand in it once each.
-
-    Raises:
-        ValueError: a module uses a form that this does not know, or modules import each other in a circle.
-    """
-    order: dict[str, str] = {}
-    _add(first, order, ())
-    later: list[str] = [first]
-    while later:
-        for found in _LATER.finditer(order[later.pop()]):
-            name = REPLACED.get(found["name"], found["name"])
-            _add(name, order, ())
-            later.append(name)
-    parts = [_wrapped(name, text) for name, text in order.items()]
-    return '"use strict";\nconst modules = {};\n' + "".join(parts)
-
-
-def _add(name: str, order: dict[str, str], above: tuple[str, ...]) -> None:
-    if name in order:
-        return
-    if name in above:
-        raise ValueError(f"modules import each other: {' → '.join([*above, name])}")
-    text = (STATIC / name).read_text()
-    for found in _IMPORT.finditer(text):
-        _add(REPLACED.get(found["name"], found["name"]), order, (*above, name))
-    order[name] = text
-
-
-def _wrapped(name: str, text: str) -> str:
-    def taken(found: re.Match[str]) -> str:
-        source = f'modules["{REPLACED.get(found["name"], found["name"])}"]'
-        names = found["names"]
-        return f"const {names.replace(' as ', ': ')} = {source}{'' if names.startswith('{') else '.default'};"
-
-    def later(found: re.Match[str]) -> str:
-        source = REPLACED.get(found["name"], found["name"])
-        return f'Promise.resolve().then(() => modules["{source}"])'
-
-    given = [f"default: {found['name']}" for found in _DEFAULT.finditer(text)]  # uPlot; it has nothing else
-    given = given or [found["name"] for found in _EXPORT.finditer(text)]
-    body = _DEFAULT.sub("", _EXPORT.sub(r"\g<kind> \g<name>", _LATER.sub(later, _IMPORT.sub(taken, text))))
-    if left := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
-        raise ValueError(f"{name}: {left.group()} is a form that the bundle does not know")
-    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(given)} }};\n}})();\n'

@@ -42,7 +42,7 @@ def report(
     roots = existing_roots(data_root)
     with extra("web", "rla report"):
         from rla_client.web.report import view_of, write_report
-        from rla_client.web.site import Site
+        from rla_client.web.run_registry import Site
     own = {"where": where, "group": group, "smooth": None if smooth is None else f"{smooth:g}"}
     site = Site(roots)
     shown = view_of(site, view, {name: [value] for name, value in own.items() if value})

@@ -71,7 +71,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start the sweep that a file describes, or continue it."""
-    from rla_client.sweep.driver import find_root
+    from rla_client.sweep.driver_setup import find_root
 
     if not file.exists():
         files: list[str] = []
@@ -110,37 +110,37 @@ def status(
 ) -> None:
     """Show the progress of a sweep."""
     from rla_client.database.compare.best_group import told
-    from rla_client.sweep import results as view
-    from rla_client.sweep.driver import kept_spec
+    from rla_client.sweep import results, sweep_table
+    from rla_client.sweep.driver_setup import kept_spec
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
-    values = view.Values(journal, metric)
-    rows, best = view.rows(values, time.time()), view.best(values)
-    driver, choice = journal.driver(), view.choice(values)
+    values = results.Values(journal, metric)
+    rows, best = sweep_table.rows(values, time.time()), sweep_table.best(values)
+    driver, choice = journal.driver(), sweep_table.choice(values)
     if as_json:
         facts = {
             "name": journal.name,
             "driver": driver,
-            "counts": view.shown_counts(journal),
+            "counts": sweep_table.shown_counts(journal),
             "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
             "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
         }
         say(json_text(facts))
         return
-    say(view.summary(journal, driver))
+    say(sweep_table.summary(journal, driver))
     if best:
         say(f"\nbest trials by {metric.name if metric else ''}")
-        say(view.table(best, view.MOST_BEST))
+        say(sweep_table.table(best, results.MOST_BEST))
     for line in told(choice[1], f"trial {choice[0]}") if choice else ():
         say(line)
-    missing = None if best else view.no_metric(journal, metric)
+    missing = None if best else results.no_metric(journal, metric)
     if missing:
         say(f"\n{missing}")
     say("")
-    say(view.table(rows, None if everything else MOST_ROWS))
-    for reason in view.reasons(journal):
+    say(sweep_table.table(rows, None if everything else MOST_ROWS))
+    for reason in sweep_table.reasons(journal):
         say(reason)
 
 
@@ -154,7 +154,8 @@ def stop(
 ) -> None:
     """Stop a sweep and its runs; `resume` continues them from their checkpoints."""
     from rla_client.sweep.driver import LEAVE, STOP
-    from rla_client.sweep.journal import STOPPED, SweepError
+    from rla_client.sweep.journal import SweepError
+    from rla_client.sweep.run_state import STOPPED
 
     journal = _find(name, data_root)
     if journal.driver() is None:
@@ -184,8 +185,10 @@ def stop(
 
 def _stop_left(journal: Journal) -> int | None:
     """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
-    from rla_client.sweep.driver import Driver, Listed, kept_spec, make_engine
-    from rla_client.sweep.journal import RUNNING
+    from rla_client.sweep.driver import Driver
+    from rla_client.sweep.driver_setup import kept_spec, make_engine
+    from rla_client.sweep.run_state import RUNNING
+    from rla_client.sweep.samplers import Listed
 
     left = [run.engine for run in journal.runs.values() if run.state == RUNNING]
     if not left:
@@ -199,7 +202,7 @@ def _stop_left(journal: Journal) -> int | None:
 
 
 def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
-    from rla_client.sweep.driver import find_root
+    from rla_client.sweep.driver_setup import find_root
     from rla_client.sweep.journal import Journal, SweepError, names
 
     root = find_root(data_root)

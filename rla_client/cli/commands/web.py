@@ -40,7 +40,7 @@ def web(
     """Show runs, curves and files in a browser, live."""
     roots = existing_roots(data_root)
     with extra("web", "rla web"):
-        from rla_client.web.serve import serve
+        from rla_client.web.server import serve
     serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=_say_now)
 
 

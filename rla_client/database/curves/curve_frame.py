@@ -21,7 +21,7 @@ from rla_client.database.tree.chains import chain_of
 
 Read = Callable[[Sequence[tuple[str, str]], Sequence[str]], list[dict[str, Any] | DatabaseError | OSError]]
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
-_SHOWER = "rla_client.web.report"  # above this layer: it is looked up when somebody asks to see
+_SHOWER = "rla_client.web.notebook_panels"  # above this layer: it is looked up when somebody asks to see
 
 
 class CurveFrame(pd.DataFrame):

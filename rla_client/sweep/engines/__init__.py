@@ -1,1 +1,1 @@
-"""Where the runs of a sweep go: this machine's cores and GPUs, Slurm, Ray."""
+"""Engines of sweeps: this machine's cores or GPUs, Slurm, Ray."""

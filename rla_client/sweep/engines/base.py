@@ -1,4 +1,4 @@
-"""What a driver and an engine say to each other, and the files with which a run's program is started.
+"""The interface between driver, engine, running program.
 
 Something that outlives the driver writes the program's exit status to a file: the supervisor on this machine,
 a shell in a job of Slurm. The program holds an open, locked file. So a driver that was gone still learns how

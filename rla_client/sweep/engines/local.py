@@ -1,4 +1,4 @@
-"""Runs on this machine: as many at a time as its cores, memory and GPUs hold.
+"""The engine of this machine: as many runs at a time as fit its cores, memory, GPUs.
 
 Their supervisor, a process of its own, starts them and waits for them.
 

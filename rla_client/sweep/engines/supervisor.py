@@ -1,4 +1,4 @@
-"""The process that starts the programs of a sweep on this machine and keeps their exit statuses.
+"""The process that starts a sweep's programs on this machine, keeping their exit statuses.
 
 A driver starts one supervisor, in a session of its own. It outlives the driver: when that is killed, the
 supervisor starts nothing more, waits for the programs that run, writes their exit statuses and ends.

@@ -8,7 +8,7 @@ from support.legacy_database import LEGACY_TABLE, entries
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.plot import plot_saved_images
-from rla_client.plot.func import find_images
+from rla_client.plot.images import find_images
 
 
 def write_image(path: Path, when: float) -> None:

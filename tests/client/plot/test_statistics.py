@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.plot import statistics
+from rla_client.plot import bands, statistics
 
 X = [
     [0.7, 0.79, 0.618, 0.433], [0.564, 0.403, 0.718, 1.102], [0.552, 0.514, 0.847, 0.807],
@@ -143,7 +143,7 @@ def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(ArgumentError, match="tasks"):
         statistics.probability_of_improvement(X, [1.0])
     with pytest.raises(ArgumentError, match="band"):
-        statistics.curve_band(np.zeros((2, 2)), "nope")
+        bands.curve_band(np.zeros((2, 2)), "nope")
 
 
 @pytest.mark.parametrize("band", ["std", "stderr", "range", "ci", "iqm", "median", "none"])
@@ -151,7 +151,7 @@ def test_bands_hold_their_centre(band: str) -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=(7, 20))
     values[3, 10:] = np.nan
-    centre, low, high = statistics.curve_band(values, band)
+    centre, low, high = bands.curve_band(values, band)
     assert ((low <= centre) & (centre <= high)).all()
     if band == "iqm":
         assert centre[0] == pytest.approx(statistics.interquartile_mean(values[:, 0]))
@@ -169,5 +169,5 @@ def test_percentiles_are_those_of_numpy_to_the_bit(runs: int) -> None:
     values[:, :20] = random.choice([np.inf, -np.inf, 1.0, 2.0], (runs, 20))
     wanted = [2.5, 25, 50, 97.5, 100]
     with np.errstate(invalid="ignore"):  # of infinite values
-        found = statistics._percentiles(values, wanted)
+        found = bands._percentiles(values, wanted)
         np.testing.assert_array_equal(found, np.nanpercentile(values, wanted, axis=0))

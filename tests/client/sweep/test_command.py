@@ -14,17 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sweep_lab import make_spec
 
-from rla_client.sweep.command import (
-    CALLER,
-    can_start,
-    check_command,
-    command_of,
-    environment_of,
-    parameters_of,
-    work_of,
-)
+from rla_client.sweep.call import parameters_of
+from rla_client.sweep.command import CALLER, can_start, check_command, command_of, environment_of, work_of
 from rla_client.sweep.engines.base import start_program
-from rla_client.sweep.journal import Journal, RunState, SweepError
+from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.run_state import RunState
 from rla_client.sweep.spec import Spec
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"

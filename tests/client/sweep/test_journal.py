@@ -17,19 +17,9 @@ import pytest
 from support.waiting import wait_until
 
 from rla_client.sweep import journal as module
-from rla_client.sweep.driver import begin
-from rla_client.sweep.journal import (
-    FINISHED,
-    FOLDER,
-    FORMAT,
-    JOURNAL,
-    RUNNING,
-    WAITING,
-    Journal,
-    RunState,
-    SweepError,
-    names,
-)
+from rla_client.sweep.driver_setup import begin
+from rla_client.sweep.journal import FOLDER, FORMAT, JOURNAL, Journal, SweepError, names
+from rla_client.sweep.run_state import FINISHED, RUNNING, WAITING, RunState
 
 WANTED: list[tuple[int, dict[str, Any]]] = [
     (1, {"lr": 0.1, "seed": 0}),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.sweep_lab import make_spec
 
-from rla_client.sweep.driver import Sampler, make_sampler
 from rla_client.sweep.journal import SweepError
+from rla_client.sweep.samplers import Sampler, make_sampler
 from rla_client.sweep.spec import Spec
 
 SEARCH = {

@@ -16,10 +16,11 @@ from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.runs import Database
-from rla_client.plot.statistics import curve_band
-from rla_client.web import curves
-from rla_client.web.curves import as_csv, encode
-from rla_client.web.site import Site
+from rla_client.plot.bands import curve_band
+from rla_client.web import curves, panel_export
+from rla_client.web.curve_answer import encode
+from rla_client.web.panel_export import as_csv
+from rla_client.web.run_registry import Site
 
 
 def decoded(body: bytes) -> tuple[dict[str, Any], np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
@@ -213,7 +214,7 @@ def test_a_logarithmic_x_has_buckets_of_equal_width_there(root: Path) -> None:
 
 
 def test_smoothed_as_rla_plot_does(root: Path) -> None:
-    from rla_client.plot.statistics import smooth
+    from rla_client.plot.smoothing import smooth
 
     ys = np.random.default_rng(0).normal(size=300)
     write_rows(root, write_run(root), table_of(range(300), ys))
@@ -326,14 +327,14 @@ def test_the_command_of_a_panel(root: Path, further: dict[str, Any], words: list
     index = write_run(root)
     site = Site([root])
     site.look(wait=True)
-    line = curves.command(site, {"runs": [0], "metric": "--return", **further})
+    line = panel_export.command(site, {"runs": [0], "metric": "--return", **further})
     own = [word.format(index[:26]) for word in words]
     assert shlex.split(line, comments=True) == ["rla", "plot", f"--data-root={root}", *own, "--", "--return"]
     assert ("lower end" in line, "logarithmic" in line) == ("range" in further, "log" in further)
 
 
 def test_more_points_than_a_csv_holds_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "MAX_CSV_ROWS", 9)
+    monkeypatch.setattr(panel_export, "MAX_CSV_ROWS", 9)
     write_run(root)
     site = Site([root])
     site.look(wait=True)

@@ -18,7 +18,7 @@ from support.page_lab import Answer, PageServer, read_answer
 from support.page_runs import write_page_run
 from support.waiting import DEADLINE_S
 
-from rla_client.web.serve import Guard
+from rla_client.web.guard import Guard
 
 Serve = Callable[..., PageServer]
 JSON = {"Content-Type": "application/json"}

@@ -15,7 +15,9 @@ from urllib.parse import urlencode
 import pytest
 from support.waiting import TIME_FACTOR
 
-from rla_client.web.files import CHUNK_BYTES, MAX_LISTED, MAX_STEPS, grouped, readable, stepped
+from rla_client.web.file_text import CHUNK_BYTES, readable
+from rla_client.web.item_files import MAX_LISTED
+from rla_client.web.media import MAX_STEPS, grouped, stepped
 
 if TYPE_CHECKING:
     from support.page_lab import Answer, PageServer

@@ -21,14 +21,16 @@ from support.waiting import wait_until
 from rla_client import database
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.views import write_view
-from rla_client.plot.statistics import curve_band, group_curves
+from rla_client.plot.bands import curve_band
+from rla_client.plot.smoothing import group_curves
 from rla_client.web import STATIC
-from rla_client.web.report import MAX_BYTES, bundle, make_report, view_of
-from rla_client.web.site import Site
+from rla_client.web.bundle import bundle
+from rla_client.web.report import MAX_BYTES, make_report, view_of
+from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:
-    from client.web.conftest import Faults
     from playwright.sync_api import Page
+    from support.page_fixtures import Faults
 
 Rla = Callable[..., subprocess.CompletedProcess[str]]
 slow = pytest.mark.slow

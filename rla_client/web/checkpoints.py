@@ -1,0 +1,42 @@
+"""The checkpoints of a run, in the order of their saves."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first, save_time
+from rla_client.contract.checkpoint.prune_notes import pruned_files
+from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
+from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
+from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
+from rla_client.web.media import stepped
+from rla_client.web.run_registry import Site
+
+
+def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master."""
+    entry = asked_run(site, asked)
+    found = list_files(site, entry, CHECKPOINT)
+    rows: dict[str, list[Any]] = {one.path: [*one, stepped(one.path)[0], "here"] for one in found.files}
+    orders: dict[str, int | None] = {}
+    root, item = site.database(entry).data_root, item_of(entry, CHECKPOINT)
+    with suppress(OSError), held_folder(root, item) as folder:
+        own = [path for path in rows if "/" not in path]
+        orders.update((path, save_time(folder, path, -1).order) for path in own)
+        os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
+        for note in pruned_files(folder):
+            rows[note.name] = [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
+            orders[note.name] = note.order
+    ages = [
+        SaveTime(path, -1 if row[3] is None else int(row[3]), int(row[2] * 1e9), orders.get(path))
+        for path, row in rows.items()
+    ]
+    listed = [rows[one.name] for one in oldest_first(ages)]
+    return {
+        "files": listed[-MAX_LISTED:],
+        "count": len(rows),
+        "cut": found.cut,
+        "bytes": sum(row[1] for row in rows.values()),
+    }

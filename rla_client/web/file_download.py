@@ -1,0 +1,79 @@
+"""A file as a browser loads it.
+
+What a browser gets of a run is a picture, a film, a sound, plain text, or something to save.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from rla_client.web.item_files import asked_file
+from rla_client.web.run_registry import Site
+
+SEND_BYTES = 256 << 10
+FOREIGN = {  # headers of what a run wrote: shown as a picture, played, saved, never run
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+SHOWN = {  # by a browser in our page, without running it
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
+    ".webp": "image/webp", ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm",
+    ".wav": "audio/wav", ".mp3": "audio/mpeg",
+}  # fmt: skip
+_TEXT = re.compile(r"\.(txt|log|csv|jsonl?|ya?ml|md|rst|py|sh|toml|cfg|ini|c|cc|cpp|h|cu)", re.IGNORECASE)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+def send(site: Site, asked: dict[str, Any]) -> Response:
+    """A file for the browser, a range of it where it asks for one; see the module's text for its type."""
+    with asked_file(site, asked) as opened:
+        file = os.fdopen(os.dup(opened.fileno()), "rb")
+    state = os.fstat(file.fileno())
+    tag = f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
+    headers = {**FOREIGN, "Accept-Ranges": "bytes", "ETag": tag, "Cache-Control": "private, no-cache"}
+    if asked.get("if-none-match") == tag:
+        file.close()
+        return Response(status_code=304, headers=headers)
+    name = str(asked["path"]).rpartition("/")[2]
+    suffix = os.path.splitext(name)[1].lower()
+    media_type = SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
+    if media_type is None or asked.get("save"):
+        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    if media_type is None:
+        media_type = "application/pdf" if suffix == ".pdf" else "application/octet-stream"
+    span = _range(asked.get("range"), state.st_size)
+    if span is None:
+        file.close()
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{state.st_size}"})
+    start, end = span
+    headers["Content-Length"] = str(end - start)
+    partial = asked.get("range") and (start, end) != (0, state.st_size)
+    if partial:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{state.st_size}"
+    return StreamingResponse(_pieces(file, start, end), 206 if partial else 200, headers, media_type)
+
+
+def _range(asked: object, size: int) -> tuple[int, int] | None:
+    """(begin, end) of what is to be sent; all where the range is not understood; None: beyond the end."""
+    match = _RANGE.fullmatch(str(asked or "").strip())
+    if match is None or not (match[1] or match[2]):
+        return 0, size
+    if not match[1]:
+        start, end = max(0, size - int(match[2])), size
+    else:
+        start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+    return (start, end) if start < end else None
+
+
+def _pieces(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    with file:
+        file.seek(start)
+        while start < end and (block := file.read(min(SEND_BYTES, end - start))):
+            start += len(block)
+            yield block

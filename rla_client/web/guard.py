@@ -1,0 +1,165 @@
+"""The guard of the server: nobody is let in without the token.
+
+Whoever has the token may read all that the server's user may read of the databases, so:
+
+- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie
+  that is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the
+  ports of a host apart, and other people's servers may listen there. `/api/` takes it from the header
+  `Authorization: Bearer` or, for pictures and downloads, from the query.
+- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else
+  that resolves to us (DNS rebinding) is refused.
+- **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
+- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
+  browser runs it (`file_download.FOREIGN`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+COOKIE = "rla-web"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
+_ALWAYS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_OLD_TOKEN = "the token is missing or wrong: open the whole address that `rla web` printed last"  # noqa: S105
+_LOCKED = (
+    "rla web: this address needs its token.\n"
+    "Open the whole address that `rla web` printed (http://…/?token=…).\n"
+)
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]*\]|[^:\[\]/?#@\s]+)(:(?P<port>\d{1,5}))?", re.IGNORECASE)
+
+
+class Guard:
+    """ASGI middleware that refuses what the module's text says; `hosts` are further names of this machine."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._cookie = hmac.new(self._token, COOKIE.encode(), hashlib.sha256).hexdigest()
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with a refusal."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # a WebSocket: uvicorn refuses it
+        request = Request(scope)
+        refusal, welcome = self._look(request)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.setdefault("headers", [])
+                there = {name.lower() for name, _ in headers}
+                headers += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in _ALWAYS.items()
+                    if name.lower().encode() not in there
+                ]
+                if welcome:
+                    cookie = f"{self._name(request)}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+                    headers.append((b"set-cookie", cookie.encode()))
+            await send(message)
+
+        if refusal is not None:
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, _bounded(receive), with_headers)
+
+    def _look(self, request: Request) -> tuple[Response | None, bool]:
+        """A refusal, if the request deserves one; and whether the cookie is to be given."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        refusal = None
+        if not self._known(host):
+            refusal = PlainTextResponse(f"rla web: not known as {host[:80]!r}; see --allow-host\n", 403)
+        elif origin is not None and origin != f"http://{host}":
+            refusal = PlainTextResponse("rla web: requests from other pages are refused\n", 403)
+        elif request.method not in {"GET", "HEAD", "POST"}:
+            refusal = PlainTextResponse("method not allowed\n", 405)
+        if refusal is not None:
+            return refusal, False
+        return self._without_token(request)
+
+    def _without_token(self, request: Request) -> tuple[Response | None, bool]:
+        api = request.scope["path"].startswith("/api/")
+        by_query = self._is_token(request.query_params.get("token", ""))
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        by_header = scheme.lower() == "bearer" and self._is_token(bearer)
+        if request.method == "POST":
+            json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+            said = "the body must be JSON" if by_header else _OLD_TOKEN
+            return (None if by_header and json else JSONResponse({"error": said}, 403)), False
+        if by_header or by_query or (not api and self._has_cookie(request)):
+            return None, by_query and not api
+        if api:
+            return JSONResponse({"error": _OLD_TOKEN}, 403), False
+        return PlainTextResponse(_LOCKED, 403), False
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+    def _has_cookie(self, request: Request) -> bool:
+        """By splitting: SimpleCookie takes minutes over a header of escapes."""
+        own = self._name(request)
+        for header in request.headers.getlist("cookie"):
+            for one in header.split(";"):
+                name, _, value = one.strip().partition("=")
+                if name == own and hmac.compare_digest(value.encode(), self._cookie.encode()):
+                    return True
+        return False
+
+    @staticmethod
+    def _name(request: Request) -> str:
+        """Of the cookie, so that two pages on one host do not take it from each other."""
+        found = _HOST.fullmatch(request.headers.get("host", ""))
+        return f"{COOKIE}-{(found and found['port']) or 80}"
+
+    def _known(self, host: str) -> bool:
+        found = _HOST.fullmatch(host.lower())
+        name = found["name"].strip("[]") if found else host
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive` that ends a request whose body is larger than anybody needs."""
+    seen = 0
+
+    async def take() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MAX_BODY_BYTES:
+            return {"type": "http.disconnect"}
+        return message
+
+    return take

@@ -1,0 +1,170 @@
+"""The stream of news to an open page: server-sent events.
+
+The page says which runs and metrics it shows and how many rows of each it has (*cursors*). Each `TICK_S` the
+tables of those that may grow are stat'ed, and of one that did, the rows behind the cursor go out; so a stream
+costs what is new, not what is there. Events:
+
+    rows     {"number", "from", "x": […], "y": {metric: […]}}: new rows; null where nothing was recorded
+    anew     {"number"}: rows that it has were taken back, have another x, or are of a chain; it asks again
+    version  {"version"}: the list of runs changed; it asks for those since the version that it has
+    alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+from anyio.to_thread import run_sync
+from starlette.responses import StreamingResponse
+
+from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.web.run_columns import table_path, table_stat, x_values
+from rla_client.web.run_registry import PageRun, Site, live
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+TICK_S = 0.4
+ALIVE_S = 15.0
+MAX_WATCHED = 200  # runs; a panel of more is asked for anew when their list changes
+MAX_ROWS = 5000  # in one event; further behind, a new curve is cheaper
+
+
+def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
+    """Events for one page, until it goes away.
+
+    Args:
+        site: whose runs.
+        asked: `version` of its list; `x`; `cursors`: metric → run number → rows that it has; `once`: only
+            what is new by now, for a page that must not hold one of its browser's few connections.
+
+    Raises:
+        ArgumentError: something of that is not as it should be.
+    """
+    watcher = Watcher(site, asked)
+
+    async def events() -> AsyncIterator[bytes]:
+        said = time.monotonic()
+        yield _event("alive", {})
+        while True:
+            found = await run_sync(watcher.look)
+            now = time.monotonic()
+            if found:
+                yield b"".join(_event(event, data) for event, data in found)
+                said = now
+            elif now - said > ALIVE_S:
+                yield _event("alive", {})
+                said = now
+            if asked.get("once"):
+                return
+            await anyio.sleep(TICK_S)
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _event(name: str, data: Mapping[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
+
+
+class Watcher:
+    """What one page has, and what is new to it; see the module's text."""
+
+    def __init__(self, site: Site, asked: dict[str, Any]) -> None:
+        self._site = site
+        version = asked.get("version", 0)
+        self._version = version if isinstance(version, int) else 0
+        self._x = str(asked.get("x") or TIME_STEP)
+        self._cursors = _checked(asked.get("cursors", {}))
+        self._watched = list(dict.fromkeys(number for known in self._cursors.values() for number in known))
+        self._stats: dict[int, tuple[int, int]] = {}
+
+    def look(self) -> list[tuple[str, dict[str, Any]]]:
+        """Events since the last look."""
+        found = list(self._new_rows())
+        version = self._site.look()
+        if version != self._version:
+            self._version = version
+            found.append(("version", {"version": version}))
+        return found
+
+    def _new_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for entry in live(self._site.chosen(self._watched))[:MAX_WATCHED]:
+            stat = table_stat(self._site, entry)
+            if stat is None:
+                continue
+            before = self._stats.get(entry.number)
+            self._stats[entry.number] = stat
+            if entry.record.parent and before not in {None, stat}:
+                yield "anew", {"number": entry.number}
+            elif before != stat and not entry.record.parent:
+                yield from self._rows_of(entry)
+
+    def _rows_of(self, entry: PageRun) -> Iterator[tuple[str, dict[str, Any]]]:
+        number = entry.number
+        metrics = [metric for metric, known in self._cursors.items() if number in known]
+        table = self._table(entry, metrics)
+        news: dict[int, dict[str, Any]] = {}  # by cursor: panels are as far as each other, as a rule
+        for metric in metrics:
+            ys = table.get(metric)
+            xs = None if ys is None else x_values(table, self._x, len(ys))
+            if ys is None or xs is None:
+                continue
+            before = self._cursors[metric][number]
+            self._cursors[metric][number] = len(ys)
+            if len(ys) < before or len(ys) - before > MAX_ROWS or self._renumbered(table, before):
+                yield "anew", {"number": number}
+                return
+            if len(ys) > before:
+                same = news.setdefault(
+                    before, {"number": number, "from": before, "x": _plain(xs[before:]), "y": {}}
+                )
+                same["y"][metric] = _plain(ys[before:])
+        for data in news.values():
+            yield "rows", data
+
+    def _renumbered(self, table: Mapping[str, Array], before: int) -> bool:
+        """Whether rows that the page has at their numbers have a time-step now: the first that is not 0."""
+        steps = table.get(TIME_STEP)
+        if self._x != TIME_STEP or steps is None or before < 2:  # noqa: PLR2004 - row 0 has time-step 0
+            return False
+        return bool(steps.any() and not steps[:before].any())
+
+    def _table(self, entry: PageRun, metrics: list[str]) -> dict[str, Array]:
+        names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]
+        with suppress(DatabaseError, OSError):
+            cache = self._site.caches[entry.place]
+            return cache.columns(table_path(self._site, entry), names, time.time_ns())
+        return {}
+
+
+def _plain(values: Array) -> list[float | str | None]:
+    recorded = recorded_nan(values)
+    return [
+        value if math.isfinite(value) else str(value) if is_nan or not math.isnan(value) else None
+        for value, is_nan in zip(values.tolist(), recorded.tolist(), strict=True)
+    ]
+
+
+def _checked(cursors: object) -> dict[str, dict[int, int]]:
+    """Metric → run number → rows; ArgumentError: it is something else."""
+    try:
+        if not isinstance(cursors, dict):
+            raise TypeError  # noqa: TRY301 - told below
+        return {
+            str(metric): {int(number): int(rows) for number, rows in known.items()}
+            for metric, known in cursors.items()
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError("cursors must be metric → run → rows") from error

@@ -1,0 +1,24 @@
+"""Values as JSON can carry them to a browser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
+
+
+def sent(value: object) -> Any:  # noqa: ANN401 - whatever a run has recorded
+    """A value as JSON can carry it, and a browser read it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < SAFE_INTEGER else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): sent(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sent(item) for item in value]
+    return str(value)

@@ -1,0 +1,195 @@
+"""The routes of the page: which path leads to which answer.
+
+Each answer is a function of (site, request's body or query) in the module whose job it is. An error that the
+user can fix is answered with 400 and the error's words, `{"error": …}`. Answers run in threads, but for the
+stream of what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.database.views import read_views
+from rla_client.web import (
+    STATIC,
+    checkpoints,
+    curves,
+    file_download,
+    file_text,
+    importance,
+    item_files,
+    media,
+    panel_export,
+    run_changes,
+    run_detail,
+    run_list,
+    system_metrics,
+)
+from rla_client.web.agent_status import Machine
+from rla_client.web.guard import Guard
+from rla_client.web.live_stream import stream
+from rla_client.web.run_registry import Site
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
+LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
+THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
+Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+OF_A_RUN: dict[str, Answer] = {
+    "run": run_detail.overview,
+    "environment": run_detail.environment,
+    "others": run_detail.others,
+    "difference": run_detail.difference,
+    "note": run_changes.note,
+    "trash": run_changes.trash,
+    "restore": run_changes.restore,
+    "files": item_files.listing,
+    "text": file_text.text,
+    "search": file_text.search,
+    "media": media.media,
+    "checkpoints": checkpoints.checkpoints,
+    "system": system_metrics.system,
+}
+
+
+def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
+    """The page over some databases, as an ASGI application; `token` lets in, `hosts` as in `Guard`."""
+    quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
+    kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
+    limiters = {name: limiter for names, limiter in kinds for name in names}
+    machine = Machine()
+    posts: dict[str, Answer] = {
+        "runs": lambda site, body: run_list.rows(site, _whole(body, "since")),
+        "columns": lambda site, body: run_list.column_values(
+            site, body.get("names"), body.get("numbers"), body.get("group")
+        ),
+        "fitting": lambda site, body: run_list.fitting(site, body.get("where")),
+        "differing": lambda site, body: run_list.differing(site, body.get("numbers")),
+        "names": lambda site, _: run_list.names(site),
+        "curves": curves.curves,
+        "csv": panel_export.as_csv,
+        "command": panel_export.command,
+        "live": stream,
+        "metrics": lambda site, body: run_list.metric_names(site.chosen(body.get("numbers"))),
+        "importance": importance.importance,
+        "parallel": importance.parallel,
+        "scatter": importance.scatter,
+        "views": lambda site, _: read_views(site.databases[0].data_root),
+        "view": run_changes.view,
+        **OF_A_RUN,
+        "status": lambda site, _: machine.status(site),
+        "fleet": machine.fleet,
+    }
+    own_files = _own_files()
+    routes = [
+        Route("/", own_files),
+        Route("/static/{name:path}", own_files),
+        Route("/api/file", _sending(site, quick), methods=["GET"]),
+        *(
+            Route(f"/api/{name}", _answering(site, answer, limiters.get(name, quick)), methods=["POST"])
+            for name, answer in posts.items()
+        ),
+    ]
+    return Guard(Starlette(routes=routes), token, hosts)
+
+
+def _own_files() -> Callable[[Request], Awaitable[Response]]:
+    """The page's own files, from memory: they are asked for while the threads read databases."""
+    names = [path for path in STATIC.rglob("*") if path.is_file()]
+    bodies = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in names}
+    tags = {name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in bodies.items()}
+
+    async def endpoint(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in bodies:
+            return PlainTextResponse("not found\n", 404)
+        headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(bodies[name], media_type=TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
+
+    return endpoint
+
+
+def _answering(
+    site: Site, answer: Answer, limiter: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body() or b"{}")
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "the body is not JSON"}, 400)
+        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
+            return JSONResponse({"error": "the body is not whole"}, 413)
+        if not isinstance(body, dict):
+            return JSONResponse({"error": "the body is not a JSON object"}, 400)
+        async with limiter:
+            if await request.is_disconnected():  # as while a page zooms faster than it is answered
+                return Response(status_code=499)
+            return await run_sync(_guarded, answer, site, body)
+
+    return endpoint
+
+
+def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(_guarded, file_download.send, site, asked, limiter=limiter)
+
+    return endpoint
+
+
+def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
+    """An answer as a response; an error as one that says what to do."""
+    try:
+        found = answer(site, asked)
+    except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
+        text, status = _told(error)
+        return JSONResponse({"error": text}, status)
+    if isinstance(found, Response):
+        return found
+    return Response(
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
+        media_type="application/json",
+    )
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What an error says to the user, and its status."""
+    if isinstance(error, RlaError):
+        return str(error), 400
+    if isinstance(error, OverflowError | RecursionError):
+        return "a number is too large, or something is nested too deeply", 400
+    if isinstance(error, FileNotFoundError):
+        return f"not there any more: {error.filename or error}", 404
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
+    traceback.print_exception(error, file=sys.stderr)
+    return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
+
+
+def _whole(body: dict[str, Any], name: str) -> int:
+    value = body.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ArgumentError(f"{name} must be a whole number")
+    return value

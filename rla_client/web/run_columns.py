@@ -1,0 +1,69 @@
+"""Columns of the tables of a page's runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.database.curves.curve_reader import Reader, read_tables
+from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.web.run_registry import PageRun, Site
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+ELAPSED = "elapsed"  # seconds since a run's first row
+ROW = "row"  # its number
+
+
+def read_entries(site: Site, entries: Sequence[PageRun], names: Sequence[str]) -> list[dict[str, Array]]:
+    """Columns of some runs, in their order; none where a table is broken, which the list of runs says."""
+    found: dict[int, dict[str, Array]] = {}
+    for place, database in enumerate(site.databases):
+        mine = [entry for entry in entries if entry.place == place]
+        pairs = [(entry.record.table, entry.record.index) for entry in mine]
+        parents = zip(pairs, (entry.record.parent for entry in mine), strict=True)
+        links = {pair: parent for pair, parent in parents if parent}
+        reader = Reader(database.data_root, site.caches[place], links, database.lake)
+        tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
+        for entry, table in zip(mine, tables, strict=True):
+            found[entry.number] = {} if isinstance(table, Exception) else table
+    return [found[entry.number] for entry in entries]
+
+
+def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
+    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
+
+    A program that never says which step it is at has 0 in every row.
+    """
+    if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
+        return np.arange(rows, dtype=np.float64)
+    if x != ELAPSED:
+        return table.get(x)
+    stamps = table.get(TIMESTAMP)
+    if stamps is None or not len(stamps):
+        return None
+    first = stamps[np.isfinite(stamps)][:1]
+    return stamps - first[0] if first.size else None
+
+
+def table_path(site: Site, entry: PageRun) -> str:
+    """Where the rows of a run are."""
+    root = site.databases[entry.place].data_root
+    return f"{root}/{LOG}/{entry.record.table}/{entry.record.index}/{PROGRESS_FILE}"
+
+
+def table_stat(site: Site, entry: PageRun) -> tuple[int, int] | None:
+    """What tells whether a run's table got rows: inode and bytes; None where there is none."""
+    with suppress(OSError):
+        found = os.stat(table_path(site, entry))
+        return found.st_ino, found.st_size
+    return None

@@ -1,0 +1,4 @@
+"""A real page, a real browser; each tells at its end what went wrong in it."""
+
+from support.page_fixtures import browser, faults, page, page_server  # noqa: F401 - fixtures
+from support.written_runs import make_run, own_state, rla, root  # noqa: F401 - fixtures
