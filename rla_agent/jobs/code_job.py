@@ -1,7 +1,7 @@
 """Code jobs: the sources of a run.
 
-A code blob is what `rla_client/code/capture.py` describes; nothing in it is believed before it has been
-checked.
+A code blob is what `rla_client/contract/job/code_blob.py` describes; nothing in it is believed before it
+has been checked.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rla_client.cli.open_database import open_database
 from rla_client.cli.output import say
 from rla_client.cli.registration import MASTER
 from rla_client.config.project import require_config
-from rla_client.contract.textformat import examples
+from rla_client.contract.text.command_line import examples
 from rla_client.database.tree.data_root import find_data_root
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 from rla_client.contract.layout import TIMESTAMP
-from rla_client.contract.opening import Opening
+from rla_client.contract.spool.opening import Opening
 from rla_client.run.failure import ending, traceback_text
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.outbox import Outbox

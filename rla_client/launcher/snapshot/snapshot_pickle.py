@@ -1,8 +1,8 @@
 """The pickle of a snapshot, made with one copy of the tensors.
 
 A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
-(rla_client/contract/jobs.py). `encode` pickles, and keeps of every large buffer (an array, a tensor's
-storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one copy by
+(rla_client/contract/job/snapshot_footer.py). `encode` pickles, and keeps of every large buffer (an array,
+a tensor's storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one copy by
 several threads. Storages of plain tensors are written as buffers, and tensors that share a storage share it
 again after loading; those of a GPU come back to it, or to the CPU where it is not there. Other tensors take
 torch's own way.

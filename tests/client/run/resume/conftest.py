@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rla_client.contract.paths import Places
 
 from rla_client import exp_manager
+from rla_client.contract.agent.places import Places
 
 
 @pytest.fixture(autouse=True)
