@@ -1,7 +1,7 @@
 """The history of a run: its changed hyper-parameters, its last traceback.
 
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
-(`rla_client.run.archive`). The traceback of what ended a run is the last one of its warnings.
+(`rla_client.run.state.archive`). The traceback of what ended a run is the last one of its warnings.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else
 name; the database is `data_root`, else where `rla_client.init` puts it: so a project has one database, which
 `rla ls` finds, and what `rla init` ignores for git is all of it. The code is that beside the configuration,
 without one that beside the launcher. A home folder or one for temporary files is not a project: there
-`rla_client.code.select` finds it.
+`rla_client.code.find_code` finds it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ from support.written_runs import write_run  # noqa: E402 - the paths come first
 PROGRAM = """
 import sys, time
 from rla_client.database.runs import Database
-from rla_client.cli.top import MAX_SHOWN, Source, TopApp
+from rla_client.top.app import TopApp
+from rla_client.top.source import MAX_SHOWN, Source
 database = Database(sys.argv[1])
 open(sys.argv[2], "w").write(repr(time.time()))
 TopApp(Source(database.data_root, lambda where: database.records(where=where, limit=MAX_SHOWN))).run()

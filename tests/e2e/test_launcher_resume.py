@@ -306,12 +306,9 @@ def test_a_run_of_no_launcher_says_how_it_continues(tmp_path: Path, run: str | N
 
 
 def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """One of the commands, registered on an app of its own."""
-    program = (
-        "import typer\nfrom rla_client.cli.launch import register\napp = typer.Typer()\nregister(app)\napp()"
-    )
+    """One of the commands."""
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-m", "rla_client.cli.app", *arguments],
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -357,8 +357,8 @@ def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
 
 
 SECOND = """
-from rla_client.run import find
-find.ENDS_S = float(sys.argv[2])
+from rla_client.run.resume import earlier_streams
+earlier_streams.ENDS_S = float(sys.argv[2])
 open_run(run_id='r', resume='allow'); exp_manager.log_files_gen()
 print('resumed from', exp_manager.resumed_from, flush=True)
 step(9); exp_manager.flush(60)

@@ -3,7 +3,7 @@
 1. The master's file is looked at (size and time of our last write), then read whole, and its SHA-256
    compared with the ledger's (`deep=False` leaves the reading out). What is not confirmed stays.
 2. The ledger's row goes from `CLEAN` to `PRUNED`, if it still is of the file as it lies here.
-3. A note beside the file (`rla_client.contract.checkpoints`) says where it is; durable.
+3. A note beside the file (`rla_client.contract.checkpoint.prune_notes`) says where it is; durable.
 4. The note must not show on the master: else its root is this very folder (NFS). Both files as in 1.
 5. The file is unlinked by `safe_unlink`, and the folder fsynced.
 

@@ -1,7 +1,7 @@
 """Return of a pruned file from the master.
 
-The note beside it (`rla_client.contract.checkpoints`) says which master has it, under which name, and its
-SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
+The note beside it (`rla_client.contract.checkpoint.prune_notes`) says which master has it, under which name,
+and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if nothing else has it by then; then
 the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for each
 other. Nothing that the master says becomes a name, and no more than the noted size is read.

@@ -1,15 +1,15 @@
 """The pickle of a snapshot, made with one copy of the tensors.
 
 A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
-(rla_client/contract/job/snapshot_footer.py). `encode` pickles, and keeps of every large buffer (an array,
-a tensor's storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one copy by
-several threads. Storages of plain tensors are written as buffers, and tensors that share a storage share it
-again after loading; those of a GPU come back to it, or to the CPU where it is not there. Other tensors take
-torch's own way.
+(rla_client/contract/job/snapshot_footer.py). `encode` pickles, and keeps of every large buffer (an array, a
+tensor's storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one
+copy by several threads. Storages of plain tensors are written as buffers, and tensors that share a storage
+share it again after loading; those of a GPU come back to it, or to the CPU where it is not there. Other
+tensors take torch's own way.
 
 Classes and functions of the launcher's own file (`__main__`) travel by name and by value: where the same
-file runs when the snapshot is loaded, its own are used, with its globals, so that a resumed launcher and its
-restored objects share them; elsewhere they are made from the value.
+file runs when the snapshot is loaded, its own are used, with its globals, so that a resumed launcher and
+its restored objects share them; elsewhere they are made from the value.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ OTHER = "task/2026/11/21/09-30-01-000002_10.0.0.5_&lr=0.002"
 REMOVE = """
 import sys
 from pathlib import Path
-from rla_client.database.changes import remove_on_master
-from rla_client.database.tree import run_items
+from rla_client.database.changes.master_trash import remove_on_master
+from rla_client.database.tree.items import run_items
 root, config, item = sys.argv[1:]
 table, _, index = item.partition("/")
 remove_on_master(Path(root), run_items(Path(root), table, index), Path(config))

@@ -173,10 +173,11 @@ def test_a_build_that_is_killed_is_never_read(
     before = keys(server, bucket)
     killed = """
 import os, sys, time
-from rla_client.database import lake_bucket
-lake_bucket.BucketLake.put_manifest = lambda *_: os._exit(9)
-with lake_bucket.opened(*sys.argv[1:]) as lake:
-    lake_bucket.build_bucket(lake, time.time())
+from rla_client.database.lake.bucket_build import build_bucket
+from rla_client.database.lake.bucket_lake import BucketLake, opened
+BucketLake.put_manifest = lambda *_: os._exit(9)
+with opened(*sys.argv[1:]) as lake:
+    build_bucket(lake, time.time())
 """
     at = [f"s3://{bucket}/{PREFIX}", server.endpoint]
     assert subprocess.run([sys.executable, "-c", killed, *at], check=False, env=os.environ).returncode == 9
