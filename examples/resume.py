@@ -59,7 +59,7 @@ def main() -> None:
     exp_manager.log_files_gen()
     exp_manager.new_saver(max_to_keep=2)
     start = 0
-    if exp_manager.resumed_from:
+    if exp_manager.resumed_from is not None:
         start, content = exp_manager.load_checkpoint()
         net.load_state_dict(content["net"])
         optimizer.load_state_dict(content["optimizer"])

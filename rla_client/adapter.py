@@ -261,7 +261,7 @@ class CountedRows:
     def write(self, values: Mapping[str, Any], step: float | None) -> float:
         """Write a row; the step that it got."""
         if self._next is None:
-            self._next = time_step_holder.get_time() + 1 if exp_manager.resumed_from else 0
+            self._next = time_step_holder.get_time() + 1 if exp_manager.resumed_from is not None else 0
         at = self._next if step is None else step
         self._next = at + 1
         write_row(values, at)

@@ -34,6 +34,7 @@ TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
+MAX_STATE_BYTES = 4 << 20  # of a resume state; what is larger lies beside it
 
 
 def item_path(kind: str, table: str, index: str) -> str:
@@ -48,3 +49,8 @@ FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to 
 # Earlier releases gave FETCHED_MARK to a checkpoint folder for this.
 FOREIGN_MARK: Final = ".rla-foreign"
 OWN_NAMES: Final = frozenset((PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))  # never sent
+
+
+def arrays_name(stem: str, order: int) -> str:
+    """Name in `.resume` of the arrays of the save `order`; `stem`: of the checkpoint's name."""
+    return f"{stem}.{order}.arrays"

@@ -95,7 +95,8 @@ class RunData:
         self.custom_data: dict[str, Any] = {}
         self._unread: set[str] = set()  # keys of those that hold objects which nobody has vouched for
         self.max_to_keep: int | None = None
-        self.resumed_from: int | None = None
+        self.resumed = False  # the open run continues where an earlier process left it,
+        self.resumed_from: int | None = None  # at the checkpoint of this time-step; None: it has none
         self.last_record_fph_time: float | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
         self._saved_before = 0  # order of the last save of an earlier process, or of a forked run
@@ -142,7 +143,7 @@ class RunData:
     def let_go(self) -> Run | None:
         """Forget what was the open run's own; returns the run, which is still to be closed."""
         run, self.run = self.run, None
-        self.resumed_from, self.resume_state, self._saved_before = None, {}, 0
+        self.resumed, self.resumed_from, self.resume_state, self._saved_before = False, None, {}, 0
         if run is not None:
             self.take_custom_data({})
             self._close_saver()
@@ -152,11 +153,6 @@ class RunData:
         if self._saver is not None:
             self._saver.close()
             self._saver = None
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the open run continues where an earlier process left it."""
-        return self.resumed_from is not None
 
     @property
     def last_time_step(self) -> int | float | None:

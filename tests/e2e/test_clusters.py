@@ -48,7 +48,7 @@ exp_manager.set_hyper_param(lr=0.1)
 exp_manager.log_files_gen()
 exp_manager.new_saver(max_to_keep=2)
 start, total = 0, 0.0
-if exp_manager.resumed_from:
+if exp_manager.resumed_from is not None:
     start, content = exp_manager.load_checkpoint()
     total = content["total"]
 print("begins at", start, flush=True)

@@ -109,7 +109,7 @@ def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -
     """The same command with RLA_RUN_ID and RLA_RESUME: the newest run of that id, at its checkpoint."""
     code = """
         exp_manager.log_files_gen()
-        start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else 0
+        start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from is not None else 0
         for step in range(start + 1, 31):
             time_step_holder.set_time(step)
             row(x=step)

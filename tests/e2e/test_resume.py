@@ -414,7 +414,7 @@ GOING_ON = """
     open_run(run_id='one', resume='allow')
     exp_manager.log_files_gen()
     exp_manager.new_saver()
-    start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else -1
+    start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from is not None else -1
     for i in range(start + 1, last):
         step(i)
         if i % 10 == 9:
@@ -427,6 +427,26 @@ GOING_ON = """
         os.execv(sys.executable, [*sys.orig_argv[:3], *sys.argv[1:]])
     exp_manager.close()
 """
+
+
+@pytest.mark.slow
+def test_the_only_checkpoint_may_be_of_step_0(agent: Any, tmp_path: Path) -> None:
+    """A script that asked `if resumed_from:` began anew there, and logged step 0 twice."""
+    assert agent.alive
+    code = GOING_ON.replace("i % 10 == 9", "i == 0")
+    run_code(code, tmp_path, 5, "kill", check=False)
+    done = run_code(code, tmp_path, 8, "")
+    assert "from 0" in done.stdout, done.stdout
+    assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(8)]
+
+
+@pytest.mark.slow
+def test_without_a_checkpoint_there_is_nothing_to_load(agent: Any, tmp_path: Path) -> None:
+    assert agent.alive
+    run_code(GOING_ON, tmp_path, 5, "kill", check=False)
+    done = run_code(GOING_ON, tmp_path, 8, "")
+    assert "from -1" in done.stdout, done.stdout
+    assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(8)]
 
 
 @pytest.mark.slow
@@ -462,7 +482,7 @@ STAGES = """
     open_run(run_id='stages', resume='allow')
     exp_manager.log_files_gen()
     exp_manager.new_saver()
-    done = exp_manager.load_checkpoint()[1]['n'] if exp_manager.resumed_from else 0
+    done = exp_manager.load_checkpoint()[1]['n'] if exp_manager.resumed_from is not None else 0
     print('at', done, 'clock', time_step_holder.get_time(), flush=True)
     for n in range(done + 1, 121):
         stage, i = divmod(n - 1, 40)
@@ -532,7 +552,7 @@ OBJECTS = """
     exp_manager.log_files_gen()
     exp_manager.new_saver()
     net = torch.nn.Linear(2, 2)
-    if exp_manager.resumed_from:
+    if exp_manager.resumed_from is not None:
         optimizer = exp_manager.get_custom_data('optimizer')
         print(type(optimizer).__name__, optimizer.param_groups[0]['lr'], exp_manager.get_custom_data('n'))
         loader = ExperimentLoader()

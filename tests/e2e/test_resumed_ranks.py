@@ -41,7 +41,7 @@ while rank and not os.path.exists(f"{sys.argv[2]}.trained"):  # rank 0 has newer
 exp_manager.configure("ddp", config, data_root, run_id="ddp-1", resume="allow")
 exp_manager.set_hyper_param(lr=0.1)
 exp_manager.log_files_gen()
-start, content = exp_manager.load_checkpoint() if exp_manager.resumed_from else (0, None)
+start, content = exp_manager.load_checkpoint() if exp_manager.resumed_from is not None else (0, None)
 """
 TRAINING = """
 found = {"start": start, "resumed": exp_manager.resumed, "clock": time_step_holder.get_time(),

@@ -30,7 +30,9 @@ root, style = sys.argv[1], sys.argv[2]
 config = {{"LOG_USED": ["csv", "log"], "BACKUP_CONFIG": {{"backup_code_dir": ["nothing"]}}}}
 # opens the run, and says how it logs
 exp_manager.new_saver(max_to_keep=2)
-start, content = exp_manager.load_checkpoint() if exp_manager.resumed_from else (0, {{"total": 0}})
+start, content = 0, {{"total": 0}}
+if exp_manager.resumed_from is not None:
+    start, content = exp_manager.load_checkpoint()
 total = content["total"]
 print("begins at", start, flush=True)
 

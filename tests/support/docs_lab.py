@@ -177,7 +177,7 @@ exp_manager.log_files_gen()
 exp_manager.new_saver(max_to_keep=2)
 random.seed(args.seed)
 start, weights = 0, [0.0] * 8
-if exp_manager.resumed_from:
+if exp_manager.resumed_from is not None:
     start, content = exp_manager.load_checkpoint()
     weights = content["weights"]
 for step in range(start + 1, args.steps + 1):

@@ -58,7 +58,7 @@ config = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}
 rla_client.init("task", rla_config=config, config=given, track=["lr", "seed"], code_root=os.getcwd())
 exp_manager.new_saver(max_to_keep=1)
 first = 1
-if exp_manager.resumed_from:
+if exp_manager.resumed_from is not None:
     first = exp_manager.load_checkpoint()[1]["i"] + 1
 for i in range(first, 21):
     time_step_holder.set_time(i)

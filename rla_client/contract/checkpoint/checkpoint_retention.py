@@ -24,7 +24,7 @@ from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, write_atomi
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import DROPPED_NOTE, RESUME_FOLDER
+from rla_client.contract.layout import DROPPED_NOTE, MAX_STATE_BYTES, RESUME_FOLDER, arrays_name
 
 Mode = Literal["min", "max"]
 
@@ -52,7 +52,6 @@ def badness(mode: Mode, value: float) -> float:
 
 
 # Of a resume state, plain data and arrays each; arrays beyond lie beside it, plain data in the archive only.
-MAX_STATE_BYTES: Final = 4 << 20
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
 
@@ -106,11 +105,6 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
         with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
             _remove_beside(below, Path(entry.file).stem, entry.stamp)
     return removed
-
-
-def arrays_name(stem: str, order: int) -> str:
-    """Name in `.resume` of the arrays of the save `order`; `stem`: of the checkpoint's name."""
-    return f"{stem}.{order}.arrays"
 
 
 def _remove_beside(below: Path, stem: str, stamp: Stamp) -> None:

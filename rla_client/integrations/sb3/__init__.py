@@ -338,7 +338,7 @@ class RLACallback(BaseCallback):
         self._call = self._learns.begin(self.model)
         self._by_learn = frame_of(self.model) is not None
         self._ended = None
-        if self._resume and self._manager.resumed_from is not None:
+        if self._resume and self._manager.resumed:
             self._continue()
         self._saved = self.model.num_timesteps
 
@@ -353,7 +353,7 @@ class RLACallback(BaseCallback):
             learns.read = True
             state = self._load()
             if state is None:
-                if self._manager.resumed_from:
+                if self._manager.resumed_from is not None:
                     raise NoCheckpointError(f"there is no checkpoint of {self._name!r} to continue from")
                 return  # the run ended before its first checkpoint, and begins again
             learns.former = learns_of(state)

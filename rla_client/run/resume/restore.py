@@ -41,7 +41,7 @@ def report_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: flo
 
 def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: Item, name: str) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
-    data.resumed_from = 0 if step is None else step
+    data.resumed, data.resumed_from = True, step
     data.resume_state = state
     data.clock.put(state.get("time_step", step or 0))
     if "logger" in state:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from rla_client.contract.checkpoint.checkpoint_retention import MAX_STATE_BYTES, arrays_name
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
+from rla_client.contract.layout import CHECKPOINT, MAX_STATE_BYTES, RESUME_FOLDER, arrays_name
 from rla_client.contract.spool.protocol import pack
 from rla_client.run.current_logger import warn
 from rla_client.run.run import Run

@@ -318,7 +318,7 @@ from rla_client import ImgRecorder, exp_manager, logger
 from rla_client.integrations.tensorboard import SummaryWriter
 
 rla_client.init("t", config={"seed": 1}, run_id="one", resume="allow")
-begin = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else 0
+begin = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from is not None else 0
 writer = MAKE
 for step in range(begin + 1, begin + 31):
     writer.add_scalar("loss", 1.0 / step, step)

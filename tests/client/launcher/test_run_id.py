@@ -223,7 +223,7 @@ from rla_client import exp_manager, time_step_holder
 def own(ctxt):
     exp_manager.new_saver(max_to_keep=2)
     start = 0
-    if exp_manager.resumed_from:
+    if exp_manager.resumed_from is not None:
         start, _content = exp_manager.load_checkpoint()
     for step in range(start + 1, 13):
         time_step_holder.set_time(step)

@@ -46,7 +46,7 @@ given = parser.parse_args()
 rla_client.init("toy", config=given, track=["lr", "seed"])
 exp_manager.new_saver(max_to_keep=1)
 start = 0
-if exp_manager.resumed_from:
+if exp_manager.resumed_from is not None:
     start = exp_manager.load_checkpoint()[1]["i"] + 1
 for i in range(start, {STEPS}):
     time_step_holder.set_time(i)
