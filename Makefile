@@ -111,8 +111,9 @@ test-minimal:  ## quick tests with the oldest libraries that pyproject.toml allo
 	$(MINIMAL)/bin/uv pip install -q --python $(MINIMAL)/bin/python pytest pytest-timeout pytest-xdist hypothesis omegaconf
 	$(MINIMAL)/bin/python -m pytest $(PARALLEL) -m "not slow and not soak" $(MINIMAL_TESTS) $(PYTEST_ARGS)
 
-man: $(STAMP)  ## write docs/man anew: after a change of commands, options or the version
+man: $(STAMP)  ## write docs/man and docs/modules.md anew: after a change of commands, options, modules or the version
 	$(BIN)/python .ci/man_pages.py
+	$(BIN)/python .ci/module_index.py
 
 dist: $(STAMP)  ## what is published: the source archive, and the wheel that is built from it
 	rm -rf dist

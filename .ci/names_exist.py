@@ -3,7 +3,8 @@
 1. A unit-test file (tests/agent, tests/client) has a module of its name, in the folder of the same name.
 2. Docstrings, comments and pages name, in backticks or as a path, only files and symbols that exist. ADRs
    tell of their time and are left out.
-3. A default that a page gives as "`key` (value)" is the one in the schema.
+3. The first line of a module's docstring is one noun phrase: one job.
+4. A default that a page gives as "`key` (value)" is the one in the schema.
 
 Prints each fault as `file:line: what`; exit status 1 if there is any.
 """
@@ -32,6 +33,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 DEFAULT = re.compile(
     r"`(?:AGENT\.|REMOTE_SETTING\.)?([a-z_]+)` \((?:default )?([\d,.]+) ?(s|B|KiB|MiB|GiB|%)?\)"
 )
+TWO_JOBS = re.compile(r";|\b(?:and|what|whose|how)\b")
 UNITS = {"": 1, "s": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "%": 0.01}
 FOREIGN = frozenset((
     "SFTPClient", "on_training_start", "Monitor", "ModelCheckpoint", "timesteps_total", "wandb_internal",
@@ -57,6 +59,16 @@ def modules_of_tests() -> Iterator[str]:
             if not module.with_suffix(".py").exists() and not (module / "__init__.py").exists():
                 wanted = module.relative_to(ROOT).with_suffix(".py")
                 yield f"{test.relative_to(ROOT)}:1: no module of its name: {wanted}"
+
+
+def jobs_of_modules() -> Iterator[str]:
+    """Modules whose docstring's first line tells of two jobs."""
+    for package in PACKAGES.values():
+        for path in sorted((ROOT / package).rglob("*.py")):
+            doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            first = doc.split("\n", 1)[0]
+            if path.name != "__init__.py" and TWO_JOBS.search(first):
+                yield f"{path.relative_to(ROOT)}:1: more than one noun phrase: {first}"
 
 
 class Code:
@@ -134,7 +146,7 @@ def main() -> int:
     code = {path: Code(path) for path in files}
     known = (FOREIGN | EXAMPLES).union(*(one.words for one in code.values()))
     right = defaults()
-    faults = list(modules_of_tests())
+    faults = [*modules_of_tests(), *jobs_of_modules()]
     for path, one in code.items():
         for number, line in one.prose:
             faults += [

@@ -1,4 +1,4 @@
-"""TensorBoard's event files as a sequence of records: which are whole, and where later ones begin.
+"""The records of a TensorBoard event file.
 
 A record is `length u64 | masked CRC32C of length | data | masked CRC32C of data`, its data one Event
 (protobuf): field 1 is its wall time (double), field 2 its step (varint). Only these two are read here.

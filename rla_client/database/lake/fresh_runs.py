@@ -1,4 +1,4 @@
-"""The runs whose lake rows are not as their files are now."""
+"""Runs with rows in the lake that are older than their files."""
 
 from __future__ import annotations
 
