@@ -11,7 +11,7 @@ import copy
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +65,7 @@ MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
 CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
+_recently_ended: deque[tuple[Run, dict[str, Any]]] = deque(maxlen=8)  # with their custom data
 
 
 def _copied(setup: RunSetup) -> RunSetup:
@@ -145,6 +146,7 @@ class RunData:
         run, self.run = self.run, None
         self.resumed, self.resumed_from, self.resume_state, self._saved_before = False, None, {}, 0
         if run is not None:
+            _recently_ended.append((run, self.custom_data))
             self.take_custom_data({})
             self._close_saver()
         return run
@@ -247,6 +249,14 @@ class RunData:
     def is_unread(self, key: str) -> bool:
         """Whether there is an object under `key` that was not loaded."""
         return key in self._unread
+
+    def take_custom_data_of(self, ended: Run, read: Callable[[], dict[str, Any]]) -> None:
+        """Take over what a run had that this process has ended; `read` gives what its files hold.
+
+        The agent writes these behind us: what ended a moment ago is not there yet, but in memory.
+        """
+        kept = next((custom for run, custom in list(_recently_ended) if run is ended), None)
+        self.take_custom_data(read() if kept is None else kept)
 
     def add_custom_data(
         self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: str = "append"

@@ -114,7 +114,7 @@ def go_on(data: RunData, ended: Run) -> bool:
         set_current(run.logger, data.scope)
     data.gave_way = 0
     publish(item.root, item.table, run.opening, data.setup.configured()[1].log_used)
-    data.take_custom_data(read_run(item).custom_data)
+    data.take_custom_data_of(ended, lambda: read_run(item).custom_data)
     data.mark_parameters(run)
     bind_recorders(run, item)
     run.logger.log(f"[RESUME] {data.clock.get_time()} : behind its last row", echo=False)
