@@ -29,11 +29,11 @@ import numpy, torch
 from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
 from rla_client.checkpoint import saver
 from rla_client.stream import arena
-from rla_client.run import resume
+from rla_client.run.resume import fork_files
 from rla_client.media.recorders import ImgRecorder
 root, code, date = sys.argv[1:4]
 numbers = range(*map(int, sys.argv[4:]))
-resume.PLACED_S = 0.2
+fork_files.PLACED_S = 0.2
 arena.SMALL_ARENA_BYTES = saver.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind
 CONFIG = {'LOG_USED': ['csv', 'tensorboard'], 'AGENT': {'autostart': False},
           'BACKUP_CONFIG': {'backup_code_dir': ['src']}}
