@@ -271,7 +271,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: 1\n---\nb: 2", "is not YAML: "),
         (f"{RUN}parameters: {{x: !!python/name:os.system ''}}", "parameters.x cannot be read: could not determine"),
         (f"{RUN}parameters: {{x: [{'9' * 10_000}]}}", "parameters.x "),
-        (f"{RUN}? [a, b]\n: 1", "unknown key"),
+        (f"{RUN}? [a, b]\n: 1", "a key must be a name, not a list"),
         (f"{RUN}<<: 3", "has a `<<` that cannot be merged"),
     ],
 )  # fmt: skip
