@@ -62,7 +62,15 @@ from rla_client.contract.files import (
     write_atomic,
 )
 from rla_client.contract.jobs import ALIGNMENT, STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, TMP_DATA
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    LOG,
+    MAX_STATE_BYTES,
+    OTHER_RESULTS,
+    RESUME_FOLDER,
+    TMP_DATA,
+    arrays_name,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -93,7 +101,6 @@ MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
 # Of a resume state, plain data and arrays each; arrays beyond lie beside it, plain data in the archive only.
-MAX_STATE_BYTES: Final = 4 << 20
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
 
@@ -195,11 +202,6 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
         with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
             _remove_beside(below, Path(entry.file).stem, entry.stamp)
     return removed
-
-
-def arrays_name(stem: str, order: int) -> str:
-    """Name in `.resume` of the arrays of the save `order`; `stem`: of the checkpoint's name."""
-    return f"{stem}.{order}.arrays"
 
 
 def _remove_beside(below: Path, stem: str, stamp: Stamp) -> None:

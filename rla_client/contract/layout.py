@@ -47,6 +47,7 @@ TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
+MAX_STATE_BYTES = 4 << 20  # of a resume state; what is larger lies beside it
 DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"
 
@@ -193,3 +194,8 @@ def component_problem(part: str) -> str | None:
 def item_path(kind: str, table: str, index: str) -> str:
     """Path of one item below the data root; for archive_tester without its file ending."""
     return f"{kind}/{table}/{index}"
+
+
+def arrays_name(stem: str, order: int) -> str:
+    """Name in `.resume` of the arrays of the save `order`; `stem`: of the checkpoint's name."""
+    return f"{stem}.{order}.arrays"

@@ -60,10 +60,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from rla_client.contract.checkpoints import MAX_STATE_BYTES, arrays_name
 from rla_client.contract.errors import ArgumentError, BrokenFileError, ShardedContentError
 from rla_client.contract.files import open_plain, read_small, replacing, write_atomic
-from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RESUME_FOLDER
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    CODE,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    MAX_STATE_BYTES,
+    RESUME_FOLDER,
+    arrays_name,
+)
 from rla_client.contract.parsing import parse_json
 from rla_client.contract.protocol import pack
 from rla_client.run.run import Run, reason_text, warn
