@@ -15,7 +15,6 @@ from rla_client.contract import checkpoints
 from rla_client.contract.checkpoints import (
     PrunedFile,
     SaveTime,
-    arrays_name,
     newest_order,
     oldest_first,
     read_stamp,
@@ -24,7 +23,7 @@ from rla_client.contract.checkpoints import (
     write_note,
 )
 from rla_client.contract.jobs import STAMP_RECORD, Retention
-from rla_client.contract.layout import RESUME_FOLDER
+from rla_client.contract.layout import RESUME_FOLDER, arrays_name
 from rla_client.contract.protocol import pack
 
 
