@@ -157,7 +157,7 @@ def main() -> int:
             wrong = [*unknown_names(page, line, known), *wrong_defaults(line, right)]
             faults += [f"{page.relative_to(ROOT)}:{number}: {what}" for what in wrong]
     print("\n".join(faults))
-    print(len(faults), "faults" if faults else "")
+    print(f"{len(faults)} faults")
     return 1 if faults else 0
 
 
