@@ -31,6 +31,7 @@ from rla_client.stream.scope import Scope
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
+    from rla_client.run.failure import EndStatus
     from rla_client.run.run import Run
 
 
@@ -187,7 +188,7 @@ def opened_here() -> bool:
     return run is not None and run.pid == os.getpid() and run.logger is logger.get_current()
 
 
-_left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
+_left: weakref.WeakKeyDictionary[Run, EndStatus] = weakref.WeakKeyDictionary()  # and how it ends
 
 
 def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> Run | None:
@@ -196,7 +197,7 @@ def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str]
     return exp_manager.run if ensure_run(table, parameters, track) else None
 
 
-def leave_run(run: Run | None, state: str = "finished") -> None:
+def leave_run(run: Run | None, state: EndStatus = "finished") -> None:
     """Say that what opened a run is done. The run stays open for what follows, until `renew_run`.
 
     Args:

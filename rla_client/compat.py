@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import LOG
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
 from rla_client.contract.text.bounded_parsing import check_yaml
 from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.run.record.large_variables import tell_large_memory_variables
@@ -37,6 +37,7 @@ from rla_client.stream.clock import time_step_holder
 
 DEFAULT_X_NAME = "time-step"
 DEFAULT_TIMESTAMP = "timestamp"
+default_log_types = list(DEFAULT_LOG_TYPES)
 _Result = TypeVar("_Result")
 
 # module of the original → where its names come from: a whole module of ours, or name → (module, name)
@@ -72,11 +73,22 @@ def _of(home: str, names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {name: (home, name) for name in names}
 
 
+RLA_NAMES: dict[str, str] = {  # name that RLA or its tools offer → where it is
+    **dict.fromkeys(_TOP, "rla_client"),
+    **dict.fromkeys(_TOOLS, "rla_client.database"),
+    **dict.fromkeys(("experiment_data_query", "single_experiment_query"), "rla_client.database"),
+    **dict.fromkeys(("fork_log_file_fn", "update_hyper_parameters_fn"), "rla_client.loader"),
+    **dict.fromkeys(("simple_plot", "simple_hist", "simple_scatter"), "rla_client.media.simple_plots"),
+    "plot_saved_images": "rla_client.plot",
+    **dict.fromkeys((*_KINDS, "DEFAULT_LOG_TYPES"), "rla_client.contract.layout"),
+    **dict.fromkeys((*_CONSTANTS, "LoadTesterMode", "LogDataType", "default_log_types"), "rla_client.compat"),
+}
+__all__ = list(RLA_NAMES)  # `from rla_client.compat import *` is `from RLA import *`
 _CONST = _of("rla_client.compat", _CONSTANTS)
 _EASY_CONST = {
     **_of("rla_client.contract.layout", _KINDS),
     "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
-    "default_log_types": ("rla_client", "default_log_types"),
+    "default_log_types": ("rla_client.compat", "default_log_types"),
     "LogDataType": ("rla_client.compat", "LogDataType"),
     "LoadTesterMode": ("rla_client.compat", "LoadTesterMode"),
 }
@@ -204,6 +216,13 @@ _INSTEAD: dict[str, dict[str, str]] = {  # module → name ("" for all others of
         "lst_print_dict": "record_tabular(..., freq=n) keeps the times",
     },
 }  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name of RLA's
+    home = RLA_NAMES.get(name, __name__)
+    if home == __name__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
 
 
 class _OldModule(ModuleType):

@@ -14,18 +14,19 @@ data in `RunData`; `open_run`, `resume_in_place` and `fork` open, resume and for
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.run.attributes import RunAttributes
 from rla_client.run.close import end_given_up, end_run, give_way
-from rla_client.run.configure import RunSetup
+from rla_client.run.configure import ResumeMode, RunSetup, first_named
+from rla_client.run.failure import EndStatus
 from rla_client.run.item import Item
 from rla_client.run.open_run import open_run
 from rla_client.run.open_stream import tell_folders
@@ -33,7 +34,7 @@ from rla_client.run.record import time_tracker
 from rla_client.run.record.large_variables import tell_large_memory_variables
 from rla_client.run.resume.fork import fork
 from rla_client.run.resume.resume_in_place import reopen, resume
-from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.run_data import CHECKPOINT_NAME, CustomDataMode, RunData
 from rla_client.run.state.custom_data import register_custom_type
 from rla_client.stream import scope
 from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
@@ -41,67 +42,18 @@ from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import tensorboardX
     from typing_extensions import Self
 
-    from rla_client.config.schema import Config
+    from rla_client.contract.checkpoint.checkpoint_retention import Mode
     from rla_client.run.record.row import Row
     from rla_client.run.resume.find_run import FoundRun
     from rla_client.run.run import Run
 
-T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
 SECONDS_PER_HOUR = 3600.0
-_CHANGED = {"_setup": "_next_setup"}  # the part that is changed, where it is not the one that is read
 FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
 
 
-class _Held(Generic[T]):
-    """An attribute of a part, as one of the manager's own."""
-
-    def __init__(self, part: str, *, writable: bool = True) -> None:
-        self._part, self._writable = part, writable
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, manager: ExpManager, owner: type | None = None) -> T:
-        held: T = self if manager is None else getattr(getattr(manager, self._part), self._name)
-        return held
-
-    def __set__(self, manager: ExpManager, value: T) -> None:
-        if not self._writable:
-            raise AttributeError(f"exp_manager.{self._name} cannot be set")
-        setattr(getattr(manager, _CHANGED.get(self._part, self._part)), self._name, value)
-
-
-def _of(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
-    """A method of a part, as one of the manager's own."""
-
-    @functools.wraps(method)
-    def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with manager.active():
-            return method(getattr(manager, part), *args, **kwargs)
-
-    return call
-
-
-M = TypeVar("M", bound="ExpManager")
-
-
-def _inside(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """A method that logs: whatever is current, it is into the manager's own run."""
-
-    @functools.wraps(method)
-    def call(manager: M, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with manager.active():
-            return method(manager, *args, **kwargs)
-
-    return call
-
-
-class ExpManager:
+class ExpManager(RunAttributes):
     """An experiment. `rla_client.exp_manager` is the one that everybody uses."""
 
     def __init__(self, data: RunData | None = None) -> None:
@@ -116,10 +68,6 @@ class ExpManager:
         return (_the_manager, ()) if self._data.is_held else super().__reduce_ex__(protocol)
 
     @property
-    def _next_setup(self) -> RunSetup:
-        return self._setup
-
-    @property
     def _next_data(self) -> RunData:
         return self._data
 
@@ -127,79 +75,318 @@ class ExpManager:
         """For the length of a `with` block, what this thread logs is part of this run."""
         return scope.inside(self._data.scope)
 
+    def _configuring(self) -> AbstractContextManager[None]:
+        """Around `configure`."""
+        return self.active()
+
+    def _resuming(self) -> AbstractContextManager[None]:
+        """Around `resume`."""
+        return self.active()
+
     # -- what the next run is to be -------------------------------------------------------------
 
-    task_table_name: _Held[str | None] = _Held("_setup")
-    data_root: _Held[str | None] = _Held("_setup")
-    config: _Held[Config | None] = _Held("_setup")
-    private_config: _Held[dict[str, Any] | None] = _Held("_setup")
-    project_root: _Held[str | None] = _Held("_setup")
-    run_file: _Held[list[str]] = _Held("_setup")
-    ignore_file_path: _Held[str | None] = _Held("_setup")
-    is_master_node: _Held[bool] = _Held("_setup")
-    dl_framework: _Held[str | None] = _Held("_setup")
-    log_callback_fn: _Held[Callable[[Row], object] | None] = _Held("_setup")
-    log_name_format_version: _Held[str | None] = _Held("_setup")
-    run_id: _Held[str | None] = _Held("_setup")
-    resume_mode: _Held[str] = _Held("_setup")
-    record_date: _Held[datetime | None] = _Held("_setup")
-    info: _Held[str | None] = _Held("_setup")
-    hyper_param: _Held[dict[str, Any]] = _Held("_setup")
-    loaded_record: _Held[list[str]] = _Held("_setup")
-    hyper_param_record: _Held[list[str]] = _Held("_setup")
-    task_name: _Held[str | None] = _Held("_setup", writable=False)
-    root: _Held[str | None] = _Held("_setup", writable=False)
-    ipaddr: _Held[str] = _Held("_setup", writable=False)
+    def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
+        self,
+        /,
+        task_table_name: str | None = None,
+        rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        data_root: str | os.PathLike[str] | None = None,
+        ignore_file_path: str | os.PathLike[str] | None = None,
+        run_file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        is_master_node: bool = False,
+        code_root: str | os.PathLike[str] | None = None,
+        log_callback_fn: Callable[[Row], object] | None = None,
+        run_id: str | None = None,
+        resume: ResumeMode | None = None,
+        console: bool | None = None,
+        *,
+        task_name: str | None = None,
+        private_config_path: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        log_root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Set the table, configuration and database of the next run.
 
-    configure = _of("_next_setup", RunSetup.configure)
-    get_task_table_name = _of("_setup", RunSetup.get_task_table_name)
-    set_hyper_param = _of("_next_setup", RunSetup.set_hyper_param)
-    update_hyper_param = _of("_next_setup", RunSetup.update_hyper_param)
-    add_record_param = _of("_next_setup", RunSetup.add_record_param)
-    clear_record_param = _of("_next_setup", RunSetup.clear_record_param)
-    auto_parse_info = _of("_setup", RunSetup.auto_parse_info)
-    print_args = _of("_setup", RunSetup.print_args)
-    get_version_num = _of("_setup", RunSetup.get_version_num)
-    log_name_formatter = _of("_setup", RunSetup.log_name_formatter)
-    get_ignore_files = _of("_setup", RunSetup.get_ignore_files)
-    record_date_to_str = staticmethod(RunSetup.record_date_to_str)
-    task_gen = staticmethod(RunSetup.task_gen)
+        Args:
+            task_table_name: table that collects the runs of one task.
+            rla_config: path of rla_config.yaml, or a dict of the same shape.
+            data_root: folder of the database.
+            ignore_file_path: gitignore rules of what the code backup leaves out. Relative paths start
+                from the working directory, as in RLA, or else from the root of the code.
+            run_file: file or files to back up beside the code; relative ones as above.
+            is_master_node: this machine is the master, so the run is not replicated.
+            code_root: root of the code to back up; by default the folder of the file, and with a dict
+                what `rla_client.code.find_code` finds.
+            log_callback_fn: called with each dumped row.
+            run_id: names this run for a later process (default: `RLA_RUN_ID`).
+            resume: `never`; `allow` continues the newest run of this `run_id` at the checkpoint that it
+                saved last, or opens a new run; `must` raises if there is none (default: `RLA_RESUME`,
+                else never).
+            console: keep what the run prints in `console.txt` (default: `AGENT.console`).
+            task_name: older name of `task_table_name`.
+            private_config_path: older name of `rla_config`.
+            log_root: older name of `data_root`.
+
+        Raises:
+            ArgumentError: an argument is missing or wrong.
+            ConfigError: the configuration has faults; all are listed.
+        """
+        with self._configuring():
+            self._next_setup.configure(
+                first_named("task_table_name", task_table_name, "task_name", task_name),
+                first_named("rla_config", rla_config, "private_config_path", private_config_path),
+                first_named("data_root", data_root, "log_root", log_root),
+                ignore_file_path,
+                run_file,
+                is_master_node,
+                code_root,
+                log_callback_fn,
+                run_id,
+                resume,
+                console,
+            )
+
+    def get_task_table_name(self) -> str:
+        """The table of the next run; of a loaded one, its own.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+        """
+        return self._setup.get_task_table_name()
+
+    def set_hyper_param(self, /, **argkw: object) -> None:
+        """Set all hyper-parameters of the next run, of any type."""
+        self._next_setup.set_hyper_param(**argkw)
+
+    def update_hyper_param(self, k: str, v: object) -> None:
+        """Set one hyper-parameter."""
+        self._next_setup.update_hyper_param(k, v)
+
+    def add_record_param(self, keys: Iterable[str]) -> None:
+        """Track hyper-parameters: they become part of the run's index.
+
+        Adding one twice repeats it; what an earlier run of this process tracked is replaced.
+
+        Args:
+            keys: names; a dotted one reaches into nested dicts.
+
+        Raises:
+            UnknownParameterError: a name without dot that is not set (also a KeyError). An unknown
+                dotted one is reported and skipped, as in RLA.
+            ArgumentError: one text instead of a list of names.
+        """
+        with self.active():
+            self._next_setup.add_record_param(keys)
+
+    def clear_record_param(self) -> None:
+        """Track nothing."""
+        self._next_setup.clear_record_param()
+
+    def auto_parse_info(self) -> str:
+        """The tracked hyper-parameters, `key=value&key=value`."""
+        return self._setup.auto_parse_info()
+
+    def print_args(self) -> None:
+        """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
+        with self.active():
+            self._setup.print_args()
+
+    def get_version_num(self) -> str | None:
+        """Version of the index's spelling: `v1`, or None for that with spaces."""
+        return self._setup.get_version_num()
+
+    def log_name_formatter(self, prefix: str, record_date: datetime) -> str:
+        """Path below `prefix` of a run with this one's address and info that began at `record_date`.
+
+        Raises:
+            RuntimeError: the version of the index's spelling is unknown.
+        """
+        return self._setup.log_name_formatter(prefix, record_date)
+
+    def get_ignore_files(self, src: str | os.PathLike[str], names: Iterable[str]) -> list[str]:
+        """Which of the `names` in the folder `src` the ignore file leaves out of the code backup.
+
+        None where there is no ignore file. Fits `shutil.copytree(ignore=…)`.
+        """
+        return self._setup.get_ignore_files(src, names)
+
+    @staticmethod
+    def record_date_to_str(record_date: datetime) -> str:
+        """The time of day in an index, `HH-MM-SS-ffffff`."""
+        return record_date.strftime("%H-%M-%S-%f")
+
+    @staticmethod
+    def task_gen(task_pattern_list: Iterable[str]) -> str:
+        """Join the parts of a table's name by `-`."""
+        return "-".join(task_pattern_list)
 
     # -- the open run, its data, its folders ------------------------------------------------------
 
-    run: _Held[Run | None] = _Held("_data", writable=False)
-    custom_data: _Held[dict[str, Any]] = _Held("_data")
-    max_to_keep: _Held[int | None] = _Held("_data")
-    resumed_from: _Held[int | None] = _Held("_data")
-    last_record_fph_time: _Held[float | None] = _Held("_data")
-    resumed: _Held[bool] = _Held("_data", writable=False)
-    last_time_step: _Held[int | float | None] = _Held("_data", writable=False)
-    writer: _Held[tensorboardX.SummaryWriter | None] = _Held("_data", writable=False)
-    log_dir: _Held[str | None] = _Held("_data", writable=False)
-    results_dir: _Held[str | None] = _Held("_data", writable=False)
-    code_dir: _Held[str | None] = _Held("_data", writable=False)
-    checkpoint_dir: _Held[str | None] = _Held("_data", writable=False)
-    hyperparameter_dir: _Held[str | None] = _Held("_data", writable=False)
-    hyparameter_dir: _Held[str | None] = _Held("_data", writable=False)  # the historic spelling
-    tmp_data_dir: _Held[str | None] = _Held("_data", writable=False)
-    pkl_file: _Held[str | None] = _Held("_data", writable=False)
-    pkl_dir: _Held[str | None] = _Held("_data", writable=False)
+    def add_hyper_param(self, values: Mapping[str, Any]) -> None:
+        """Add hyper-parameters that become known during the run; those of the same name are replaced.
 
-    add_hyper_param = _of("_data", RunData.add_hyper_param)
-    alert = _of("_data", RunData.alert)
-    add_custom_data = _of("_data", RunData.add_custom_data)
-    get_custom_data = _of("_data", RunData.get_custom_data)
-    print_custom_data = _of("_data", RunData.print_custom_data)
-    clear_custom_data = _of("_data", RunData.clear_custom_data)
+        An open run's parameter files and archive are rewritten. Its index stays as it is, because the
+        tracked names were chosen before `log_files_gen`.
+
+        Args:
+            values: name to value, of any type.
+        """
+        with self.active():
+            self._data.add_hyper_param(values)
+
+    def alert(self, title: str, text: str = "") -> None:
+        """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).
+
+        Without such a rule, it is written only to log.txt and warn.txt.
+
+        Args:
+            title: one line; cut to 200 characters.
+            text: the rest of the message; cut to 2000 characters.
+        """
+        with self.active():
+            self._data.alert(title, text)
+
+    def add_custom_data(
+        self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: CustomDataMode = "append"
+    ) -> None:
+        """Keep a value with the experiment; `load_tester` and the loader give it back.
+
+        Args:
+            key: its name.
+            data: plain data, arrays or tensors, containers of them, objects of registered types; any other
+                object is pickled. What cannot be pickled is kept in this process alone, with a warning.
+            dtype: with mode append: `list` grows, `deque` keeps the last `max_len`, any other type
+                replaces.
+            max_len: of a deque.
+            mode: `append` or `replace`.
+
+        Raises:
+            ArgumentError: another mode, or a deque without `max_len`.
+        """
+        with self.active():
+            self._data.add_custom_data(key, data, dtype, max_len, mode)
+
+    def get_custom_data(self, key: str, *, trust: bool = False) -> Any:  # noqa: ANN401
+        """The value kept under `key`, None without one.
+
+        Args:
+            key: its name.
+            trust: load objects that this run did not keep here; see `load_checkpoint`.
+
+        Raises:
+            UntrustedCheckpointError: it holds such objects, and `trust` is False.
+        """
+        with self.active():
+            return self._data.get_custom_data(key, trust=trust)
+
+    def print_custom_data(self, key: str, prefix: str = "") -> None:
+        """Record the mean of the values kept under `key` as `prefix + key`.
+
+        Raises:
+            ArgumentError: nothing is kept there.
+        """
+        with self.active():
+            self._data.print_custom_data(key, prefix)
+
+    def clear_custom_data(self, key: str) -> None:
+        """Forget what is kept under `key`."""
+        with self.active():
+            self._data.clear_custom_data(key)
+
     register_custom_type = staticmethod(register_custom_type)
-    new_saver = _of("_data", RunData.new_saver)
-    keep_best = _of("_data", RunData.keep_best)
-    keep_every = _of("_data", RunData.keep_every)
-    save_checkpoint = _of("_data", RunData.save_checkpoint)
-    load_checkpoint = _of("_data", RunData.load_checkpoint)
-    folder_of = _of("_data", RunData.folder_of)
-    archive_content = _of("_data", RunData.archive_content)
-    save_archive = _of("_data", RunData.save_archive)
+
+    def new_saver(
+        self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True
+    ) -> None:
+        """Choose how many checkpoints of each name are kept (None: all), and prepare for the first.
+
+        Args:
+            max_to_keep: newest ones of each name.
+            var_prefix: TensorFlow: save variables whose name begins so.
+            verbose: taken for RLA's sake.
+
+        Raises:
+            ArgumentError: `max_to_keep` is not a positive whole number.
+        """
+        with self.active():
+            self._data.new_saver(max_to_keep, var_prefix, verbose)
+
+    def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
+        """Also keep the `k` checkpoints with the best `metric` in the last row before their save."""
+        self._data.keep_best(metric, mode, k)
+
+    def keep_every(self, n: int) -> None:
+        """Also keep checkpoints whose time-step is a multiple of `n`."""
+        self._data.keep_every(n)
+
+    def save_checkpoint(
+        self,
+        model_dict: object = None,
+        related_variable: Mapping[str, Any] | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+    ) -> None:
+        """Save a checkpoint of the current time-step; on return it survives SIGKILL.
+
+        With RLA_MODE=disabled and on ranks above 0 only the newest of each name is kept, of up to
+        512 MiB, in a temporary file that goes with the process.
+
+        Args:
+            model_dict: tensors, state dicts, containers of them, or whatever pickles; with
+                TensorFlow a dict of trackable objects.
+            related_variable: kept as custom data (mode replace; see `add_custom_data`).
+            checkpoint_name: each name has its own series and retention.
+
+        Raises:
+            NotConfiguredError: no run is open.
+            MissingExtraError: PyTorch, in whose format checkpoints are, is not installed.
+            ArgumentError: the name cannot be a file name, or something cannot be kept.
+        """
+        with self.active():
+            self._data.save_checkpoint(model_dict, related_variable, checkpoint_name)
+
+    def load_checkpoint(
+        self,
+        ckp_index: int | str | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+        model_dict: Mapping[str, Any] | None = None,
+        *,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """The checkpoint of time-step `ckp_index`, or the one that was saved last: (time-step, content).
+
+        Args:
+            ckp_index: a time-step; None takes the one that was saved last.
+            checkpoint_name: the series.
+            model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
+                the content. Without it that is {variable path: array}.
+            trust: allow whole objects in a file that this run did not write here (a fork's, another run's,
+                one from the master). Otherwise such a file may hold only tensors, arrays and plain data:
+                loading anything else runs code that the file names.
+
+        Raises:
+            ArgumentError: `ckp_index` is no number.
+            NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
+        """
+        with self.active():
+            return self._data.load_checkpoint(ckp_index, checkpoint_name, model_dict, trust=trust)
+
+    def folder_of(self, kind: str) -> str:
+        """Folder of the item of a kind.
+
+        Raises:
+            NotConfiguredError: no run is open.
+        """
+        return self._data.folder_of(kind)
+
+    def archive_content(self) -> dict[str, Any]:
+        """What the archive says beside the custom data."""
+        return self._data.archive_content()
+
+    def save_archive(self) -> None:
+        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
+        with self.active():
+            self._data.save_archive()
+
     serialize_object_and_save = save_archive
 
     @property
@@ -207,10 +394,10 @@ class ExpManager:
         """Kind of the archive in the database."""
         return ARCHIVE_TESTER
 
-    @_inside
     def print_log_dir(self) -> None:
         """Log where the run's data lie."""
-        tell_folders(self._data, logger.get_current(), echo=True)
+        with self.active():
+            tell_folders(self._data, logger.get_current(), echo=True)
 
     # -- from its beginning to its end ------------------------------------------------------------
 
@@ -224,6 +411,9 @@ class ExpManager:
             NotConfiguredError: `configure` was not called.
             ArgumentError: the data root cannot be written.
         """
+        self._open(all_ranks=all_ranks)
+
+    def _open(self, *, all_ranks: bool) -> None:
         open_run(self._data, all_ranks=all_ranks)
 
     def _reopen(self, item: Item) -> Run:
@@ -254,7 +444,7 @@ class ExpManager:
         sends = self.config is not None and self.config.send_log_file
         return sends and self.run is not None and self.run.replicate_now(wait=wait, timeout=timeout)
 
-    def close(self, status: str = "finished", reason: str = "") -> None:
+    def close(self, status: EndStatus = "finished", reason: str = "") -> None:
         """End the run now instead of at interpreter exit.
 
         Args:
@@ -264,7 +454,7 @@ class ExpManager:
         Raises:
             ArgumentError: another status.
         """
-        if status not in {"finished", "interrupted", "failed"}:
+        if status not in get_args(EndStatus):
             raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
         end_given_up()
         end_run(self._data, status, reason)
@@ -337,7 +527,6 @@ class ExpManager:
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)
 
-    @_inside
     def log_file_copy(self, source_tester: ExpManager) -> None:
         """Put checkpoints, results, temporary data, logs and custom data of a loaded run under this one.
 
@@ -356,9 +545,9 @@ class ExpManager:
             NotConfiguredError: no run is open, or none is loaded.
             StillWritingError: a living process writes the source.
         """
-        fork(self._data, source_tester._data)
+        with self.active():
+            fork(self._data, source_tester._data)
 
-    @_inside
     def resume(
         self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
     ) -> tuple[int, Any]:
@@ -389,32 +578,33 @@ class ExpManager:
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
             RlaError: no agent has taken in what it recorded.
         """
-        name, step = resume(self._next_data, run, at, checkpoint_name)
-        if step is None:
-            return 0, None
-        content = self.load_checkpoint(step, name, trust=trust)[1]
-        self._data.restore_random_state()
-        return step, content
+        with self._resuming():
+            name, step = resume(self._next_data, run, at, checkpoint_name)
+            if step is None:
+                return 0, None
+            content = self.load_checkpoint(step, name, trust=trust)[1]
+            self._data.restore_random_state()
+            return step, content
 
     # -- measures ---------------------------------------------------------------------------------
 
     time_record = staticmethod(time_tracker.time_record)
     time_record_end = staticmethod(time_tracker.time_record_end)
 
-    @_inside
     def update_fph(self, cum_epochs: float) -> None:
         """Record epochs per hour since the first call as `fph` and write the row.
 
         Args:
             cum_epochs: epochs done so far.
         """
-        now = time.monotonic()
-        if self.last_record_fph_time is None:
-            self.last_record_fph_time = now
-            return
-        hours = (now - self.last_record_fph_time) / SECONDS_PER_HOUR
-        logger.get_current().record("fph", cum_epochs / hours if hours > 0 else float("inf"))
-        logger.get_current().dump()
+        with self.active():
+            now = time.monotonic()
+            if self.last_record_fph_time is None:
+                self.last_record_fph_time = now
+                return
+            hours = (now - self.last_record_fph_time) / SECONDS_PER_HOUR
+            logger.get_current().record("fph", cum_epochs / hours if hours > 0 else float("inf"))
+            logger.get_current().dump()
 
     def print_large_memory_variable(self) -> dict[str, str]:
         """Log the caller's largest variables (over 1 MiB, with what they hold): name → size.
@@ -423,13 +613,13 @@ class ExpManager:
         """
         return tell_large_memory_variables(depth=3)
 
-    @_inside
     def add_summary_to_logger(
         self, summary: object, name: str = "", simple_val: bool = False, freq: int = 20
     ) -> None:
         """RLA's older name of `logger.log_from_tf_summary`; only `summary` has an effect."""
-        del name, simple_val, freq
-        logger.log_from_tf_summary(summary)
+        with self.active():
+            del name, simple_val, freq
+            logger.log_from_tf_summary(summary)
 
     @staticmethod
     def dict_to_table_text_summary(input_dict: Mapping[Any, Any], name: str) -> bytes:
@@ -443,16 +633,16 @@ class ExpManager:
 
         return table_summary(input_dict, name)
 
-    @_inside
     def add_graph(self, /, sess: object, *args: object, **kwargs: object) -> None:
         """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
 
         Raises:
             ArgumentError: `tensorboard` is not among the outputs.
         """
-        from rla_client.run.record.summary_writer import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
+        with self.active():
+            from rla_client.run.record.summary_writer import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
 
-        send_graph(logger.get_current(), sess, *args, **kwargs)
+            send_graph(logger.get_current(), sess, *args, **kwargs)
 
     # -- clock --------------------------------------------------------------------------------
 
@@ -503,34 +693,30 @@ class _Current(ExpManager):
         """Nothing changes."""
         return nullcontext()
 
-    def configure(self, /, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - `RunSetup`'s
-        """See `ExpManager.configure`."""
+    @contextmanager
+    def _configuring(self) -> Iterator[None]:
         if not scope.current().is_free():
             following = current_data().successor()
             current_data.put(following, following.scope)
             following.enter()
-        super().configure(*args, **kwargs)
+        yield
         if current_data().next_setup is None:  # else it is the script's as soon as it is opened
             current_data().of_adapter = False
 
-    def log_files_gen(self, *, all_ranks: bool = False) -> None:
-        """See `ExpManager.log_files_gen`."""
+    def _open(self, *, all_ranks: bool) -> None:
         data = current_data()
         if data.is_held or data.next_setup is not None or not scope.current().is_free():
             open_beside(data, data.successor(), all_ranks=all_ranks)
         else:
             open_run(data, all_ranks=all_ranks)
 
-    def resume(
-        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME, *, trust: bool = False
-    ) -> tuple[int, Any]:
-        """See `ExpManager.resume`."""
+    @contextmanager
+    def _resuming(self) -> Iterator[None]:
         former = current_data()
-        found = super().resume(run, at, checkpoint_name, trust=trust)
+        yield
         if former.next_setup is not None:
             former.next_setup = None
             give_way(former)
-        return found
 
 
 current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`

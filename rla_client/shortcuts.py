@@ -18,7 +18,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
 from rla_client.run.close import end_given_up, give_up
-from rla_client.run.configure import accepted, names_code, unexpected
+from rla_client.run.configure import names_code
 from rla_client.run.failure import ending
 from rla_client.run.record.row import Exclude, Row
 from rla_client.stream.clock import TimeStep, time_step_holder
@@ -34,23 +34,31 @@ from rla_client.stream.param_values import resolved
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from rla_client.run.configure import ConfigureArguments, ResumeMode
     from rla_client.run.run_data import RunData
 
 
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
 
 
-def init(
+def init(  # noqa: PLR0913 - those of `configure` are spelt out
     task_table_name: str,
     *,
     config: object = None,
     track: Iterable[str] = (),
     data_root: str | os.PathLike[str] | None = None,
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+    resume: ResumeMode | None = None,
+    console: bool | None = None,
+    code_root: str | os.PathLike[str] | None = None,
+    run_file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    ignore_file_path: str | os.PathLike[str] | None = None,
+    log_callback_fn: Callable[[Row], object] | None = None,
+    is_master_node: bool = False,
     all_ranks: bool = False,
-    **further: Any,  # noqa: ANN401 - arguments of configure
 ) -> OpenRun:
     """Open a run: `configure`, `set_hyper_param`, `add_record_param` and `log_files_gen` in one call.
 
@@ -61,8 +69,16 @@ def init(
         track: names of those that become part of the run's index; dotted ones reach into nested ones.
         data_root: folder of the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.
         rla_config: path or dict; default the nearest rla_config.yaml upwards, else built-in defaults.
+        run_id: names this run for a later process; see `exp_manager.configure`, as the six after it.
+        resume: `never`; `allow` continues the newest run of this `run_id`, or opens a new run; `must` raises
+            if there is none.
+        console: keep what the run prints in `console.txt`.
+        code_root: root of the code to back up.
+        run_file: file or files to back up beside the code.
+        ignore_file_path: gitignore rules of what the code backup leaves out.
+        log_callback_fn: called with each written row.
+        is_master_node: this machine is the master, so the run is not replicated.
         all_ranks: see `exp_manager.log_files_gen`.
-        **further: other arguments of `exp_manager.configure` (code_root, run_file, console, …).
 
     Returns:
         The run, which has all that `exp_manager` has. `exp_manager`, `logger` and `rla_client.log` mean it
@@ -72,10 +88,7 @@ def init(
         ArgumentError: an argument is wrong.
         ConfigError: the configuration has faults.
         KeyError: a tracked name without dot is not among the hyper-parameters.
-        TypeError: there is no such argument.
     """
-    if further and (unknown := further.keys() - (names := accepted())):
-        raise unexpected("init", min(unknown), [*names, "config", "track", "all_ranks"])
     former = current_data()
     opened = OpenRun(former.successor())
     describe(
@@ -85,7 +98,14 @@ def init(
         track=track,
         data_root=data_root,
         rla_config=rla_config,
-        **further,
+        run_id=run_id,
+        resume=resume,
+        console=console,
+        code_root=code_root,
+        run_file=run_file,
+        ignore_file_path=ignore_file_path,
+        log_callback_fn=log_callback_fn,
+        is_master_node=is_master_node,
     )
     open_beside(former, opened._data, all_ranks=all_ranks)  # noqa: SLF001 - its own
     return opened
@@ -168,8 +188,9 @@ def describe(  # noqa: PLR0913 - `init`'s
     track: Iterable[str] = (),
     data_root: str | os.PathLike[str] | None = None,
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    code_root: str | os.PathLike[str] | None = None,
     start: Path | None = None,
-    **further: Any,  # noqa: ANN401 - arguments of configure
+    **further: Unpack[ConfigureArguments],
 ) -> None:
     """`init` without opening the run: `configure`, `set_hyper_param`, `add_record_param`.
 
@@ -180,6 +201,7 @@ def describe(  # noqa: PLR0913 - `init`'s
         track: names of those in the index.
         data_root: folder of the database.
         rla_config: path or dict.
+        code_root: root of the code to back up.
         start: where a configuration is looked for and paths start from; default the working folder.
         **further: other arguments of `configure`.
 
@@ -196,13 +218,14 @@ def describe(  # noqa: PLR0913 - `init`'s
     if start is not None:
         data_root = None if data_root is None else start / data_root
         rla_config = start / rla_config if isinstance(rla_config, str | os.PathLike) else rla_config
-    source, folder = _source(rla_config, further.get("code_root"), start)
-    if isinstance(source, Mapping) and names_code(source):
-        further.setdefault("code_root", folder)
+    source, folder = _source(rla_config, code_root, start)
+    if code_root is None and isinstance(source, Mapping) and names_code(source):
+        code_root = folder
     manager.configure(
         task_table_name=task_table_name,
         rla_config=source,
         data_root=data_root or os.environ.get(DATA_ROOT_VARIABLE) or folder / DATA_FOLDER,
+        code_root=code_root,
         **further,
     )
     manager.set_hyper_param(**parameters)

@@ -6,6 +6,7 @@ offers nothing and prints nothing. What was read until then is kept, so the next
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 MAX_OFFERED = 100  # newest runs; more is no help on a screen
 MAX_ASKED = 1000  # newest runs whose parameters are offered
 TIME_PLACE = len("2026/11/21/")
+_SHOWN = (
+    "table",
+    "state",
+    "step",
+    "took",
+    "began",
+    "host",
+    "tags",
+    "note",
+    "kinds",
+    "metric",
+    "value",
+    "commit",
+    "reason",
+    "lost",
+)
+_LAST_NAME = re.compile(r"[\w./-]*$")
 names_wanted: list[str] = []  # what a Tab looked for names with: the shell shall not offer files then
 
 
@@ -78,6 +96,13 @@ def complete_columns(ctx: typer.Context, incomplete: str) -> list[str]:
     return _behind_comma(incomplete, _columns(ctx))
 
 
+def complete_where(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What a filter can ask for, behind what of it is there already."""
+    word = _LAST_NAME.search(incomplete)
+    before = incomplete[: word.start()] if word else incomplete
+    return _matching((f"{before}{name}" for name in _columns(ctx)), incomplete)
+
+
 def complete_sort(ctx: typer.Context, incomplete: str) -> list[str]:
     """What runs can be sorted by; behind a `-` typer offers options."""
     return _matching(_columns(ctx), incomplete)
@@ -88,10 +113,8 @@ def _parameters(ctx: typer.Context) -> list[str]:
 
 
 def _columns(ctx: typer.Context) -> list[str]:
-    from rla_client.database.records.row_view import ALIASES, FIELDS
-
     metrics = (name for record in _newest(ctx, limit=1) for name in record.metrics)
-    return [*_parameters(ctx), *metrics, *FIELDS, *ALIASES]
+    return [*_parameters(ctx), *metrics, *_SHOWN]
 
 
 def _behind_comma(incomplete: str, names: Iterable[str]) -> list[str]:

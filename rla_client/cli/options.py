@@ -14,6 +14,7 @@ from rla_client.cli.completion import (
     complete_state,
     complete_table,
     complete_tag,
+    complete_where,
 )
 
 MOMENT = "%Y-%m-%d %H:%M:%S"
@@ -33,6 +34,7 @@ Where = Annotated[
         "--where",
         "-w",
         help="Only runs that match, e.g. \"lr == 0.001 and state == 'finished' and took > 60\".",
+        autocompletion=complete_where,
     ),
 ]
 Since = Annotated[

@@ -9,36 +9,39 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import typer
 
 from rla_client.cli.output import print_done, say_aside
 from rla_client.cli.sweep_screen import SweepScreen
-from rla_client.contract.text.spelling import unknown
 
 if TYPE_CHECKING:
     from rla_client.sweep.driver import Driver
 
 
 POLL_S = 0.1
+OnInterrupt: TypeAlias = Literal["ask", "leave", "stop"]
 EXIT_FAILED, EXIT_LEFT = 1, 3
 
 
 def drive(
-    file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool, as_json: bool
+    file: Path,
+    root: Path,
+    on: str,
+    interrupt: OnInterrupt,
+    *,
+    name: str | None = None,
+    failed: bool,
+    as_json: bool,
 ) -> None:
     """Drive a sweep to its end, as a command; exits with its outcome."""
     from rla_client.sweep.driver import LEAVE
-    from rla_client.sweep.driver_setup import ENGINES, begin
+    from rla_client.sweep.driver_setup import begin
     from rla_client.sweep.results import no_metric
     from rla_client.sweep.run_state import OVER
     from rla_client.sweep.sweep_table import shown_counts
 
-    if on not in ENGINES:
-        raise unknown(on, ENGINES, f"there is no engine {on!r}")
-    if interrupt not in {"ask", "leave", "stop"}:
-        raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
     shown = SweepScreen(as_json=as_json)
     journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
     if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name

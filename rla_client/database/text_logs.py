@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
@@ -11,7 +12,8 @@ from rla_client.contract.text.spelling import unknown
 from rla_client.database.runs import Run
 from rla_client.database.tree.run_names import shown_name
 
-LOG_FILES = {
+TextLog: TypeAlias = Literal["log", "progress", "warn", "backup", "console"]
+LOG_FILES: dict[str, str] = {
     "log": "log.txt",
     "progress": "progress.csv",
     "warn": "warn.txt",
@@ -43,7 +45,7 @@ def log_path(run: Run, what: str) -> Path:
 
     Args:
         run: whose.
-        what: a key of `LOG_FILES`.
+        what: a `TextLog`.
 
     Raises:
         UnknownNameError: there is no such kind of file. DatabaseError: the run has none.

@@ -32,6 +32,7 @@ from rla_client.stream.clock import TimeStepHolder, clock
 
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
+    from rla_client.run.failure import EndStatus
     from rla_client.run.record.row import Row
     from rla_client.run.run import Run
 
@@ -76,7 +77,7 @@ class Outputs:
         text_name: str = TEXT_NAME,
         *,
         fresh: bool = False,
-        on_close: Callable[[str, str], None] | None = None,
+        on_close: Callable[[EndStatus, str], None] | None = None,
     ) -> None:
         self.log_dir = os.path.realpath(log_dir)
         if any(other.log_dir == self.log_dir for other in _open):
@@ -183,7 +184,7 @@ class Outputs:
             saver.close()
         self._savers.clear()
 
-    def close(self, state: str, reason: str) -> None:
+    def close(self, state: EndStatus, reason: str) -> None:
         """End the run and put the former logger back, whatever goes wrong.
 
         Args:

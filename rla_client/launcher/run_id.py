@@ -25,7 +25,7 @@ from rla_client.launcher.launch_record import read_launch
 from rla_client.launcher.pending_streams import await_end
 from rla_client.launcher.snapshot.snapshotter import find_snapshot
 from rla_client.launcher.wanted_call import Relaunch, relaunch_of
-from rla_client.run.configure import named_run
+from rla_client.run.configure import ResumeMode, named_run
 from rla_client.run.resume.find_run import find_here
 from rla_client.run.run_data import CHECKPOINT_NAME
 
@@ -34,7 +34,7 @@ class RunName(NamedTuple):
     """`run_id` of a call, None without one, and `resume` as `configure` takes it."""
 
     run_id: str | None = None
-    resume: str = "never"
+    resume: ResumeMode = "never"
 
 
 def run_name(call: int) -> RunName:

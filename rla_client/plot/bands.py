@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rla_client.contract.text.spelling import unknown
+from rla_client.database.curves.band_kinds import Band, band_kind
 
 _Band = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
-def curve_band(values: NDArray[np.float64], band: str, *, seed: int = 0, repetitions: int = 500) -> _Band:
+def curve_band(values: NDArray[np.float64], band: Band, *, seed: int = 0, repetitions: int = 500) -> _Band:
     """Centre and band of curves over seeds.
 
     Args:
@@ -29,9 +29,8 @@ def curve_band(values: NDArray[np.float64], band: str, *, seed: int = 0, repetit
     Raises:
         ArgumentError: another band.
     """
+    band = band_kind(band)
     makers = {"std": _spread, "stderr": _spread, "none": _spread, "range": _range, "median": _quartiles}
-    if band not in {*makers, "ci", "iqm"}:
-        raise unknown(band, [*makers, "ci", "iqm"], f"band {band!r} is unknown")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value give NaN, as they should
         if band in makers:
@@ -93,7 +92,7 @@ def _quartile_means(values: NDArray[np.float64], counts: NDArray[np.float64]) ->
     return found
 
 
-def _spread(values: NDArray[np.float64], band: str) -> _Band:
+def _spread(values: NDArray[np.float64], band: Band) -> _Band:
     centre, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     if band == "stderr":
         spread = spread / np.sqrt(np.maximum(np.sum(~np.isnan(values), axis=0), 1))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.spelling import full_name
 from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.curves.band_kinds import Band
 from rla_client.database.curves.progress_csv import FULL_NAMES
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 
@@ -31,14 +32,6 @@ if TYPE_CHECKING:
 DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
-BAND_NAMES = {  # for captions
-    "ci": "mean, 95 % CI",
-    "iqm": "IQM, 95 % CI",
-    "stderr": "mean ± standard error",
-    "std": "mean ± std",
-    "range": "mean, min to max",
-    "median": "median, quartiles",
-}
 ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
 MAX_DRAWN = 1e300  # the difference of two, with a margin, is a number
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
@@ -75,7 +68,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     database: Database | None = None,
     group: str | Sequence[str] | None = None,
     x: str = "time-step",
-    band: str = "ci",
+    band: Band = "ci",
     resample: int = 200,
     smooth: float = 0.0,
     bound: float | tuple[float, float] | None = None,
@@ -143,7 +136,7 @@ def gather(
 def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
     found: Gathered,
     *,
-    band: str = "ci",
+    band: Band = "ci",
     resample: int = 200,
     smooth: float = 0.0,
     width: float = COLUMN_INCHES,
@@ -275,7 +268,7 @@ def _panel(
     axes: Axes,
     gathered: Gathered,
     metric: str,
-    options: tuple[str, int, float],
+    options: tuple[Band, int, float],
 ) -> None:
     import numpy as np
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.contract.filesystem.plain_files import read_small
@@ -40,13 +40,27 @@ MOST_LISTED = 30  # names in one message
 RLA_SECTIONS = frozenset({
     "PROJECT_TYPE", "BACKUP_CONFIG", "LOG_USED", "DL_FRAMEWORK", "SEND_LOG_FILE", "REMOTE_SETTING",
 })  # fmt: skip
-RESUME_MODES = ("never", "allow", "must")
+ResumeMode: TypeAlias = Literal["never", "allow", "must"]
 _EXPECTED = {
     "task_table_name": "the name of a task table",
     "rla_config": "the path of your rla_config.yaml, or a dict of its shape; `rla init` writes one",
     "data_root": "the folder that the runs go into",
 }
-_ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
+
+
+T = TypeVar("T")
+
+
+class ConfigureArguments(TypedDict, total=False):
+    """Arguments of `exp_manager.configure` that are passed on as they are."""
+
+    run_id: str | None
+    resume: ResumeMode | None
+    console: bool | None
+    run_file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+    ignore_file_path: str | os.PathLike[str] | None
+    log_callback_fn: Callable[[Row], object] | None
+    is_master_node: bool
 
 
 class RunSetup:
@@ -74,7 +88,7 @@ class RunSetup:
         self.loaded_record: list[str] = []  # of a loaded run: what it tracked, as `key=value`
         self.address: str | None = None
         self.run_id: str | None = None
-        self.resume_mode = "never"
+        self.resume_mode: ResumeMode = "never"
         self.keeps_console = False
 
     # -- configuration ------------------------------------------------------------------------
@@ -91,40 +105,14 @@ class RunSetup:
         code_root: str | os.PathLike[str] | None = None,
         log_callback_fn: Callable[[Row], object] | None = None,
         run_id: str | None = None,
-        resume: str | None = None,
+        resume: ResumeMode | None = None,
         console: bool | None = None,
-        **older_names: object,
     ) -> None:
-        """Set the table, configuration and database of the next run.
-
-        Args:
-            task_table_name: table that collects the runs of one task (older name: `task_name`).
-            rla_config: path of rla_config.yaml, or a dict of the same shape (older name:
-                `private_config_path`).
-            data_root: folder of the database (older name: `log_root`).
-            ignore_file_path: gitignore rules of what the code backup leaves out. Relative paths start
-                from the working directory, as in RLA, or else from the root of the code.
-            run_file: file or files to back up beside the code; relative ones as above.
-            is_master_node: this machine is the master, so the run is not replicated.
-            code_root: root of the code to back up; by default the folder of the file, and with a dict
-                what `rla_client.code.find_code` finds.
-            log_callback_fn: called with each dumped row.
-            run_id: names this run for a later process (default: `RLA_RUN_ID`).
-            resume: `never`; `allow` continues the newest run of this `run_id` at the checkpoint that it
-                saved last, or opens a new run; `must` raises if there is none (default: `RLA_RESUME`,
-                else never).
-            console: keep what the run prints in `console.txt` (default: `AGENT.console`).
-            **older_names: the older names above.
-
-        Raises:
-            ArgumentError: an argument is missing or wrong.
-            ConfigError: the configuration has faults; all are listed.
-        """
+        """See `ExpManager.configure`."""
         grow_soon()
         from rla_client.config.schema import load_config  # noqa: PLC0415 - not at import of the package
 
         given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}
-        _take_older_names(given, older_names)
         missing = [name for name, value in given.items() if value is None]
         if missing:
             what = "; ".join(f"{name} is {_EXPECTED[name]}" for name in missing)
@@ -170,11 +158,7 @@ class RunSetup:
             )
 
     def get_task_table_name(self) -> str:
-        """The table of the next run; of a loaded one, its own.
-
-        Raises:
-            NotConfiguredError: `configure` was not called.
-        """
+        """See `ExpManager.get_task_table_name`."""
         return self.task_table_name or self.configured()[0]
 
     @property
@@ -197,20 +181,11 @@ class RunSetup:
     # -- names --------------------------------------------------------------------------------
 
     def get_version_num(self) -> str | None:
-        """Version of the index's spelling: `v1`, or None for that with spaces."""
+        """See `ExpManager.get_version_num`."""
         return self.log_name_format_version
 
-    @staticmethod
-    def record_date_to_str(record_date: datetime) -> str:
-        """The time of day in an index, `HH-MM-SS-ffffff`."""
-        return record_date.strftime("%H-%M-%S-%f")
-
     def log_name_formatter(self, prefix: str, record_date: datetime) -> str:
-        """Path below `prefix` of a run with this one's address and info that began at `record_date`.
-
-        Raises:
-            RuntimeError: the version of the index's spelling is unknown.
-        """
+        """See `ExpManager.log_name_formatter`."""
         separators = {None: " ", LOG_NAME_FORMAT_VERSION: "_"}
         if self.log_name_format_version not in separators:
             raise RuntimeError(f"unknown version of the index's spelling: {self.log_name_format_version!r}")
@@ -218,16 +193,8 @@ class RunSetup:
         index = RunIndex.make(record_date, self.ipaddr, info)
         return f"{prefix}/{replace(index, separator=separators[self.log_name_format_version]).path}"
 
-    @staticmethod
-    def task_gen(task_pattern_list: Iterable[str]) -> str:
-        """Join the parts of a table's name by `-`."""
-        return "-".join(task_pattern_list)
-
     def get_ignore_files(self, src: str | os.PathLike[str], names: Iterable[str]) -> list[str]:
-        """Which of the `names` in the folder `src` the ignore file leaves out of the code backup.
-
-        None where there is no ignore file. Fits `shutil.copytree(ignore=…)`.
-        """
+        """See `ExpManager.get_ignore_files`."""
         if self.ignore_file_path is None:
             return []
         from rla_client.code.ignore_rules import ignored_names  # noqa: PLC0415 - not at import of the package
@@ -250,26 +217,15 @@ class RunSetup:
     # -- hyper-parameters ---------------------------------------------------------------------
 
     def set_hyper_param(self, /, **argkw: object) -> None:
-        """Set all hyper-parameters of the next run, of any type."""
+        """See `ExpManager.set_hyper_param`."""
         self.hyper_param = argkw
 
     def update_hyper_param(self, k: str, v: object) -> None:
-        """Set one hyper-parameter."""
+        """See `ExpManager.update_hyper_param`."""
         self.hyper_param[k] = v
 
     def add_record_param(self, keys: Iterable[str]) -> None:
-        """Track hyper-parameters: they become part of the run's index.
-
-        Adding one twice repeats it; what an earlier run of this process tracked is replaced.
-
-        Args:
-            keys: names; a dotted one reaches into nested dicts.
-
-        Raises:
-            UnknownParameterError: a name without dot that is not set (also a KeyError). An unknown
-                dotted one is reported and skipped, as in RLA.
-            ArgumentError: one text instead of a list of names.
-        """
+        """See `ExpManager.add_record_param`."""
         if isinstance(keys, str):
             raise ArgumentError(f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])")
         found: list[tuple[str, object]] = []
@@ -288,7 +244,7 @@ class RunSetup:
         self.tracked, self.named = [*earlier, *self.tracked[self.named :], *found], len(earlier)
 
     def clear_record_param(self) -> None:
-        """Track nothing."""
+        """See `ExpManager.clear_record_param`."""
         self.tracked, self.named = [], 0
 
     @property
@@ -306,11 +262,11 @@ class RunSetup:
         self.tracked = [(name, value) for name, _, value in pairs]
 
     def auto_parse_info(self) -> str:
-        """The tracked hyper-parameters, `key=value&key=value`."""
+        """See `ExpManager.auto_parse_info`."""
         return "&".join(self.hyper_param_record)
 
     def print_args(self) -> None:
-        """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
+        """See `ExpManager.print_args`."""
         shown = self.shown_parameters()
         for key, value in sorted(shown.items(), key=lambda pair: text_of(pair[0])):
             backup(f"key: {text_of(key)}, value: {text_of(value)}", echo=False)
@@ -334,19 +290,20 @@ class RunSetup:
         return Secrets.of(self.hyper_param, hides=hides)
 
 
-def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str | None, str]:
+def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str | None, ResumeMode]:
     """The run's name and whether to continue it, where not given by RLA_RUN_ID and RLA_RESUME.
 
     Raises:
-        ArgumentError: `resume` is none of RESUME_MODES, or `must` without a name.
+        ArgumentError: `resume` is no `ResumeMode`, or `must` without a name.
     """
     run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
     mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
-    if mode not in RESUME_MODES:
-        raise ArgumentError(f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}")
+    known: tuple[ResumeMode, ...] = get_args(ResumeMode)
+    if mode not in known:
+        raise ArgumentError(f"resume is one of {', '.join(known)}; got {mode!r}")
     if mode == "must" and run_id is None:
         raise ArgumentError(f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})")
-    return run_id, mode
+    return run_id, known[known.index(mode)]
 
 
 def local_address() -> str:
@@ -383,35 +340,18 @@ def names_code(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
-    for old, value in older.items():
-        new = _ALIASES.get(old)
-        if new is None:
-            raise unexpected("configure", old, accepted())
-        if given[new] is not None:
-            raise ArgumentError(f"configure() got both {old} and {new}; {old} is the older name of {new}")
-        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=4)
-        given[new] = value
+def first_named(name: str, value: T, older: str, former: T) -> T:
+    """The argument `name`, where it was given by its older name, too.
 
-
-def accepted() -> list[str]:
-    """Names of the arguments that `configure` takes, the older ones too."""
-    from inspect import Parameter, signature  # noqa: PLC0415 - for messages only
-
-    named = [
-        one.name
-        for one in signature(RunSetup.configure).parameters.values()
-        if one.kind is Parameter.POSITIONAL_OR_KEYWORD
-    ]
-    return [*named, *_ALIASES]
-
-
-def unexpected(call: str, name: str, known: Iterable[str]) -> TypeError:
-    """The error for an argument that a call does not take, with those that look like it."""
-    meant = " or ".join(map(repr, near(name, known)))
-    return TypeError(
-        f"{call}() got an unexpected argument {name!r}" + (f"; did you mean {meant}?" if meant else "")
-    )
+    Raises:
+        ArgumentError: both were given.
+    """
+    if former is None:
+        return value
+    if value is not None:
+        raise ArgumentError(f"configure() got both {older} and {name}; {older} is the older name of {name}")
+    warnings.warn(f"{older} is the older name of {name}", DeprecationWarning, stacklevel=3)
+    return former
 
 
 def _from_here(path: str | os.PathLike[str]) -> str:

@@ -20,10 +20,12 @@ import threading
 from collections.abc import Iterator
 from signal import SIGALRM, Signals, getsignal
 from types import CodeType, FrameType
+from typing import Literal, TypeAlias
 
 from rla_client.contract.process.stop_signals import FOR_ANYTHING, STOPS, stopped_by
 from rla_client.stream.values import text_of
 
+EndStatus: TypeAlias = Literal["finished", "interrupted", "failed"]
 FOR_ANYTHING_ELSE = FOR_ANYTHING | {
     SIGALRM
 }  # a time limit of one step, say: what its handler raises tells nothing
@@ -33,7 +35,7 @@ TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has t
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 
 
-def ending(error: BaseException) -> tuple[str, str]:
+def ending(error: BaseException) -> tuple[EndStatus, str]:
     """State and reason of a run that this exception ended."""
     reason = reason_text(error)
     if isinstance(error, SystemExit):

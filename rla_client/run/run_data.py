@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UntrustedCheckpointError
 from rla_client.contract.layout import (
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.contract.checkpoint.checkpoint_retention import Mode
     from rla_client.run.configure import RunSetup
     from rla_client.run.item import Item
     from rla_client.run.temporary_item import TemporaryItem
@@ -65,6 +66,7 @@ MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
 CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
+CustomDataMode: TypeAlias = Literal["append", "replace"]
 _recently_ended: deque[tuple[Run, dict[str, Any]]] = deque(maxlen=8)  # with their custom data
 
 
@@ -165,14 +167,7 @@ class RunData:
     # -- hyper-parameters ---------------------------------------------------------------------
 
     def add_hyper_param(self, values: Mapping[str, Any]) -> None:
-        """Add hyper-parameters that become known during the run; those of the same name are replaced.
-
-        An open run's parameter files and archive are rewritten. Its index stays as it is, because the
-        tracked names were chosen before `log_files_gen`.
-
-        Args:
-            values: name to value, of any type.
-        """
+        """See `ExpManager.add_hyper_param`."""
         setup, run, item = self.setup, self.run, self.item
         former = {name: setup.hyper_param[name] for name in values if name in setup.hyper_param}
         setup.hyper_param = {**setup.hyper_param, **values}
@@ -222,14 +217,7 @@ class RunData:
         run.mark("hyper_param", plain_hyper_param(self.setup.shown_parameters()))
 
     def alert(self, title: str, text: str = "") -> None:
-        """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).
-
-        Without such a rule, it is written only to log.txt and warn.txt.
-
-        Args:
-            title: one line; cut to 200 characters.
-            text: the rest of the message; cut to 2000 characters.
-        """
+        """See `ExpManager.alert`."""
         title, text = clean_text(str(title)), clean_text(str(text))[:MAX_TEXT_CHARS]
         title = " ".join(title.split())[:MAX_TITLE_CHARS]
         warn(f"{title}: {text}" if text else title)
@@ -259,23 +247,10 @@ class RunData:
         self.take_custom_data(read() if kept is None else kept)
 
     def add_custom_data(
-        self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: str = "append"
+        self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: CustomDataMode = "append"
     ) -> None:
-        """Keep a value with the experiment; `load_tester` and the loader give it back.
-
-        Args:
-            key: its name.
-            data: plain data, arrays or tensors, containers of them, objects of registered types; any other
-                object is pickled. What cannot be pickled is kept in this process alone, with a warning.
-            dtype: with mode append: `list` grows, `deque` keeps the last `max_len`, any other type
-                replaces.
-            max_len: of a deque.
-            mode: `append` or `replace`.
-
-        Raises:
-            ArgumentError: another mode, or a deque without `max_len`.
-        """
-        if mode not in {"append", "replace"}:
+        """See `ExpManager.add_custom_data`."""
+        if mode not in get_args(CustomDataMode):
             raise ArgumentError(f"add_custom_data takes mode 'append' or 'replace', got {mode!r}")
         grows = mode == "append" and isinstance(dtype, type) and issubclass(dtype, (list, deque))
         if not grows:
@@ -297,15 +272,7 @@ class RunData:
     register_custom_type = staticmethod(register_custom_type)
 
     def get_custom_data(self, key: str, *, trust: bool = False) -> Any:  # noqa: ANN401
-        """The value kept under `key`, None without one.
-
-        Args:
-            key: its name.
-            trust: load objects that this run did not keep here; see `load_checkpoint`.
-
-        Raises:
-            UntrustedCheckpointError: it holds such objects, and `trust` is False.
-        """
+        """See `ExpManager.get_custom_data`."""
         value = self.custom_data.get(key)
         if trust and key in self._unread:
             value = self.custom_data[key] = open_own(value, None)
@@ -318,11 +285,7 @@ class RunData:
         return value
 
     def print_custom_data(self, key: str, prefix: str = "") -> None:
-        """Record the mean of the values kept under `key` as `prefix + key`.
-
-        Raises:
-            ArgumentError: nothing is kept there.
-        """
+        """See `ExpManager.print_custom_data`."""
         if key not in self.custom_data:
             raise ArgumentError(
                 f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
@@ -336,7 +299,7 @@ class RunData:
         get_current().record(prefix + key, mean)
 
     def clear_custom_data(self, key: str) -> None:
-        """Forget what is kept under `key`."""
+        """See `ExpManager.clear_custom_data`."""
         if self.custom_data.pop(key, None) is None:
             warn(f"key {key} is not in custom_data")
 
@@ -345,16 +308,7 @@ class RunData:
     def new_saver(
         self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True
     ) -> None:
-        """Choose how many checkpoints of each name are kept (None: all), and prepare for the first.
-
-        Args:
-            max_to_keep: newest ones of each name.
-            var_prefix: TensorFlow: save variables whose name begins so.
-            verbose: taken for RLA's sake.
-
-        Raises:
-            ArgumentError: `max_to_keep` is not a positive whole number.
-        """
+        """See `ExpManager.new_saver`."""
         del verbose
         if self.setup.dl_framework != "tensorflow" and find_spec("torch") is None:
             warn("PyTorch is not installed, so no checkpoint can be saved: pip install 'rla-agent[torch]'")
@@ -364,14 +318,14 @@ class RunData:
         if self.run is not None and self.run.outbox is not None:
             self._open_saver()
 
-    def keep_best(self, metric: str, mode: str = "min", k: int = 1) -> None:
-        """Also keep the `k` checkpoints with the best `metric` in the last row before their save."""
+    def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
+        """See `ExpManager.keep_best`."""
         from rla_client.checkpoint.saver import best_rule  # noqa: PLC0415 - not at import of the package
 
         self._keep("keep_best", *best_rule(metric, mode, k))
 
     def keep_every(self, n: int) -> None:
-        """Also keep checkpoints whose time-step is a multiple of `n`."""
+        """See `ExpManager.keep_every`."""
         self._keep("keep_every", whole_number(n, "keep_every"))
 
     def _keep(self, rule: str, *arguments: object) -> None:
@@ -405,22 +359,7 @@ class RunData:
         related_variable: Mapping[str, Any] | None = None,
         checkpoint_name: str = CHECKPOINT_NAME,
     ) -> None:
-        """Save a checkpoint of the current time-step; on return it survives SIGKILL.
-
-        With RLA_MODE=disabled and on ranks above 0 only the newest of each name is kept, of up to
-        512 MiB, in a temporary file that goes with the process.
-
-        Args:
-            model_dict: tensors, state dicts, containers of them, or whatever pickles; with
-                TensorFlow a dict of trackable objects.
-            related_variable: kept as custom data (mode replace; see `add_custom_data`).
-            checkpoint_name: each name has its own series and retention.
-
-        Raises:
-            NotConfiguredError: no run is open.
-            MissingExtraError: PyTorch, in whose format checkpoints are, is not installed.
-            ArgumentError: the name cannot be a file name, or something cannot be kept.
-        """
+        """See `ExpManager.save_checkpoint`."""
         if self.run is None:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         from rla_client.contract.job.checkpoint_job import final_name  # noqa: PLC0415
@@ -467,22 +406,7 @@ class RunData:
         *,
         trust: bool = False,
     ) -> tuple[int, Any]:
-        """The checkpoint of time-step `ckp_index`, or the one that was saved last: (time-step, content).
-
-        Args:
-            ckp_index: a time-step; None takes the one that was saved last.
-            checkpoint_name: the series.
-            model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
-                the content. Without it that is {variable path: array}.
-            trust: allow whole objects in a file that this run did not write here (a fork's, another run's,
-                one from the master). Otherwise such a file may hold only tensors, arrays and plain data:
-                loading anything else runs code that the file names.
-
-        Raises:
-            ArgumentError: `ckp_index` is no number.
-            NoCheckpointError: there is none.
-            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
-        """
+        """See `ExpManager.load_checkpoint`."""
         try:
             index = None if ckp_index is None else int(ckp_index)
         except (TypeError, ValueError):
@@ -574,11 +498,7 @@ class RunData:
     # -- the archive --------------------------------------------------------------------------
 
     def folder_of(self, kind: str) -> str:
-        """Folder of the item of a kind.
-
-        Raises:
-            NotConfiguredError: no run is open.
-        """
+        """See `ExpManager.folder_of`."""
         folder = self.folder(kind)
         if folder is None:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
@@ -594,7 +514,7 @@ class RunData:
         return None if place is None else place.folder(kind)
 
     def archive_content(self) -> dict[str, Any]:
-        """What the archive says beside the custom data."""
+        """See `ExpManager.archive_content`."""
         item = self.item
         if item is None:
             return {}
@@ -620,7 +540,7 @@ class RunData:
         return self.run.opening.run if self.run is not None and self.run.opening else ""
 
     def save_archive(self) -> None:
-        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
+        """See `ExpManager.save_archive`."""
         self._save_archive(None)
 
     def _save_archive(self, kept: tuple[Any, bytes, Path | None] | None) -> None:

@@ -117,7 +117,7 @@ class TemporaryItem:
         Args:
             name: the series.
             index: a time-step.
-            trust: see `RunData.load_checkpoint`.
+            trust: see `ExpManager.load_checkpoint`.
 
         Raises:
             NoCheckpointError: neither is the one that is asked for.

@@ -22,8 +22,6 @@ from rla_client.sweep.run_state import FAILED
 from rla_client.sweep.samplers import make_sampler
 from rla_client.sweep.spec import Spec, read_spec
 
-ENGINES = ("local", "slurm", "ray")
-
 
 def find_root(given: Path | None) -> Path:
     """The database of a sweep, which may not be there yet: as `rla_client.init` chooses it.
@@ -76,7 +74,7 @@ def begin(
     Args:
         path: the file.
         root: the database.
-        engine: one of ENGINES.
+        engine: `local`, `slurm` or `ray`.
         name: of the sweep where the file gives none; None: that of the file.
         failed: start again what failed.
         on_look: called about twice a second.

@@ -25,6 +25,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.clock import clock
 from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.curves.band_kinds import band_kind
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.filter.name_completion import full_names
 from rla_client.database.records.row_view import RowView
@@ -294,7 +295,7 @@ def _grouped(
     entries: Sequence[PageRun], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """Centre, low and high of each group."""
-    band = str(asked.get("band") or "ci")
+    band = band_kind(str(asked.get("band") or "ci"))
     if band == "iqm" and len(parts) > IQM_RUNS:
         points = min(points, IQM_POINTS)
     groups = _by_values(entries, parts, asked["group"])

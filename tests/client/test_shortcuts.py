@@ -136,13 +136,6 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert manager.config.log_used == ("stdout", "log", "tensorboard", "csv")
 
 
-def test_a_mistyped_argument_of_init_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"init\(\) got .* 'confg'; did you mean 'config'\?"):
-        rla_client.init("task", data_root=tmp_path, confg={"lr": 1})
-    with pytest.raises(TypeError, match=r"init\(\) got an unexpected argument 'colour'$"):
-        rla_client.init("task", data_root=tmp_path, colour="red")
-
-
 @pytest.mark.usefixtures("fresh_manager")
 def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
     omegaconf = pytest.importorskip("omegaconf")

@@ -11,7 +11,8 @@ import pytest
 
 import rla_agent
 import rla_client
-from rla_client import exp_manager, logger, time_step_holder
+from rla_client import compat, exp_manager, logger, time_step_holder
+from rla_client.compat import RLA_NAMES
 from rla_client.manager import ExpManager
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
@@ -34,7 +35,7 @@ def words() -> set[str]:
 @pytest.mark.parametrize(
     "names",
     [
-        {name for name in dir(rla_client) if name in rla_client.__all__ or name in rla_client._LAZY},
+        {*rla_client.__all__, *RLA_NAMES},
         set(logger.__all__),
         {name for name in dir(time_step_holder) if not name.startswith("_")}
         - {"config", "was_set", "clear", "count", "put", "follow", "take_over"},
@@ -57,6 +58,17 @@ def test_what_the_tables_of_the_front_doors_name_exists() -> None:
         named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
         assert named
         assert {name for name in named if not hasattr(owner, name)} == set()
+
+
+def test_the_front_door_has_few_names_and_all_others_are_in_compat() -> None:
+    assert sorted(dir(rla_client)) == sorted([*rla_client.__all__, "__version__"])
+    assert len(rla_client.__all__) < 20
+    for name in RLA_NAMES:
+        assert getattr(rla_client, name) is getattr(compat, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = rla_client.nothing
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = compat.nothing
 
 
 PACKAGES = [

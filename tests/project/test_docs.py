@@ -30,6 +30,7 @@ from support.waiting import wait_until
 
 import rla_client
 from rla_client import logger
+from rla_client.compat import RLA_NAMES
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE
 from rla_client.manager import ExpManager
@@ -214,7 +215,7 @@ def undocumented(inventory: Path) -> set[str]:
     """Public calls that no page of the reference has."""
     body = inventory.read_bytes().split(b"\n", 4)[4]
     known = {line.split(" ")[0] for line in zlib.decompress(body).decode().splitlines()}
-    public = [getattr(rla_client, name) for name in dir(rla_client) if name in rla_client._LAZY]
+    public = [getattr(rla_client, name) for name in (*rla_client.__all__, *RLA_NAMES)]
     public += [getattr(logger, name) for name in logger.__all__]
     public += [getattr(ExpManager, name) for name in documented_methods()]
     homes = {

@@ -30,7 +30,7 @@ TOP = f"{CONSTANTS}, plot_func, fork_log_file_fn, ExperimentLoader, ImgRecorder,
 @pytest.mark.parametrize(
     ("module", "names"),
     [
-        ("rla_client", TOP),
+        ("rla_client.compat", TOP),
         ("RLA", TOP),
         ("RLA.easy_log.tester", f"{CONSTANTS}, Tester, load_yaml"),
         ("RLA.query_tool", "LOG, default_log_types, Tester, experiment_data_query"),

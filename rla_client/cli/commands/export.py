@@ -12,6 +12,7 @@ from rla_client.cli.options import AsJson, DataRoot, Metrics
 from rla_client.cli.output import print_done
 from rla_client.cli.registration import TAKE, add_command
 from rla_client.cli.selection import Selection, takes_runs
+from rla_client.database.text.table_files import TableFormat, write_table
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +30,7 @@ def export(
     chosen: Selection,
     metric: Metrics = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's suffix.")
+        TableFormat | None, typer.Option("--format", help="Default: by the file's suffix.")
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
@@ -39,7 +40,6 @@ def export(
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
     from rla_client.database.tensorboard_folders import make_logdir, tensorboard_folders
-    from rla_client.database.text.table_files import write_table
 
     database = open_database(data_root)
     records = chosen.records(database)

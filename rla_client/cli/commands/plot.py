@@ -15,6 +15,7 @@ from rla_client.cli.registration import LOOK, add_command
 from rla_client.cli.selection import Selection, takes_runs
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.database.curves.band_kinds import BAND_NAMES, Band
 from rla_client.database.records.likely_metric import likely_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def plot(
             autocompletion=complete_parameters,
         ),
     ] = None,
-    band: Annotated[str, typer.Option(help="ci, iqm, stderr, std, range, median or none.")] = "ci",
+    band: Annotated[
+        Band, typer.Option(metavar="KIND", help="ci, iqm, stderr, std, range, median or none.")
+    ] = "ci",
     smooth: Annotated[float, typer.Option(min=0.0, help="Moving average over this many points.")] = 0.0,
     x: Annotated[
         str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
@@ -82,7 +85,7 @@ def plot(
         import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
         import pandas as pd  # noqa: F401
 
-    from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
+    from rla_client.plot.frames import draw, gather, notes
     from rla_client.plot.style import paper_style
 
     records = chosen.some(database, light=group is None)

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from rla_client.cli.options import AsJson, DataRoot
 from rla_client.cli.output import print_done, say
 from rla_client.cli.registration import BEGIN, add_command
-from rla_client.cli.sweep_drive import POLL_S, drive
+from rla_client.cli.sweep_drive import POLL_S, OnInterrupt, drive
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.spelling import unknown
 from rla_client.database.text.machine_text import json_text
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 STOP_TIMEOUT_S = 60.0
 MOST_ROWS = 20
+Engine: TypeAlias = Literal["local", "slurm", "ray"]
 Name = Annotated[str | None, typer.Argument(help="Name of the sweep; default: the newest.")]
-On = Annotated[str, typer.Option("--on", help="Where the runs run: local, slurm or ray.")]
-Interrupt = Annotated[
-    str, typer.Option("--on-interrupt", help="What Ctrl-C does to live runs: ask, leave or stop.")
-]
+On = Annotated[Engine, typer.Option("--on", help="Where the runs run.")]
+Interrupt = Annotated[OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to live runs.")]
 Failed = Annotated[bool, typer.Option("--failed", help="Also restart failed runs.")]
 
 
@@ -85,7 +84,7 @@ def start(
 def resume_sweep(
     name: Name = None,
     on: Annotated[
-        str | None, typer.Option("--on", help="local, slurm or ray; default: as last time.")
+        Engine | None, typer.Option("--on", help="Where the runs run; default: as last time.")
     ] = None,
     interrupt: Interrupt = "ask",
     failed: Failed = False,

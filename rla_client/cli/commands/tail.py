@@ -17,7 +17,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.safe_text import lines_text
-from rla_client.database.text_logs import last_lines, log_path
+from rla_client.database.text_logs import TextLog, last_lines, log_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 def tail(
     run: RunArgument = "@last",
-    what: Annotated[str, typer.Option("--file", help="log, progress, warn, backup or console.")] = "log",
+    what: Annotated[
+        TextLog, typer.Option("--file", metavar="FILE", help="log, progress, warn, backup or console.")
+    ] = "log",
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=MOST_SHOWN, help="How many lines.")] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")

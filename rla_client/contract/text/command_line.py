@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from rla_client.contract.text.spelling import unknown
 from rla_client.contract.text.terminal_text import fitted
 
 if TYPE_CHECKING:
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
 
 EXIT_USAGE = 2
+_NO_CHOICE = re.compile(  # of typer's messages, in the words of its several releases
+    r"Invalid value for '?(?P<option>-[^' ]+)'?.*?: (?:Value error, )?"
+    r"'(?P<word>.*)' is not one of (?P<choices>'.+')\.?$"
+)
 _MEANT = "Did you mean"  # of typer's messages
 
 
@@ -69,6 +75,10 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
 
 def _with_hint(message: str, options: Sequence[str], path: str) -> str:
     """What is wrong, without the names that look like it; these, or the help, as the hint."""
+    choice = _NO_CHOICE.match(message)
+    if choice is not None:
+        known = choice["choices"].strip("'").split("', '")
+        return str(unknown(choice["word"], known, f"{choice['option']} knows no {choice['word']!r}"))
     problem, meant, names = message.partition(_MEANT)
     options = [one for place, one in enumerate(options) if one != "--help" or not place]  # it resembles many
     if options:

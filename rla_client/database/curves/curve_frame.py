@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from rla_client.contract.text.spelling import full_name
 from rla_client.database.curves.chain_curves import chain_names
 from rla_client.database.curves.progress_csv import FULL_NAMES, warn_broken
 from rla_client.database.tree.chains import chain_of
+
+if TYPE_CHECKING:
+    from rla_client.database.curves.band_kinds import Band
 
 Read = Callable[[Sequence[tuple[str, str]], Sequence[str]], list[dict[str, Any] | DatabaseError | OSError]]
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
@@ -31,7 +34,7 @@ class CurveFrame(pd.DataFrame):
     def _constructor(self) -> type[CurveFrame]:
         return CurveFrame
 
-    def show(self, group: str | None = None, band: str = "ci", smooth: float = 0.0) -> Any:  # noqa: ANN401
+    def show(self, group: str | None = None, band: Band = "ci", smooth: float = 0.0) -> Any:  # noqa: ANN401
         """The panels of the page for its runs and metrics, in a notebook, without a server or a network.
 
         Args:

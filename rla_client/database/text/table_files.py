@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.atomic_write import replacing
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}  # of a file with a table
+TableFormat: TypeAlias = Literal["csv", "jsonl", "parquet"]
+FORMATS: dict[str, TableFormat] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+}  # of a file with a table
 
 
-def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
+def write_table(frame: pd.DataFrame, path: Path, form: TableFormat | None) -> str:
     """Write a DataFrame whole or not at all.
 
     Args:
@@ -33,8 +38,8 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
         ArgumentError: an unknown form.
         DatabaseError: parquet without a library for it.
     """
-    chosen = form or FORMATS.get(path.suffix, "")
-    if chosen not in FORMATS.values():
+    chosen = form or FORMATS.get(path.suffix)
+    if chosen is None:
         message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
         raise ArgumentError(message)
     with replacing(path, durable=False) as temp:

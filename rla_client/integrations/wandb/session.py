@@ -34,7 +34,7 @@ from rla_client.integrations.wandb.data_types import (
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.environment import MODE_VARIABLE
-from rla_client.run.failure import ending
+from rla_client.run.failure import EndStatus, ending
 from rla_client.run.record.scalar_rows import scalar_rows
 from rla_client.shortcuts import OpenRun, to_parameters
 from rla_client.stream import scope as scopes
@@ -507,7 +507,7 @@ class Run(Lenient):
         self._end("failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else "")
 
     @in_its_run
-    def _end(self, state: str, reason: str) -> None:
+    def _end(self, state: EndStatus, reason: str) -> None:
         global disables  # noqa: PLW0603 - see `init`
         if self._finished:
             return

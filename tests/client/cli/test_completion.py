@@ -78,6 +78,7 @@ def test_without_a_database_there_is_nothing_to_offer() -> None:
         ("rla ls --columns rea", ["reason"]),
         ("rla ls --columns lr,retu", ["lr,return"]),
         ("rla ls --sort lr", ["lr"]),
+        ("rla ls --where st", ["state", "step"]),
         ("rla ls t", ["task"]),
         ("rla ls --tag g", ["good"]),
         ("rla ls --state fa", ["failed"]),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.curves.band_kinds import Band
 from rla_client.plot import bands, statistics
 
 X = [
@@ -143,11 +144,11 @@ def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(ArgumentError, match="tasks"):
         statistics.probability_of_improvement(X, [1.0])
     with pytest.raises(ArgumentError, match="band"):
-        bands.curve_band(np.zeros((2, 2)), "nope")
+        bands.curve_band(np.zeros((2, 2)), "nope")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("band", ["std", "stderr", "range", "ci", "iqm", "median", "none"])
-def test_bands_hold_their_centre(band: str) -> None:
+def test_bands_hold_their_centre(band: Band) -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=(7, 20))
     values[3, 10:] = np.nan

@@ -56,7 +56,7 @@ def test_wrong_custom_data_says_what_is_wrong() -> None:
     manager.add_custom_data("old", 5, dtype=deque, max_len=3)
     assert manager.get_custom_data("old") == deque([3, 4, 5], maxlen=3)
     with pytest.raises(ArgumentError, match="append"):
-        manager.add_custom_data("d", 1, mode="prepend")
+        manager.add_custom_data("d", 1, mode="prepend")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no custom data"):
         manager.print_custom_data("none")
 
@@ -120,7 +120,7 @@ def test_numbers_of_numpy_are_taken_and_wrong_rules_are_not_kept(manager: ExpMan
             with pytest.raises(ArgumentError):
                 each.keep_best("loss", "min", wrong)  # type: ignore[arg-type]
         with pytest.raises(ArgumentError):
-            each.keep_best("loss", "most")
+            each.keep_best("loss", "most")  # type: ignore[arg-type]
         assert each.max_to_keep == 1
     manager.save_checkpoint({"w": 1})
     assert manager.load_checkpoint()[1] == {"w": 1}

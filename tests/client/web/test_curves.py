@@ -15,6 +15,7 @@ import pytest
 from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
+from rla_client.database.curves.band_kinds import band_kind
 from rla_client.database.runs import Database
 from rla_client.plot.bands import curve_band
 from rla_client.web import curves, panel_export
@@ -178,7 +179,7 @@ def test_bands_are_those_of_rla_plot(root: Path, band: str) -> None:
     assert [curve["label"] for curve in head["curves"]] == ["lr=0.01", "lr=0.1"]
     assert xs.tolist() == list(range(40))
     for place, lr in enumerate((0.01, 0.1)):
-        expected = curve_band(np.array(values[lr]), band)
+        expected = curve_band(np.array(values[lr]), band_kind(band))
         for one, other in zip(series[3 * place : 3 * place + 3], expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6)
 

@@ -415,7 +415,7 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
             "did you mean 'return'?",
         ),
         (["compare", "-m", "retrun"], "no run has a metric 'retrun'", "did you mean 'return'?"),
-        (["tail", "--file", "progres"], "there is no file 'progres'", "did you mean 'progress'?"),
+        (["tail", "--file", "progres"], "--file knows no 'progres'", "did you mean 'progress'?"),
         (["rm", "seed=3", "--kinds", "logs"], "there is no kind 'logs'", "did you mean 'log'?"),
         (
             ["show", "sede=3"],

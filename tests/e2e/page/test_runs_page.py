@@ -32,6 +32,7 @@ from support.page_view import View, read_columns
 from support.waiting import wait_until
 
 from rla_client.database.compare.groups import mean_and_interval
+from rla_client.database.curves.band_kinds import band_kind
 from rla_client.plot.bands import curve_band
 from rla_client.plot.smoothing import group_curves, smooth
 
@@ -458,7 +459,7 @@ def test_bands_are_those_of_rla_plot(page_server: Serve, root: Path, page: Page,
         xs, values = group_curves(members, 256, 0.0)
         assert shown["data"][0] == pytest.approx(xs.tolist())
         for expected, drawn in zip(
-            curve_band(values, band), shown["data"][1 + 3 * place : 4 + 3 * place], strict=True
+            curve_band(values, band_kind(band)), shown["data"][1 + 3 * place : 4 + 3 * place], strict=True
         ):
             assert drawn == pytest.approx(np.asarray(expected).tolist(), rel=1e-5, abs=1e-6)
 
