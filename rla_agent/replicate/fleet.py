@@ -87,13 +87,11 @@ def leave_status(session: Session, host: str, machine: str, content: bytes, mode
 
 
 def remove_old_status(session: Session, host: str) -> None:
-    """Take away what this host left and renews no more; one still at work makes its file anew.
+    """Take away what state folders of this host that went (a batch job's, a container's) have left.
 
-    That is the file of an earlier release, under the host's name alone, and those of state folders that went
-    (a batch job's, a container's).
+    One that is still at work makes its file anew.
     """
     name = _fleet_name(host).encode()
-    session.remove(FLEET_FOLDER + b"/" + name + b".json")
     own = re.compile(re.escape(name) + rb"-[0-9a-f]{8}\.json")
     for found, state in listing_or_empty(session, FLEET_FOLDER):
         if own.fullmatch(found) and state.kind == "file" and time.time() - state.mtime_s > FLEET_KEPT_S:

@@ -212,22 +212,21 @@ class Ledger:
     def unconfirmed(self, db: int, now: float, limit: int) -> list[Unconfirmed]:
         """Files to look at, those that wait longest first; none that goes as a whole or is deleted anyway."""
         rows = self._db.execute(
-            "SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, f.synced, "  # noqa: S608 - constants
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, "  # noqa: S608 - constants
             f"{RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
             "WHERE f.db = ? AND f.check_at <= ? ORDER BY f.check_at LIMIT ?",
             (db, now, limit),
         ).fetchall()
         found = []
         for row in rows:
-            key, record = Key(row[0], row[1]), record_of(row[8:])
-            state, early = row[5], row[7] is None
-            ended = state in {BURIED, DROPPED} or (early and state == GONE)
-            if record is None or record.generation < 0 or ended:
+            key, record = Key(row[0], row[1]), record_of(row[7:])
+            state = row[5]
+            if record is None or record.generation < 0 or state in {BURIED, DROPPED}:
                 self._write("UPDATE files SET check_at = NULL WHERE folder = ? AND name = ?", *key)
             else:
                 path = row[2] + b"/" + row[1]
                 here, sent_at = state < GONE, row[6] or 0.0
-                found.append(Unconfirmed(key, path, row[3], row[4], here, sent_at, record, early))
+                found.append(Unconfirmed(key, path, row[3], row[4], here, sent_at, record))
         return found
 
     def any_unconfirmed(self, db: int, now: float) -> bool:

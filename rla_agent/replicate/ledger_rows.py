@@ -91,7 +91,7 @@ class Temp:
 class Unconfirmed:
     """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
 
-    `sent_at`: Unix seconds; `early`: an earlier release sent it, so it is one of very many, perhaps.
+    `sent_at`: Unix seconds.
     """
 
     key: Key
@@ -101,7 +101,6 @@ class Unconfirmed:
     here: bool
     sent_at: float
     record: SentRecord
-    early: bool = False
 
 
 def record_of(row: tuple[Any, ...]) -> SentRecord | None:

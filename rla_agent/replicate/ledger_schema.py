@@ -1,4 +1,4 @@
-"""Tables of the ledger, with the steps to their newest version.
+"""Tables of the ledger.
 
 WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and then
 files are compared with the master instead of being sent again (`worker.send`). Others open it read-only
@@ -20,20 +20,21 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS databases(id INTEGER PRIMARY KEY, root BLOB, target TEXT, UNIQUE(root, target));
 CREATE TABLE IF NOT EXISTS folders(
-  id INTEGER PRIMARY KEY, db INTEGER, path BLOB, kind TEXT, item BLOB, UNIQUE(db, path));
+  id INTEGER PRIMARY KEY, db INTEGER, path BLOB, kind TEXT, item BLOB, mode INTEGER, UNIQUE(db, path));
 CREATE TABLE IF NOT EXISTS files(
   folder INTEGER, name BLOB, db INTEGER, state INTEGER, prio INTEGER, pending INTEGER,
   not_before REAL, seen REAL, tries INTEGER, reason TEXT, mend TEXT, kept INTEGER DEFAULT 0, attempts TEXT,
   ino INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, generation INTEGER,
   acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
-  sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
+  sent_at REAL, mode INTEGER, check_at REAL, synced INTEGER, PRIMARY KEY(folder, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
 CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending, not_before) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
 CREATE INDEX IF NOT EXISTS files_dropped ON files(db) WHERE state = 6;
+CREATE INDEX IF NOT EXISTS files_check ON files(db, check_at) WHERE check_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS temps(
   db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
-  ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
+  ctime_ns INTEGER, acked INTEGER, synced INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(db, path)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contents(
   db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
@@ -69,37 +70,11 @@ def _set_up(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _add_modes(db: sqlite3.Connection) -> None:
-    """Give a ledger of an earlier release the columns of permission bits; such releases pass over them."""
-    for table in ("files", "folders"):
-        if "mode" not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
-
-
 OF_MOVED: Final = "reason LIKE 'moved on master%'"
 
 
-def _add_confirmations(db: sqlite3.Connection) -> None:
-    """A ledger of an earlier release: what was sent is looked at once, for nobody has ever done that.
-
-    What is no more here (`GONE`) is left out: people move and delete on the master, too.
-    """
-    columns = [row[1] for row in db.execute("PRAGMA table_info(files)")]
-    if "check_at" not in columns:
-        db.execute("ALTER TABLE files ADD COLUMN check_at REAL")
-        db.execute("ALTER TABLE files ADD COLUMN synced INTEGER")
-        db.execute("UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state IN (0, 1, 2, 5)")
-    db.execute("CREATE INDEX IF NOT EXISTS files_check ON files(db, check_at) WHERE check_at IS NOT NULL")
-    if "synced" not in [row[1] for row in db.execute("PRAGMA table_info(temps)")]:
-        db.execute("ALTER TABLE temps ADD COLUMN synced INTEGER")
-    db.execute(
-        "UPDATE items SET state = 'moved' WHERE (db, path) IN (SELECT d.db, d.item FROM files f "  # noqa: S608 - a constant
-        f"JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.{OF_MOVED})"
-    )
-
-
 # to the newest version; a change is a new one at the end
-STEPS: Final[tuple[Step, ...]] = (_SCHEMA, _add_modes, _add_confirmations)
+STEPS: Final[tuple[Step, ...]] = (_SCHEMA,)
 
 
 def upgrade(db: sqlite3.Connection, state: Path) -> None:

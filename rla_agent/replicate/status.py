@@ -112,8 +112,6 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
 
 def _unconfirmed(db: sqlite3.Connection, number: int) -> int:
     """Files that the master has acknowledged and not confirmed yet."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < len(STEPS):
-        return 0  # the worker of an earlier release has it
     query = "SELECT count(*) FROM files WHERE db = ? AND check_at IS NOT NULL"
     return int(db.execute(query, (number,)).fetchone()[0])
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,10 +39,11 @@ CREATE TABLE IF NOT EXISTS outputs(
   PRIMARY KEY(stream, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs(
   run TEXT PRIMARY KEY, updated REAL NOT NULL, live INT NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS runs_updated ON runs(updated, live);
 CREATE TABLE IF NOT EXISTS done(stream TEXT PRIMARY KEY, time REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs(
   stream TEXT NOT NULL, number INT NOT NULL, offset INT NOT NULL, kind TEXT NOT NULL,
-  fields BLOB NOT NULL, PRIMARY KEY(stream, number, offset)) WITHOUT ROWID;
+  fields BLOB NOT NULL, tries INT NOT NULL DEFAULT 0, PRIMARY KEY(stream, number, offset)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS firings(
   stream TEXT NOT NULL, number INT NOT NULL, offset INT NOT NULL, rule TEXT NOT NULL, run TEXT NOT NULL,
   fields TEXT NOT NULL, PRIMARY KEY(stream, number, offset, rule)) WITHOUT ROWID;
@@ -51,18 +51,7 @@ CREATE TABLE IF NOT EXISTS filler(page BLOB);
 """
 
 
-def _add_tries(db: sqlite3.Connection) -> None:
-    """A file whose version was lost may have the column already."""
-    if "tries" not in {row[1] for row in db.execute("PRAGMA table_info(jobs)")}:
-        db.execute("ALTER TABLE jobs ADD COLUMN tries INT NOT NULL DEFAULT 0")
-
-
-# to the newest version, in order; a change is a new one at the end
-STEPS: tuple[Step, ...] = (
-    _SCHEMA,
-    _add_tries,
-    "CREATE INDEX IF NOT EXISTS runs_updated ON runs(updated, live)",
-)
+STEPS: tuple[Step, ...] = (_SCHEMA,)  # to the newest version, in order; a change is a new one at the end
 
 
 @dataclass(frozen=True, slots=True)

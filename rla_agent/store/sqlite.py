@@ -1,7 +1,6 @@
 """SQLite files of the agent: versions, connections, transactions.
 
 A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
-Files of releases before there were versions have 0, so the first steps must bear what is there already.
 """
 
 from __future__ import annotations

@@ -502,7 +502,7 @@ def test_files_have_the_modes_that_they_are_sent_with(target: Opened) -> None:
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o440])
 @pytest.mark.parametrize("start", [0, 150_000])
 def test_a_file_is_never_more_open_than_it_will_be(target: Opened, mode: int, start: int) -> None:
-    """Not while it is written either, nor where an earlier release has left a part that all can read."""
+    """Not while it is written either, nor where a part is there that all can read."""
     session, root = target
     temp, data, seen = root / ".rla-tmp-large", random_bytes(3_000_000), set()
     if start:

@@ -239,7 +239,7 @@ def set_version(places: Places, number: int) -> None:
 def test_an_upgrade_and_a_downgrade_under_a_living_writer(
     bare_agent: BareAgent, trainer: Callable[..., Trainer]
 ) -> None:
-    """A database of a release before versions is taken over; one of a later release costs no row."""
+    """A database whose version is lost is taken over; one of a later release costs no row."""
     places = bare_agent.places
     bare_agent.spawn()
     wait_until(bare_agent.serves)

@@ -10,11 +10,9 @@ import csv
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,8 @@ import pytest
 from crash.make_golden import messages
 from support.waiting import DEADLINE_S
 
-from rla_agent.model.records import Position
 from rla_agent.service.control_client import ask_status
 from rla_agent.service.start_stop import stop_agent
-from rla_agent.store.agent_db import AgentDatabase, Changes, FiringRow
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION, decode_message, encode_message
@@ -304,31 +300,3 @@ def test_a_message_of_a_later_version_is_known_as_one() -> None:
     with pytest.raises(UnknownVersionError):
         decode_message(encode_message(1, {}, version=NEWER))
     assert decode_message(encode_message(1, {"a": 1}, b"x", version=PROTOCOL_VERSION)) == (1, {"a": 1}, b"x")
-
-
-@pytest.mark.parametrize("path", sorted(DATA.glob("agent-v*.sql")), ids=lambda path: path.stem)
-def test_an_agent_db_of_each_release_opens(path: Path, tmp_path: Path) -> None:
-    """Tables that came later are made, what was there is read, and can be written."""
-    with closing(sqlite3.connect(tmp_path / "agent.db")) as raw:
-        raw.executescript(path.read_text())
-    with closing(AgentDatabase(tmp_path / "agent.db")) as database:
-        (output,) = database.outputs_of("stream").values()
-        assert (output.name, output.size, output.position, output.state) == (
-            "csv",
-            9,
-            Position(1, 30),
-            {"rows": 2},
-        )
-        (run,) = database.runs()
-        assert (run["run_id"], run["state"]) == ("r", "running")
-        (job,) = database.jobs_of("stream")
-        assert (job.kind, job.position) == ("figure", Position(1, 20))
-        database.commit(
-            Changes(firings=[FiringRow("stream", "r", 1, 30, "rule", {"a": 1})], forgotten=["stream"])
-        )
-        assert database.outputs_of("stream") == {}
-        assert database.firings() == [("stream", "r", {"a": 1, "number": 1, "offset": 30, "rule": "rule"})]
-
-
-def test_there_is_a_database_of_the_first_release() -> None:
-    assert (DATA / "agent-v1.sql").exists()

@@ -185,7 +185,7 @@ class FolderSession(OneByOne):
         with _converted("send", job.path):
             descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
             try:
-                if job.start:  # an earlier release left it open to others, perhaps
+                if job.start:  # what was begun may be more open than that
                     self._permit(descriptor, job.mode | 0o600)
                 self._send_body(job, descriptor)
                 if os.fstat(descriptor).st_size != job.size or not job.unchanged():

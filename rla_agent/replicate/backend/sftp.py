@@ -704,7 +704,7 @@ class SftpSession(Session):
         flags = _NEW if job.start == 0 else wire.WRITE_FLAG
         request = wire.open_request(self._full(job.temp), flags, job.mode | 0o600)
         handle = self._ask(request, "create", job.temp).handle
-        if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
+        if job.start and self._keeps_modes:  # what was begun may be more open than that
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         behind = _Behind(self, job, _Open(self._wire, handle))
         try:

@@ -75,7 +75,7 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with closing_fd(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
-            give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
+            give_mode(descriptor, PRIVATE_FILE)  # what was begun may be more open than that
             if growing:
                 os.ftruncate(descriptor, 0)
             try:

@@ -14,9 +14,7 @@ confirmed once:
   of a large one its first and last 4 KiB.
 
 Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
-lost, and it is made again. What an earlier release sent was moved or deleted by somebody, if it is gone,
-and stays so: that may have been long ago. A file that is lost there and is no more here is told of: `lost`
-in the ledger.
+lost, and it is made again. A file that is lost there and is no more here is told of: `lost` in the ledger.
 
 `check_all` runs on a sender's thread, the rest belongs to the worker's.
 """
@@ -93,12 +91,9 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
 
 
 def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
-    """What is read of a file: all of a small one, of others the edges that the ledger has sums of.
-
-    Of what an earlier release sent, only those: it may be a million files.
-    """
+    """What is read of a file: all of a small one, of others the edges that the ledger has sums of."""
     size = file.record.acked
-    if size <= SMALL_BYTES and not file.early:
+    if size <= SMALL_BYTES:
         return ((0, size),) if size else ()
     edge = min(EDGE_BYTES, size)
     return (0, edge), (size - edge, edge)
@@ -203,11 +198,6 @@ class Confirmations:
                 again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
                 continue
-            if file.early and file.here and one.what == "missing":
-                self._ledger.confirm(
-                    file.key, file.sent_at
-                )  # somebody has moved or deleted it since, perhaps
-                continue
             wrong.append(file)
             if not file.here:
                 self._ledger.confirm(file.key, file.sent_at)
@@ -217,7 +207,7 @@ class Confirmations:
                 mended += self._ledger.lost(file.key, plan.priority(file.kind, file.record.local.size))
             else:
                 mended += self._ledger.send_anew(file.key)
-        for item in {file.item for file in wrong if not file.early}:
+        for item in {file.item for file in wrong}:
             self._ledger.forget_lost_item(self._number, item)
         self.mended += mended
         if wrong:

@@ -71,7 +71,6 @@ LIVE_SHARE: Final = 40  # … if that is cheap
 SETTLE_AT_ONCE: Final = 4
 MAX_ITEMS: Final = 64  # that are watched: with all kinds some hundred inotify watches
 RUN_NAME: Final = b"run.json"
-MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are sent after each look
 FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
 _END: Final = object()
 _LOGS: Final = LOG.encode() + b"/"
@@ -136,7 +135,6 @@ class Database:
         self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._modes: dict[int, FolderMode] = {}
-        self._unknown_modes = 0
         self._scan: Iterator[object] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
@@ -214,7 +212,6 @@ class Database:
 
     def _everything(self, now: float) -> Iterator[None]:
         live: set[bytes] = set()
-        self._unknown_modes = 0
         for folder in self.scanner.everything():
             self._see_end(folder)
             if folder.live:
@@ -289,8 +286,8 @@ class Database:
             row = known.pop(name, None)
             key = Key(number, name)
             if row is not None and row[:-1] == (CLEAN, *local.version, local.size):
-                if row[-1] != local.mode:
-                    self._see_file_mode(key, folder.kind, known=row[-1] is not None, now=now)
+                if row[-1] != local.mode and key not in self._flying:
+                    self.ledger.mark(key, self.number, plan.priority(folder.kind, 0), 0, now)
             elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
                 acked = row[5] or 0 if row and row[1] == local.ino else 0
                 self._mark(key, folder.kind, local, acked, now)
@@ -306,12 +303,6 @@ class Database:
             return
         assert folder.mode is not None
         self._modes[number] = FolderMode(number, folder.path, folder.mode, folder.shared)
-
-    def _see_file_mode(self, key: Key, kind: str, *, known: bool, now: float) -> None:
-        """The same for a file that has not changed; those of an earlier release some at a time, and last."""
-        self._unknown_modes += not known
-        if key not in self._flying and self._unknown_modes <= MODES_A_LOOK:
-            self.ledger.mark(key, self.number, plan.priority(kind, 0) if known else plan.LAST, 0, now)
 
     def _mark(self, key: Key, kind: str, local: Local, acked: int, now: float) -> None:
         if key in self._flying:

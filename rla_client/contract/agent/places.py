@@ -139,8 +139,6 @@ class Places:
         why = ""
         for folder in self._folders_for_sockets():
             try:
-                if folder.parent.name.startswith("rla-agent"):
-                    make_private(folder.parent)  # an earlier release left it as the umask had it
                 make_private(folder)
                 _try_socket(folder)
             except PlaceError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -25,9 +24,6 @@ def test_machines_of_one_host_name_and_databases_of_one_machine_are_told_apart(
     nodes = [make_node(master.remote(), name) for name in ("one", "two")]
     other = Node(tmp_path / "two-more", master.remote())
     register(nodes[1].state, other.root, other.config)  # a second database of the second machine
-    old = master.root / ".rla-fleet" / f"{nodes[0].host}.json"
-    old.parent.mkdir()
-    old.write_text(json.dumps({"host": nodes[0].host, "runs": []}))  # of an earlier release
     for number, node in enumerate([*nodes, other], 1):
         node.run(ITEM.replace("000001", f"00000{number}"))
     for node in nodes:
@@ -40,17 +36,18 @@ def test_machines_of_one_host_name_and_databases_of_one_machine_are_told_apart(
         return len(found) == 3 and len(set(items)) == 3
 
     wait_until(three, 30, lambda: str(fleet.machines(session)))
-    assert not old.exists()
     lines = [line for line in fleet.machines_text(fleet.machines(session)).splitlines() if "seen" in line]
     assert len({line.partition("  seen")[0] for line in lines}) == 3
     assert len({machine["host"] for machine in fleet_files(master.root)}) == 3
-    before = sorted(os.listdir(old.parent))
+    before = sorted(os.listdir(master.root / ".rla-fleet"))
     nodes[0].kill()
     nodes[0].start()
     more = nodes[0].item("results") / "more"
     more.write_bytes(b"more")
     wait_until((master.root / more.relative_to(nodes[0].root)).exists, 20)
-    wait_until(lambda: sorted(os.listdir(old.parent)) == before, 20, "the same names after a restart")
+    wait_until(
+        lambda: sorted(os.listdir(master.root / ".rla-fleet")) == before, 20, "the same names after a restart"
+    )
 
 
 def test_old_status_files_of_the_same_host_go_and_no_others(tmp_path: Path) -> None:

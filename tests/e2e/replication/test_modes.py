@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.prune_lab import wait_clean
-from support.replication_lab import ITEM, Node, Sshd, random_bytes, sent_files, wait_same, written
+from support.replication_lab import ITEM, Node, Sshd, random_bytes, wait_same, written
 from support.waiting import wait_until
 
 from rla_agent.command.transfer.verify import verify_database
@@ -176,47 +174,10 @@ def _send_due(node: Node, session: FolderSession) -> None:
     assert isinstance(results[0], Sent), results
 
 
-def _forget_modes(node: Node) -> None:
-    """Make the ledger one of an earlier release."""
-    with closing(sqlite3.connect(ledger_path(node.state))) as db:
-        for table in ("files", "folders"):
-            db.execute(f"ALTER TABLE {table} DROP COLUMN mode")
-        db.execute("PRAGMA user_version = 1")
-
-
 def _open_up(there: Path) -> None:
-    """Make the copy one of an earlier release."""
+    """Make the copy as open as it can be."""
     for path in there.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-@pytest.mark.slow
-def test_a_database_of_an_earlier_release_is_put_right(node: Node, there: Path) -> None:
-    """Without being sent or read again; and it is told of until then."""
-    node.start()
-    wait_same(node, there, 30)
-    wait_until(lambda: same_modes(node, there))
-    wait_clean(node)
-    node.stop()
-    _forget_modes(node)
-    _open_up(there)
-    assert verify(node)[f"{LOG}/progress.csv"] == "mode"
-    assert verify(node)[LOG] == "mode"
-    assert verify(node)["log"] == "mode"
-    node.start()
-
-    def private_are_same() -> bool:
-        found, here = modes(there), modes(node.root)
-        return all(found[path] == here.get(path) for path in found if path.startswith(LOG))
-
-    # what is just being put right is not compared with the ledger
-    wait_until(lambda: verify(node) == {} and private_are_same(), 60)
-    assert written(node) < 20_000  # this worker's status file and run.json at most
-    sent = sent_files(node)
-    node.stop()
-    node.start()
-    wait_until(lambda: verify(node) == {})
-    assert sent_files(node) <= sent
 
 
 @pytest.mark.slow

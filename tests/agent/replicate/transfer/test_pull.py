@@ -324,7 +324,7 @@ def bits(path: Path) -> int:
 
 
 def test_what_is_pulled_is_never_more_open_than_on_the_master(remote: Path, tmp_path: Path) -> None:
-    """Nor than its folder here and the umask allow; also what an earlier release has pulled."""
+    """Nor than its folder here and the umask allow; also what was pulled before."""
     (remote / "log" / ITEM).chmod(0o700)
     (remote / "log" / ITEM / "progress.csv").chmod(0o600)
     (remote / "checkpoint" / ITEM / "c_1.pt").chmod(0o4754)
@@ -373,7 +373,7 @@ def test_a_file_that_is_replaced_stays_as_private_as_it_was(remote: Path, tmp_pa
 
 
 def test_nobody_else_can_read_what_is_being_pulled(remote: Path, tmp_path: Path) -> None:
-    """Nor a part of it that was left by an earlier release, open to all."""
+    """Nor a part of it that somebody opened to all."""
     local = tmp_path / "local"
     seen: set[int] = set()
 

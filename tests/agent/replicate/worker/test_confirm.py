@@ -5,29 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import queue
-import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import ledger_schema as ledger_schema_module
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SmallFile
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
-from rla_agent.replicate.ledger_rows import BURIED, CLEAN, DROPPED, GONE, PRUNED, Key
+from rla_agent.replicate.ledger_rows import BURIED, DROPPED, GONE, Key
 from rla_agent.replicate.ledger_schema import ledger_path
 from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import SMALL_BYTES
-from rla_agent.store.sqlite import migrate
-from rla_client.contract.errors import RlaError
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 
@@ -238,56 +233,6 @@ def test_where_nothing_is_ever_lost_nothing_is_looked_at(lab: Lab) -> None:
     assert bucket.take_syncs(100.0) == ()
 
 
-def test_what_an_earlier_release_sent_is_looked_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, path, ledger_schema_module.STEPS[:2])
-        db.execute("INSERT INTO databases VALUES(1, 'r', 't')")
-        db.execute("INSERT INTO folders VALUES(1, 1, ?, 'results', ?, NULL)", (ITEM, ITEM))
-        db.execute("INSERT INTO items VALUES(1, ?, 'made')", (ITEM,))
-        sent = (1, 3, 1, 1, 0, 3, 1, 1, 1, 1)
-        moved = ("moved on master: the item's folder is gone", *[None] * 10)
-        for name, state, record in ((b"a", 0, (None, *sent)), (b"b", 2, moved), (b"c", 6, (None, *sent))):
-            db.execute(
-                "INSERT INTO files(folder, db, name, state, reason, ino, size, mtime_ns, ctime_ns, "
-                "generation, acked, crc, head_crc, tail_crc, remote_mtime) "
-                f"VALUES(1, 1, {', '.join('?' * 13)})",
-                (name, state, *record),
-            )
-    with closing(Ledger(path)) as ledger:
-        (file,) = ledger.unconfirmed(1, time.time(), 10)
-        assert (file.key.name, file.early) == (b"a", True)
-        assert ledger.moved_items(1, b"", 10) == [ITEM]
-        assert ledger.moved_items(1, ITEM, 10) == []
-
-
-@pytest.mark.parametrize("state", [CLEAN, GONE, PRUNED])
-def test_what_somebody_moved_away_before_an_upgrade_is_not_made_again(lab: Lab, state: int) -> None:
-    lab.send(synced=False)
-    lab.ledger.set_state(lab.key, state)
-    lab.ledger._db.execute("UPDATE files SET synced = NULL, check_at = 0")
-    lab.there.unlink()
-    lab.there.parent.rmdir()
-    assert lab.look() == (state != GONE)
-    assert lab.row() == (state, None, 1000)
-    assert lab.ledger.made_any(lab.number)
-    assert lab.confirmations.mended == 0
-    lab.ledger.commit()
-    assert bool(replication_status(lab.state)["lost"]) is (state == PRUNED)
-
-
-def test_an_upgrade_leaves_what_is_no_more_here_alone(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, path, ledger_schema_module.STEPS[:2])
-        for state in range(7):
-            statement = "INSERT INTO files(folder, db, name, state, acked) VALUES(1, 1, ?, ?, 3)"
-            db.execute(statement, (b"%d" % state, state))
-    with closing(Ledger(path)) as ledger:
-        rows = ledger._db.execute("SELECT state FROM files WHERE check_at = 0 ORDER BY state").fetchall()
-    assert rows == [(0,), (1,), (2,), (5,)]
-
-
 @pytest.mark.parametrize("damage", ["gone", "empty"])
 @pytest.mark.parametrize("state", [GONE, BURIED, DROPPED])
 def test_what_was_deleted_during_the_look_is_not_sent_again(lab: Lab, state: int, damage: str) -> None:
@@ -302,27 +247,3 @@ def test_what_was_deleted_during_the_look_is_not_sent_again(lab: Lab, state: int
     lab.confirmations.checked(files, found)
     assert lab.row()[0] == state
     assert lab.confirmations.mended == 0
-
-
-@pytest.mark.parametrize("size", [0, 100, 1000, 10_000])
-@pytest.mark.parametrize("damage", ["", "empty", "zeros"])
-def test_of_what_an_earlier_release_sent_only_the_edges_are_read(
-    tmp_path: Path, size: int, damage: str
-) -> None:
-    lab = Lab(tmp_path, size)
-    lab.send(synced=False)
-    lab.ledger._db.execute("UPDATE files SET synced = NULL, check_at = 0, crc = 0, sent_at = NULL")
-    if damage:
-        lab.there.write_bytes(b"" if damage == "empty" else bytes(size))
-        os.utime(lab.there, (1000, 1000))
-    assert lab.look() == 1
-    assert lab.row() == (int(damage != "" and size > 0), None, size)
-    lab.link.close()
-    lab.ledger.close()
-
-
-def test_an_older_release_refuses_the_new_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Ledger(tmp_path / "ledger.db").close()
-    monkeypatch.setattr(ledger_schema_module, "STEPS", ledger_schema_module.STEPS[:2])
-    with pytest.raises(RlaError, match="version 3"):
-        Ledger(tmp_path / "ledger.db")

@@ -150,7 +150,6 @@ def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
 
 
 def test_a_row_that_tells_of_another_size_than_was_sent_is_sent_again(tmp_path: Path) -> None:
-    """As an earlier release may have noted it."""
     lab = Lab(tmp_path, 1000)
     result = lab.send(lab.job())
     assert isinstance(result, Sent)
