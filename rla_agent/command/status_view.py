@@ -112,7 +112,7 @@ def _head(status: dict[str, Any]) -> list[str]:
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
     lines.append(f"spool  {size_text(spool['bytes'])}{now}")
-    if faults := status.get("internal_errors"):  # an earlier release's agent does not say it
+    if faults := status.get("internal_errors"):
         lines.append(f"faults {faults} internal errors; each with its traceback in: rla-agent logs")
     lines += _settings(status.get("settings", {}))
     lines += _alerts(status.get("alerts", {}))

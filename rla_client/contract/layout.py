@@ -46,7 +46,6 @@ PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
 # In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
-# Earlier releases gave FETCHED_MARK to a checkpoint folder for this.
 FOREIGN_MARK: Final = ".rla-foreign"
 OWN_NAMES: Final = frozenset((PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))  # never sent
 

@@ -50,7 +50,7 @@ class Flushed(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Flushed:
-        """Read an answer; earlier releases count nothing.
+        """Read an answer.
 
         Raises:
             TypeError, ValueError, OverflowError: it is none.

@@ -121,12 +121,10 @@ def _remove_beside(below: Path, stem: str, stamp: Stamp) -> None:
             taken.replace(state)
             return
         taken.unlink()
-        if order is None:
-            (below / f"{stem}.arrays").unlink(missing_ok=True)  # as earlier releases name it
 
 
 def _saved_as(state: Path) -> int | None:
-    """The order of the save that a state belongs to; None: an earlier release wrote it, or it is none."""
+    """The order of the save that a state belongs to; None: it is none."""
     try:
         content = msgpack.unpackb(read_small(state, 2 * MAX_STATE_BYTES), strict_map_key=False)
     except (OSError, ValueError, msgpack.UnpackException, BrokenFileError):

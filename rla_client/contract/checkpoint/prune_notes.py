@@ -39,7 +39,7 @@ class PrunedFile:
         target: the master, `sftp://user@host:port/root`.
         pruned_at: Unix seconds.
         mode: permission bits; None: not noted.
-        order: of the checkpoint's stamp; None: it has none, or an earlier release noted it.
+        order: of the checkpoint's stamp; None: it has none.
     """
 
     path: str

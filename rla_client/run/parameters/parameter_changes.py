@@ -57,7 +57,7 @@ def parameter_changes(
     from rla_client.run.parameters.hyper_params import differences  # noqa: PLC0415
 
     now = as_stored(secrets.parameters(hyper_param))
-    then = secrets.parameters(former)  # an older release hid nothing
+    then = secrets.parameters(former)  # AGENT.hide_secrets was off then, perhaps
     return differences(_flat(restored(then, now, [])), _flat(now))
 
 

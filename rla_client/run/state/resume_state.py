@@ -23,7 +23,7 @@ from rla_client.contract.layout import CHECKPOINT, MAX_STATE_BYTES, RESUME_FOLDE
 from rla_client.contract.spool.protocol import pack
 from rla_client.run.current_logger import warn
 from rla_client.run.run import Run
-from rla_client.run.state.archive import STATE_FORMAT, load_arrays, read_arrays, unpack_arrays
+from rla_client.run.state.archive import STATE_FORMAT, read_arrays, unpack_arrays
 from rla_client.run.state.random_state import capture_random_state
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def keep_resume_state(
 
 def arrays_of(folder: Path, stem: str) -> list[Path]:
     """Files with arrays beside the states of a checkpoint's time-step; `stem`: of the checkpoint's name."""
-    names = re.compile(rf"{re.escape(stem)}(\.[0-9]{{1,20}})?\.arrays", re.DOTALL)
+    names = re.compile(rf"{re.escape(stem)}\.[0-9]{{1,20}}\.arrays", re.DOTALL)
     below = folder / RESUME_FOLDER
     try:
         return [below / name for name in sorted(os.listdir(below)) if names.fullmatch(name)]
@@ -100,11 +100,9 @@ def read_resume_arrays(
     """Arrays of a resume state of `item`; empty, after a warning, where they are gone."""
     if state.get("arrays"):
         return unpack_arrays(state["arrays"])
-    if not state.get("arrays_beside"):  # none, or of an earlier release
-        return load_arrays(item.archive_file)
-    stem, order = f"{name}_{step}", state.get("order")
-    beside = arrays_name(stem, order) if isinstance(order, int) else f"{stem}.arrays"
-    path = Path(item.folder(CHECKPOINT), RESUME_FOLDER, beside)
+    if not state.get("arrays_beside"):
+        return {}
+    path = Path(item.folder(CHECKPOINT), RESUME_FOLDER, arrays_name(f"{name}_{step}", state["order"]))
     try:
         return read_arrays(path)
     except (OSError, BrokenFileError) as error:

@@ -31,22 +31,21 @@ def test_the_order_of_saves_counts_and_survives_copies(tmp_path: Path) -> None:
         assert newest_order(folder) == 4
 
 
-def beside(folder: Path, name: str, order: int | None, arrays: bool = True) -> None:
-    """What `.resume` holds of a save; None: as an earlier release wrote it."""
+def beside(folder: Path, name: str, order: int, arrays: bool = True) -> None:
+    """What `.resume` holds of a save."""
     below = folder / RESUME_FOLDER
     below.mkdir(exist_ok=True)
-    named = {} if order is None else {"order": order}
-    (below / f"{name}.state").write_bytes(pack({"format": 1, **named}))
+    (below / f"{name}.state").write_bytes(pack({"format": 1, "order": order}))
     (below / f"{name}.marks.json").write_bytes(b"{}")
     if arrays:
-        (below / (f"{name}.arrays" if order is None else arrays_name(name, order))).write_bytes(b"x")
+        (below / arrays_name(name, order)).write_bytes(b"x")
 
 
 def test_what_belongs_to_a_checkpoint_goes_with_it_and_not_before(tmp_path: Path) -> None:
     keep = Retention(max_to_keep=2)
     for order, step in enumerate((10, 20, 30, 40), 1):
         stamped(tmp_path, step, order)
-        beside(tmp_path, f"checkpoint_{step}", order if step != 20 else None)
+        beside(tmp_path, f"checkpoint_{step}", order)
         beside(tmp_path, f"other_{step}", order)
         removed = remove_superseded(tmp_path, "checkpoint", "r", keep)
         left = {f"checkpoint_{one}" for one in range(max(10, step - 10), step + 1, 10)}

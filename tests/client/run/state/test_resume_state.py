@@ -80,19 +80,3 @@ def test_a_time_step_that_is_saved_again_has_the_later_arrays_alone(
     assert set(join_arrays(state["custom_data"], read_resume_arrays(state, item, "checkpoint", 1))["a"]) == {
         1
     }
-
-
-def test_arrays_beside_the_state_of_an_earlier_release_are_read(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop_autostart(places)
-    monkeypatch.setattr(resume_state, "MAX_STATE_BYTES", 20000)
-    item = saved_states(tmp_path, (10,))
-    (path,) = arrays_of(Path(item.folder(CHECKPOINT)), "checkpoint_10")
-    path.rename(path.with_name("checkpoint_10.arrays"))
-    state = read_resume_state(item.folder(CHECKPOINT), "checkpoint", 10)
-    assert state is not None
-    del state["order"]
-    state["arrays_beside"] = True
-    arrays = read_resume_arrays(state, item, "checkpoint", 10)
-    assert set(join_arrays(state["custom_data"], arrays)["a"]) == {10}
