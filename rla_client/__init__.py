@@ -21,15 +21,27 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.loader import ExperimentLoader
     from rla_client.manager import exp_manager
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+    from rla_client.media.values.audio import Audio
+    from rla_client.media.values.histogram import Histogram
+    from rla_client.media.values.html import Html
+    from rla_client.media.values.image import Image
+    from rla_client.media.values.table import Table
+    from rla_client.media.values.video import Video
     from rla_client.plot import plot_func
     from rla_client.run.record.time_tracker import time_tracker
     from rla_client.shortcuts import init, log
 
 _HOMES = {
+    "Audio": "rla_client.media.values.audio",
     "ExperimentLoader": "rla_client.loader",
+    "Histogram": "rla_client.media.values.histogram",
+    "Html": "rla_client.media.values.html",
+    "Image": "rla_client.media.values.image",
     "ImgRecorder": "rla_client.media.recorders",
     "MatplotlibRecorder": "rla_client.media.recorders",
     "SummaryWriter": "rla_client.integrations.tensorboard",
+    "Table": "rla_client.media.values.table",
+    "Video": "rla_client.media.values.video",
     "VideoRecorder": "rla_client.media.recorders",
     "exp_manager": "rla_client.manager",
     "init": "rla_client.shortcuts",
@@ -40,10 +52,16 @@ _HOMES = {
 }
 
 __all__ = [  # none of it loads matplotlib, numpy or torch
+    "Audio",
     "ExperimentLoader",
+    "Histogram",
+    "Html",
+    "Image",
     "ImgRecorder",
     "MatplotlibRecorder",
     "SummaryWriter",
+    "Table",
+    "Video",
     "VideoRecorder",
     "exp_manager",
     "init",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rla_client import logger
 from rla_client.manager import ExpManager, current_data, exp_manager
-from rla_client.media.pictures import is_picture
+from rla_client.media.row_media import is_media
 from rla_client.run.record.scalar_rows import scalar_rows
 from rla_client.shortcuts import OpenRun, flat, init
 from rla_client.stream import scope as scopes
@@ -242,8 +242,8 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
     time_step_holder.follow(step)
     current, plain = logger.get_current(), {}
     for name, value in flat(values):
-        if is_picture(value):
-            current.save_picture(name, value, step)
+        if is_media(value):
+            current.save_media(name, value, step)
         else:
             plain[name] = to_plain(value)
     if plain:

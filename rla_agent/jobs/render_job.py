@@ -1,4 +1,4 @@
-"""Render jobs: figures, images, videos.
+"""Render jobs: figures, images, videos, tables.
 
 The agent never looks into the blob of a picture. It opens the blob (or a shared-memory slot) and a hidden
 temp file beside the final name and starts `rla_client/media/render.py` with these two as standard input and
@@ -8,8 +8,9 @@ covers: the name is taken by link(2), which never replaces. Jobs for one name mu
 were sent (`FigureJob.name` is the key).
 
     job kind "figure": name, format, cover, blob
-    job kind "image":  name, format, cover, blob | slot, shape, dtype
+    job kind "image":  name, format, cover, blob | slot, shape, dtype, caption
     job kind "video":  name, format, cover, blob | slot, shape, dtype, fps
+    job kind "table":  name, format, cover, blob
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ from rla_client.contract.job.media_job import (
     FORMATS,
     JOB_FIGURE,
     JOB_IMAGE,
+    JOB_TABLE,
     JOB_VIDEO,
+    MAX_CAPTION_CHARS,
     MAX_FPS,
     MAX_FRAMES,
     MAX_RAW_BYTES,
@@ -52,15 +55,16 @@ from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.safe_names import check_relative
 from rla_client.contract.spool import protocol
 
-RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
-TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
+RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, JOB_TABLE)
+_OF_PIXELS = frozenset({JOB_IMAGE, JOB_VIDEO})
+TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0, JOB_TABLE: 120.0}
 MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000
 ITEM_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8,
     "int64": 8, "float16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
-LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy"}
+LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy", JOB_TABLE: "msgpack"}
 NO_LIBRARY = (
     "the {0} waits: the interpreter of its run is not used here, and that of rla-agent has no {1}; "
     "install {1} beside rla-agent, then drain again"
@@ -97,7 +101,8 @@ class FigureJob:
     cover: bool  # a file of this name is replaced
     blob: str | None  # name of a blob of the stream
     slot: SlotRef | None
-    array: RawArray | None  # of the raw bytes; None for a figure
+    array: RawArray | None  # of the raw bytes; None for a figure or table
+    caption: str = ""  # of an image
 
 
 def parse_figure(kind: str, fields: object) -> FigureJob:
@@ -121,8 +126,9 @@ def parse_figure(kind: str, fields: object) -> FigureJob:
         format_,
         cover,
         None if slot is not None else blob_name(fields.get("blob")),
-        _parse_slot(slot) if slot is not None and kind != JOB_FIGURE else None,
-        None if kind == JOB_FIGURE else _parse_array(fields),
+        _parse_slot(slot) if slot is not None and kind in _OF_PIXELS else None,
+        _parse_array(fields) if kind in _OF_PIXELS else None,
+        str(fields.get("caption") or "")[:MAX_CAPTION_CHARS] if kind == JOB_IMAGE else "",
     )
 
 
@@ -224,6 +230,8 @@ def _request(job: FigureJob, offset: int) -> str:
     request: dict[str, Any] = {"task": job.kind, "format": job.format, "offset": offset}
     if job.array is not None:
         request |= {"shape": job.array.shape, "dtype": job.array.dtype, "fps": job.array.fps}
+    if job.caption:
+        request["caption"] = job.caption
     return json.dumps(request)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rla_client.contract.errors import PlaceError
 from rla_client.contract.filesystem.atomic_write import NEW_FLAGS, atomic_file
 from rla_client.contract.filesystem.trusted_paths import program_problem
-from rla_client.contract.job.media_job import JOB_IMAGE
+from rla_client.contract.job.media_job import JOB_IMAGE, MAX_CAPTION_CHARS
 from rla_client.contract.process.descriptors import open_high
 from rla_client.media import render
 from rla_client.media.job_outbox import JobOutbox
@@ -139,9 +139,11 @@ def make_here(place: Place, kind: str, draw: Callable[[BinaryIO], object]) -> No
         lose(kind, place.name, f"{place.path} could not be written: {error.strerror or error}")
 
 
-def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float) -> None:
-    """Send raw pixels to the agent, or encode them here."""
-    fields = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
+def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float, caption: str = "") -> None:
+    """Send raw pixels to the agent, or encode them here; the caption is of an image."""
+    fields: dict[str, Any] = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
+    if caption:
+        fields["caption"] = caption[:MAX_CAPTION_CHARS]
     if can_send(place) and _send_pixels(place, kind, pixels, fields):
         return
     encode_here(place, kind, io.BytesIO(b"".join(pixels.chunks())), fields)

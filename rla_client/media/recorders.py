@@ -160,6 +160,7 @@ class ImgRecorder:
         cover: bool = False,
         add_timestamp: bool = True,
         results_dir: str | os.PathLike[str] | None = None,
+        caption: str | None = None,
         **_unused: object,
     ) -> str:
         """Save an image, shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 (RGB) or 4 (RGBA).
@@ -171,6 +172,7 @@ class ImgRecorder:
             cover: replace a file with an explicit extension.
             add_timestamp: put the time-step before the name.
             results_dir: another folder; outside of the run's, the caller encodes.
+            caption: kept in a PNG as its text `Description`.
 
         Returns:
             The path of the file.
@@ -188,7 +190,7 @@ class ImgRecorder:
             return str(place.path)
         pixels = image_pixels(img)
         if not place.stays:
-            record_pixels(place, JOB_IMAGE, pixels, 1.0)
+            record_pixels(place, JOB_IMAGE, pixels, 1.0, caption or "")
         return str(place.path)
 
 

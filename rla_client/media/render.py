@@ -1,4 +1,4 @@
-"""The render process: one picture or video, made in a process of its own.
+"""The render process: one picture, video or table, made in a process of its own.
 
 Started by the agent (`rla_agent/jobs/render_job.py`) as a script, with the interpreter of the
 training process: `<python> -E <this file> <request>`, the blob as standard input and the new
@@ -8,8 +8,8 @@ to standard error, whose end the agent keeps as the reason of a failure.
 
 Request (JSON)::
 
-    {"task": "figure" | "image" | "video", "format": "png", "offset": 0,
-     "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0}       (the second line: not for figures)
+    {"task": "figure" | "image" | "video" | "table", "format": "png", "offset": 0,
+     "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0, "caption": "…"}   (the second line: of pixels)
 
 A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}. It is loaded here and nowhere
 else in this system. `FigureUnpickler` knows the classes that figures consist of (CLASSES) and how each of
@@ -75,6 +75,8 @@ def main(arguments: list[str]) -> int:
             render_figure(blob, target, request["format"])
         elif request["task"] == "image":
             encode_image(blob, target, request)
+        elif request["task"] == "table":
+            encode_table(blob, target)
         else:
             encode_video(blob, target, request)
         target.flush()
@@ -206,7 +208,48 @@ def encode_image(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> N
     if request["format"] in {"jpg", "jpeg", "bmp"} and frame.shape[2] == 4:  # noqa: PLR2004 - RGBA
         frame = frame[:, :, :3]
     picture = Image.fromarray(frame[:, :, 0] if frame.shape[2] == 1 else frame)
-    picture.save(target, format={"jpg": "jpeg", "tif": "tiff"}.get(request["format"], request["format"]))
+    options: dict[str, Any] = {}
+    if request.get("caption") and request["format"] == "png":
+        from PIL.PngImagePlugin import PngInfo  # noqa: PLC0415 - as above
+
+        options["pnginfo"] = PngInfo()
+        options["pnginfo"].add_itxt("Description", request["caption"])
+    format_ = {"jpg": "jpeg", "tif": "tiff"}.get(request["format"], request["format"])
+    picture.save(target, format=format_, **options)
+
+
+def encode_table(blob: BinaryIO, target: BinaryIO) -> None:
+    """Write a table, msgpack of names and rows, as CSV; lists and dicts in a cell are JSON."""
+    import csv  # noqa: PLC0415 - not for pictures
+    import io  # noqa: PLC0415
+
+    import msgpack  # noqa: PLC0415
+
+    names, rows = msgpack.unpackb(blob.read(), unicode_errors="surrogatepass", strict_map_key=False)
+    text = io.TextIOWrapper(target, "utf-8", "backslashreplace", newline="")
+    # where lines end with both characters, cells with either are quoted: contract/text/csv_lines.py
+    writer = csv.writer(_NewlineEnds(text), lineterminator=_LINE_END)
+    writer.writerow(names)
+    writer.writerows([_cell_text(cell) for cell in row] for row in rows)
+    text.flush()
+    text.detach()
+
+
+_LINE_END = "\r\n"
+
+
+class _NewlineEnds:
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - a text file
+        self._sink = sink
+
+    def write(self, line: str) -> None:
+        self._sink.write(line.removesuffix(_LINE_END) + "\n")
+
+
+def _cell_text(cell: Any) -> Any:  # noqa: ANN401 - plain data
+    if isinstance(cell, list | dict):
+        cell = json.dumps(cell, ensure_ascii=False, default=str)
+    return cell.replace("\0", "\\x00") if isinstance(cell, str) else cell
 
 
 def frames(blob: BinaryIO, request: dict[str, Any]) -> Iterator[Any]:

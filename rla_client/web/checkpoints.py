@@ -10,8 +10,8 @@ from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
 from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
+from rla_client.database.results_by_name import stepped
 from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
-from rla_client.web.media import stepped
 from rla_client.web.run_registry import Site
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from rla_client.cli.options import MOMENT, Archived, AsJson, DataRoot, Metrics, 
 from rla_client.cli.output import say, say_aside
 from rla_client.cli.registration import LOOK, add_command
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.run_file import run_file
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Run
 
 
+MAX_RESULTS = 100_000  # files that are counted
+MAX_NAMES = 20  # of results that are listed
 _STATE_TEXTS = {
     "waiting": "waits for an agent; rla-agent start --detach",
     "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
@@ -113,6 +116,22 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 
 
+def _results(run: Run) -> dict[str, str]:
+    """Name of what was recorded → how often, and when last."""
+    from rla_client.database.results_by_name import grouped
+
+    folder = run.folder(OTHER_RESULTS)
+    groups = grouped([os.path.relpath(path, folder) for path in run.figures[:MAX_RESULTS]])
+    found = {}
+    for name, group in list(groups.items())[:MAX_NAMES]:
+        last = group[-1][0]
+        count = f"{len(group)} files" if len(group) > 1 else "1 file"
+        found[name] = count if last is None else f"{count}, last of time-step {plain(last)}"
+    if len(groups) > MAX_NAMES:
+        found["…"] = f"{len(groups) - MAX_NAMES} further names"
+    return found
+
+
 def _worker_tables(run: Run) -> list[str]:
     """`progress.<label>.csv` of a run, without what was set aside."""
     names = (path.name for path in Path(run.folder(LOG)).glob("progress.*.csv"))
@@ -139,6 +158,8 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         if count:
             items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
     say(f"items\n{pairs_text(items)}")
+    if results := _results(run):
+        say(f"results\n{pairs_text(results)}")
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),

@@ -1,4 +1,4 @@
-"""The limits of jobs that make a figure, an image or a video.
+"""The limits of jobs that make a figure, an image, a video, a table.
 
 Their bytes lie in a blob or a slot.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 JOB_FIGURE = "figure"
 JOB_IMAGE = "image"
 JOB_VIDEO = "video"
+JOB_TABLE = "table"
 FORMATS = {
     JOB_FIGURE: frozenset({
         "png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw",
@@ -15,8 +16,10 @@ FORMATS = {
     }),
     JOB_IMAGE: frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"}),
     JOB_VIDEO: frozenset({"mp4", "gif"}),
+    JOB_TABLE: frozenset({"csv"}),
 }  # fmt: skip
 MAX_FPS = 1000.0
+MAX_CAPTION_CHARS = 2000
 # what is larger would hold up what is drawn behind it, or the machine's memory; said where it is recorded
 MAX_SIDE = 16384  # pixels of an image or frame
 MAX_FRAMES = 1_000_000

@@ -31,7 +31,7 @@ from rla_client.contract.agent.places import find_places
 from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
 from rla_client.integrations.wandb.session import Run
 from rla_client.manager import exp_manager
-from rla_client.media.pictures import safe_name
+from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
 from rla_client.run.environment import MODE_VARIABLE, disabled
 from rla_client.shortcuts import default_data_root, starts_agent

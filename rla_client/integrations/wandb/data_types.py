@@ -24,12 +24,13 @@ from rla_client.adapter import Joined
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
-from rla_client.contract.text.csv_lines import write_rows
 from rla_client.manager import exp_manager
-from rla_client.media.pictures import MAX_FRAME_FILE, safe_name
+from rla_client.media.row_media import is_media, safe_name
+from rla_client.media.values import audio, histogram, html, image, table, video
+from rla_client.media.values.logged_value import LoggedValue, Where, is_frame, to_array
 from rla_client.run.current_logger import warn
+from rla_client.run.record.media_events import send_media_event
 from rla_client.run.record.scalar_rows import scalar_rows
-from rla_client.run.record.summary_writer import tbx_writer
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.param_values import plain_hyper_param
 from rla_client.stream.summary_scalars import summary_scalars
@@ -114,80 +115,82 @@ class _Value:
             setattr(self, name, value)
 
 
-class Media(_Value):
-    """What `data` holds: an array, a file's path, or what the library has."""
-
-    @property
-    def data(self) -> Any:
-        """As it was given."""
-        given = self.data_or_path
-        return given.data if isinstance(given, Media) else given
-
-
-class Image(Media):
-    """An array, PIL image, matplotlib figure or file; a batch of images is shown side by side.
+class Image(image.Image):
+    """See `rla_client.Image`; a batch of images is shown side by side.
 
     Boxes, masks and classes are not drawn. Floats that are negative, and tensors beyond 1, are scaled to the
     range from their least to their greatest value, as wandb does.
     """
 
-    takes: ClassVar = {"data_or_path": ..., "mode": None, "caption": None}
+    def __init__(self, data_or_path: Any, mode: Any = None, caption: str | None = None, **_: Any) -> None:
+        del mode
+        super().__init__(data_or_path, caption)
+        self.data = pixels(self.data)
 
 
-class Video(Media):
-    """An array of frames, shape (T, C, H, W), or a file."""
+class Video(video.Video):
+    """See `rla_client.Video`; frames have the shape (T, C, H, W), a batch of films one dimension more."""
 
-    takes: ClassVar = {"data_or_path": ..., "caption": None, "fps": 4, "format": "mp4"}
+    def __init__(
+        self, data_or_path: Any, caption: str | None = None, fps: float | None = None,
+        format: str | None = None, **_: Any,  # noqa: A002 - wandb's name
+    ) -> None:  # fmt: skip
+        del caption
+        super().__init__(data_or_path, fps or 4, format if format in {"gif", "webm", "ogg"} else "mp4")
+
+    def save(self, name: str, where: Where) -> None:
+        """See `rla_client.Video.save`."""
+        if not hasattr(self.data, "shape"):
+            super().save(name, where)
+            return
+        frames = to_array(self.data)
+        batches = frames if frames.ndim == 5 else [frames]  # noqa: PLR2004 - (batch, T, C, H, W)
+        for number, film in enumerate(batches):
+            which = f"{name}_{number}" if len(batches) > 1 else name
+            ending = "gif" if self.format == "gif" else "mp4"
+            video.Video(film.transpose(0, 2, 3, 1), self.fps, ending).save(which, where)
 
 
-class Audio(Media):
-    """Samples, float in -1…1 or whole numbers, or a file."""
+class Audio(audio.Audio):
+    """See `rla_client.Audio`."""
 
-    takes: ClassVar = {"data_or_path": ..., "sample_rate": 44100, "caption": None}
-
-
-class Histogram(_Value):
-    """Values, or counts with the edges of their bins."""
-
-    takes: ClassVar = {"sequence": None, "np_histogram": None, "num_bins": 64}
+    def __init__(
+        self, data_or_path: Any, sample_rate: int | None = None, caption: str | None = None, **_: Any
+    ) -> None:
+        del caption
+        super().__init__(data_or_path, sample_rate or 44_100)
 
 
-class Html(_Value):
-    """Text of a page, a file's path, or something that is read."""
+class Histogram(histogram.Histogram):
+    """See `rla_client.Histogram`: values, or counts with the edges of their bins."""
 
-    takes: ClassVar = {"data": ...}
+    def __init__(self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64) -> None:
+        if np_histogram is None:
+            super().__init__(sequence, num_bins)
+        else:
+            super().__init__(counts=np_histogram[0], edges=np_histogram[1])
 
 
-class Table(_Value, Lenient):
-    """Rows under names; kept as CSV."""
+class Html(html.Html):
+    """See `rla_client.Html`."""
 
-    columns: Any
-    data: Any
-    takes: ClassVar = {
-        "columns": ("Input", "Output", "Expected"),
-        "data": None,
-        "rows": (),
-        "dataframe": None,
-    }
+    def __init__(self, data: Any, inject: bool = True, data_is_not_path: bool = False) -> None:
+        del inject, data_is_not_path
+        super().__init__(data)
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        found = next((found for found in (self.dataframe, self.data) if found is not None), self.rows)
-        if is_frame(found):
-            self.columns, found = list(found.columns), found.to_numpy().tolist()
-        self.columns, self.data = list(self.columns), [list(row) for row in found]
 
-    def add_data(self, *row: Any) -> None:
-        """Append a row.
+class Table(table.Table, Lenient):
+    """See `rla_client.Table`."""
 
-        Raises:
-            ValueError: it has another number of cells.
-        """
-        if len(row) != len(self.columns):
-            raise ValueError(f"this table has {len(self.columns)} columns, got {len(row)} cells")
-        self.data.append(list(row))
+    def __init__(
+        self, columns: Any = None, data: Any = None, rows: Any = None, dataframe: Any = None, **_: Any
+    ) -> None:
+        given: Any = next((found for found in (dataframe, data, rows) if found is not None), [])
+        if columns is None and not table.has_names(given):
+            columns = ("Input", "Output", "Expected")
+        super().__init__(columns, given)
 
-    add_row = add_data
+    add_row = table.Table.add_data
 
     def add_column(self, name: str, data: Sequence[Any]) -> None:
         """Append a column."""
@@ -210,22 +213,6 @@ class Table(_Value, Lenient):
         import pandas as pd  # noqa: PLC0415 - slow to import
 
         return pd.DataFrame(self.data, columns=self.columns)
-
-    def csv(self) -> bytes:
-        """As a file; an image in a cell becomes a file of the results, and the cell its name."""
-        text = io.StringIO(newline="")
-        write_rows(text, [self.columns, *([_cell(cell) for cell in row] for row in self.data)])
-        return text.getvalue().encode("utf-8", "backslashreplace")
-
-
-def _cell(cell: Any) -> Any:
-    if not isinstance(cell, Image):
-        return to_plain(cell)
-    if isinstance(cell.data, str | os.PathLike):
-        return os.fspath(cell.data)
-    from rla_client.media.recorders import ImgRecorder  # noqa: PLC0415 - where images are logged
-
-    return os.path.basename(ImgRecorder.save(f"table-{os.urandom(4).hex()}", pixels(cell.data)))
 
 
 class Artifact(_Value, Lenient):
@@ -337,89 +324,17 @@ def row_value(value: Any) -> Any:
 
 
 def show(key: str, value: Any, step: float) -> None:
-    """Keep what is not a number: a file of the results, or a part of TensorBoard's events."""
-    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
-
-    ours = isinstance(value, Media)
-    path, data = PurePath(safe_name(key)), value.data if ours else value
-    name = str(path.with_name(f"{step}-{path.name}"))  # the clock may be ahead of this step
+    """Keep what is not a number: a file of the results, an event of TensorBoard."""
+    current = logger.get_current()
     if isinstance(value, list | tuple):
         for number, entry in enumerate(value):
             show(f"{key}_{number}", entry, step)
     elif isinstance(value, Unknown):
         return
-    elif ours and isinstance(data, str | os.PathLike):
-        _keep(f"{name}{PurePath(data).suffix}", Path(data))
-    elif not isinstance(value, Lenient) and hasattr(data, "savefig"):
-        figure = None if hasattr(data, "gcf") else data  # pyplot itself
-        MatplotlibRecorder.save(name, figure, add_timestamp=False)
-    elif isinstance(value, Image):
-        ImgRecorder.save(name, pixels(data), add_timestamp=False)
-    elif isinstance(value, Video) and not hasattr(data, "read"):
-        _save_video(name, value)
-    elif (content := _file_content(value)) is not None:
-        _keep(f"{name}{content[0]}", content[1])
-    else:
-        to_tensorboard(key, value, int(step))
-
-
-def _file_content(value: Any) -> tuple[str, bytes] | None:
-    """Ending and content of what becomes a file as it is."""
-    if isinstance(value, Table) or is_frame(value):
-        return ".csv", (value if isinstance(value, Table) else Table(dataframe=value)).csv()
-    if isinstance(value, Video):
-        return f".{value.format}", value.data.read()
-    if isinstance(value, Html):
-        page = value.data.read() if hasattr(value.data, "read") else str(value.data)
-        is_file = page.endswith(".html") and os.path.isfile(page)
-        return ".html", Path(page).read_bytes() if is_file else page.encode()
-    if type(value).__module__.startswith("plotly"):
-        return ".html", str(value.to_html(include_plotlyjs="cdn")).encode()
-    return None
-
-
-def _keep(name: str, content: Path | bytes) -> None:
-    """Keep a file among the run's results."""
-    if exp_manager.run is None or exp_manager.run.outbox is None:
-        return
-    if isinstance(content, bytes) and len(content) <= MAX_FRAME_FILE:
-        exp_manager.run.file(OTHER_RESULTS, name, content)
-    else:
-        put(Path(exp_manager.folder_of(OTHER_RESULTS), name), content)
-
-
-def _save_video(name: str, video: Any) -> None:
-    from rla_client.media.recorders import VideoRecorder  # noqa: PLC0415 - imports numpy
-
-    frames = to_array(video.data)
-    batches = frames if frames.ndim == 5 else [frames]  # noqa: PLR2004 - (batch, T, C, H, W)
-    for number, frames_of_one in enumerate(batches):
-        which = f"{name}_{number}" if len(batches) > 1 else name
-        ending = "gif" if video.format == "gif" else "mp4"
-        shown = frames_of_one.transpose(0, 2, 3, 1)  # wandb's frames are always (T, C, H, W)
-        VideoRecorder.save(f"{which}.{ending}", shown, video.fps, cover=True, add_timestamp=False)
-
-
-def to_tensorboard(key: str, value: Any, step: int) -> None:
-    """Send sound, or a histogram of an array's finite values."""
-    current = logger.get_current()
-    if "tensorboard" not in current.sinks:
-        return
-    writer, counted = tbx_writer(current), isinstance(value, Histogram)
-    if isinstance(value, Audio):
-        sound = to_array(value.data)
-        sound = sound / np.iinfo(sound.dtype).max if sound.dtype.kind == "i" else sound
-        writer.add_audio(key, sound, step, sample_rate=value.sample_rate)
-    elif counted and value.np_histogram is not None:
-        counts, edges = (to_array(part).astype(float) for part in value.np_histogram)
-        middles = (edges[:-1] + edges[1:]) / 2  # values count as in the middle of their bin
-        sums = (counts.sum(), counts @ middles, counts @ middles**2)
-        writer.add_histogram_raw(key, edges[0], edges[-1], *sums, edges[1:].tolist(), counts.tolist(), step)
-    elif counted or hasattr(value, "shape"):
-        finite = to_array(value.sequence if counted else value).astype(float).reshape(-1)
-        finite = finite[np.isfinite(finite)]
-        if finite.size:
-            writer.add_histogram(key, finite, step, **({"bins": value.num_bins} if counted else {}))
+    elif isinstance(value, LoggedValue) or (not isinstance(value, Lenient) and is_media(value)):
+        current.save_media(key, value, step)
+    elif not isinstance(value, Lenient) and hasattr(value, "shape"):
+        current.save_media(key, histogram.Histogram(value), step)
     else:
         tell_unknown(f"log of {type(value).__name__}")
 
@@ -433,24 +348,17 @@ def watcher(name: str, parameter: Any, what: str | None, every: int, joined: Joi
         calls += 1
         if calls % every == 0:
             with joined.active():  # torch has threads of its own for gradients
-                for group, values in (("gradients", gradient), ("parameters", parameter)):
+                for group, tensor in (("gradients", gradient), ("parameters", parameter)):
                     if what in {group, "all"}:
-                        to_tensorboard(f"{group}{name}", values, int(time_step_holder.get_time()))
+                        _send_histogram(f"{group}{name}", tensor)
 
     return look
 
 
-def is_frame(value: Any) -> bool:
-    """Whether it is a DataFrame."""
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
-
-
-def to_array(values: Any) -> Any:
-    """What numpy makes of an array, a list or a tensor."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if "bfloat16" in str(values.dtype) else values
-    return np.asarray(values)
+def _send_histogram(name: str, tensor: Any) -> None:
+    current = logger.get_current()
+    if "tensorboard" in current.sinks:
+        send_media_event(current, name, histogram.Histogram(tensor), int(time_step_holder.get_time()))
 
 
 def pixels(data: Any) -> Any:

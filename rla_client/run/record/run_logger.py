@@ -27,7 +27,7 @@ from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.text.row_table import format_table
-from rla_client.media.pictures import is_picture, save_picture
+from rla_client.media.row_media import is_media, save_media
 from rla_client.run.record.rank_mean import Comm, mean_over_ranks
 from rla_client.run.record.row import Exclude, Row, sink_names, without
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
@@ -36,6 +36,7 @@ from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
+    from rla_client.media.values.logged_value import LoggedValue
 
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
@@ -129,8 +130,8 @@ class Logger:
         if type(key) is not str:
             key = text_of(key)
         if type(value) not in PLAIN_TYPES or (type(value) is int and value.bit_length() > MAX_INT_BITS):
-            if is_picture(value):
-                self.save_picture(key, value)
+            if is_media(value):
+                self.save_media(key, value)
                 return
             given, value = value, to_plain(value)
             if type(value) not in PLAIN_TYPES:
@@ -143,12 +144,20 @@ class Logger:
             if self.excluded:
                 self.excluded.pop(key, None)
 
-    def save_picture(self, key: str, value: object, step: float | None = None) -> None:
-        """Save what `is_picture` knows, at the time-step `step`, by default the clock's."""
+    def save_media(self, key: str, value: object, step: float | None = None) -> None:
+        """Save what `is_media` knows, at the time-step `step`, by default the clock's."""
         with self.lock:
             if self.outbox is None and self._join is not None:
                 self._joined()
-        save_picture(key, value, step=step, folder=self.folder)
+        at = int(self.clock.get_time() if step is None else step)
+
+        def show(name: str, media: LoggedValue) -> None:
+            from rla_client.run.record.media_events import send_media_event  # noqa: PLC0415 - tensorboardX is slow
+
+            send_media_event(self, name, media, at)
+
+        shown = show if "tensorboard" in self.sinks else None
+        save_media(key, value, step=step, folder=self.folder, show=shown)
 
     def _record_specially(self, key: str, value: object, exclude: Exclude, freq: float | None) -> None:
         names = sink_names(exclude)

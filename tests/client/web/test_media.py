@@ -17,7 +17,7 @@ from support.waiting import TIME_FACTOR
 
 from rla_client.web.file_text import CHUNK_BYTES, readable
 from rla_client.web.item_files import MAX_LISTED
-from rla_client.web.media import MAX_STEPS, grouped, stepped
+from rla_client.web.media import MAX_STEPS
 
 if TYPE_CHECKING:
     from support.page_lab import Answer, PageServer
@@ -62,35 +62,6 @@ def one(root: Path, make_run: MakeRun, page_server: Callable[..., PageServer]) -
 
 
 # -- pictures by step -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("100-sine.png", (100, "sine.png")),
-        ("a/b/2.5-x.svg", (2.5, "a/b/x.svg")),
-        ("itr_7.png", (7, "itr.png")),
-        ("12-layer-1.png", (12, "layer-1.png")),
-        ("sine.png", (None, "sine.png")),
-        (".png", (None, ".png")),
-        ("2026-11-21.png", (2026, "11-21.png")),
-    ],
-)
-def test_a_name_says_its_step(path: str, expected: tuple[float | None, str]) -> None:
-    assert stepped(path) == expected
-
-
-def test_files_of_a_name_are_in_the_order_of_their_steps() -> None:
-    found = grouped(["10-a.png", "9-a.png", "b.png", "100-a.png"])
-    assert found == {
-        "a.png": [(9, "9-a.png"), (10, "10-a.png"), (100, "100-a.png")],
-        "b.png": [(None, "b.png")],
-    }
-
-
-def test_films_of_episodes_are_one_and_layers_are_not() -> None:
-    assert list(grouped(["10-run-0.mp4", "20-run-1.mp4"])) == ["run.mp4"]
-    assert set(grouped(["10-layer-0.png", "10-layer-1.png"])) == {"layer-0.png", "layer-1.png"}
 
 
 def test_media_and_other_files(one: OneRun) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 
 import rla_client
 from rla_client import logger
-from rla_client.media.pictures import is_picture, safe_name
+from rla_client.media.row_media import is_media, safe_name
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import time_step_holder
 
@@ -112,16 +112,16 @@ def file_frames(run: Any) -> Iterator[tuple[str, str, bytes]]:
     ],
 )
 def test_what_is_no_picture(value: object) -> None:
-    assert not is_picture(value)
-    assert not is_picture(value), "as it is remembered"
+    assert not is_media(value)
+    assert not is_media(value), "as it is remembered"
 
 
 def test_a_list_that_contains_itself_is_no_picture() -> None:
     image = np.zeros((8, 8, 3), np.uint8)
     endless: list[object] = [image]
     endless.append(endless)
-    assert not is_picture(endless)
-    assert is_picture([[image], image])
+    assert not is_media(endless)
+    assert is_media([[image], image])
 
 
 def test_a_property_that_raises_makes_no_picture() -> None:
@@ -130,7 +130,7 @@ def test_a_property_that_raises_makes_no_picture() -> None:
         def ndim(self) -> int:
             raise RuntimeError
 
-    assert not is_picture(Odd())
+    assert not is_media(Odd())
 
 
 def test_a_picture_that_cannot_be_saved_costs_no_row_and_is_counted(run: Any, current: Logger) -> None:

@@ -1,10 +1,11 @@
-"""Pictures among the values of a row.
+"""Media among the values of a row.
 
 `rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
-that a picture never becomes the text that Python shows for it. Taken are figures of matplotlib (their axes,
-seaborn's grids, pyplot itself), PIL images, figures of plotly, arrays that can only be an image, and lists of
-these. The recorders do the work: `results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an
-interactive page, `<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
+that it never becomes the text that Python shows for it. Taken are the classes of `media/values` (`Image`,
+`Table`, …), DataFrames as tables, figures of matplotlib (their axes, seaborn's grids, pyplot itself), PIL
+images, figures of plotly, arrays that can only be an image, and lists of these. The recorders do the work:
+`results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an interactive page,
+`<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
 
 An array is an image where its numbers are uint8 and it has three dimensions, the last or the first of which
 is 1, 3 or 4. Others stay numbers: a matrix of floats may mean anything.
@@ -19,22 +20,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError
-from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.contract.safe_names import component_problem
+from rla_client.media.values.logged_value import LoggedValue, is_frame
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CHANNELS = (1, 3, 4)
 _IMAGE_DIMENSIONS = 3
-MAX_FRAME_FILE = 1 << 20  # bytes of a page that goes through the spool
 _SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
 _never: set[type] = set()  # kinds of values that were met and are no pictures
 
 
-def is_picture(value: object, depth: int = 0) -> bool:
-    """Whether a value is a picture, or a list of pictures; raises nothing.
+def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line a kind
+    """Whether a value becomes a file, or is a list of such; raises nothing.
 
     Args:
         value: what was logged.
@@ -45,8 +45,12 @@ def is_picture(value: object, depth: int = 0) -> bool:
         return False
     if kind is list or kind is tuple:
         items: Any = value
-        return bool(items) and depth < MAX_DEPTH and all(is_picture(item, depth + 1) for item in items)
+        return bool(items) and depth < MAX_DEPTH and all(is_media(item, depth + 1) for item in items)
+    if isinstance(value, LoggedValue):
+        return True
     try:
+        if is_frame(value):
+            return True
         dimensions = getattr(value, "ndim", None)
         if type(dimensions) is int:
             return dimensions == _IMAGE_DIMENSIONS and _is_image_array(value)
@@ -59,28 +63,42 @@ def is_picture(value: object, depth: int = 0) -> bool:
     return False
 
 
-def save_picture(key: str, value: Any, *, step: float | None, folder: str | None) -> None:  # noqa: ANN401
-    """Have a picture saved under its key; whatever is wrong with it is told and counted as lost.
+def save_media(
+    key: str,
+    value: Any,  # noqa: ANN401
+    *,
+    step: float | None,
+    folder: str | None,
+    show: Callable[[str, LoggedValue], None] | None = None,
+) -> None:
+    """Have it saved under its key; whatever is wrong with it is told and counted as lost.
 
     Args:
         key: `group/name`, as of a number.
-        value: for which `is_picture` holds.
+        value: for which `is_media` holds.
         step: its time-step; None: the clock's.
         folder: where it goes while no run is open that has a results folder.
+        show: gets name and value of what TensorBoard shows, too.
     """
-    from rla_client.media import recording_target  # noqa: PLC0415 - only where there are pictures
+    from rla_client.media import recording_target  # noqa: PLC0415 - only where there are media
 
     results = None if recording_target.is_bound() else folder
     if results is None and not recording_target.is_bound():
-        recording_target.warn_once("no run", f"no run is open: the picture {key} is not saved")
+        recording_target.warn_once("no run", f"no run is open: {key} is not saved")
         return
     for name, one in _named(safe_name(key), value):
         try:
             _save(name if step is None else _with_step(name, step), one, results, clock=step is None)
+            if show is not None and isinstance(one, LoggedValue) and one.is_event:
+                show(name, one)
         except (RlaError, OSError) as error:
-            recording_target.lose("picture", name, str(error))
+            recording_target.lose(_kind(one), name, str(error))
         except Exception as error:  # noqa: BLE001 - of the picture's own library; logging never ends training
-            recording_target.lose("picture", name, f"{type(error).__name__}: {error}")
+            recording_target.lose(_kind(one), name, f"{type(error).__name__}: {error}")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__.lower() if isinstance(value, LoggedValue) else "picture"
 
 
 def safe_name(name: object) -> str:
@@ -108,28 +126,22 @@ def _with_step(name: str, step: float) -> str:
 
 
 def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  # noqa: ANN401
-    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - slow to import
+    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - only where there are media
+    from rla_client.media.result_file import keep_bytes  # noqa: PLC0415
+    from rla_client.media.values.table import Table  # noqa: PLC0415
 
     where: dict[str, Any] = {"cover": True, "add_timestamp": clock, "results_dir": results}
-    if _is_plotly(value):
-        _save_page(f"{name}.html", value, where)
+    if isinstance(value, LoggedValue):
+        value.save(name, where)
+    elif is_frame(value):
+        Table(data=value).save(name, where)
+    elif _is_plotly(value):
+        page = str(value.to_html(include_plotlyjs="cdn")).encode("utf-8", "backslashreplace")
+        keep_bytes(f"{name}.html", page, where)
     elif (figure := _figure_of(value)) is not None:
         MatplotlibRecorder.save(name, figure, **where)
     else:
         ImgRecorder.save(name, value, **where)
-
-
-def _save_page(name: str, figure: Any, where: dict[str, Any]) -> None:  # noqa: ANN401 - of plotly
-    from rla_client.media import job_sender, recording_place  # noqa: PLC0415 - only where there are pictures
-
-    place = recording_place.find_place(name, frozenset({"html"}), **where)
-    if place.unmade:
-        return
-    page = str(figure.to_html(include_plotlyjs="cdn")).encode("utf-8", "backslashreplace")
-    if place.outbox is not None and len(page) <= MAX_FRAME_FILE:
-        place.outbox.file(OTHER_RESULTS, place.name, page)
-    else:
-        job_sender.make_here(place, "picture", lambda file: file.write(page))
 
 
 def _is_image_array(value: Any) -> bool:  # noqa: ANN401

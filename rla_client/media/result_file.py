@@ -1,0 +1,122 @@
+"""Files of the results that no picture is made for: bytes, copies, tables."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from rla_client.contract.job.media_job import JOB_TABLE
+from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.media import job_sender, render
+from rla_client.media.recording_place import find_place
+from rla_client.stream.values import to_plain
+
+MAX_FRAME_FILE = 1 << 20  # bytes of a file that goes through the spool
+_WORD = 1 << 63
+
+
+def keep_bytes(name: str, content: bytes, where: Mapping[str, Any]) -> None:
+    """Keep a file with this content, its ending in the name.
+
+    Args:
+        name: below the results folder.
+        content: of the file.
+        where: other arguments of `find_place`.
+
+    Raises:
+        ArgumentError: the name cannot be a file's.
+        NotConfiguredError: there is no folder for it.
+    """
+    place = find_place(name, frozenset({_ending(name)}), **where)
+    if place.stays:
+        return
+    if place.outbox is not None and len(content) <= MAX_FRAME_FILE:
+        place.outbox.file(OTHER_RESULTS, place.name, content)
+    else:
+        job_sender.make_here(place, "file", lambda file: file.write(content))
+
+
+def keep_copy(name: str, source: str, where: Mapping[str, Any]) -> str:
+    """Keep a copy of a file, with its ending; returns its path.
+
+    Args:
+        name: below the results folder, without ending.
+        source: path of the file.
+        where: other arguments of `find_place`.
+
+    Raises:
+        ArgumentError: the name cannot be a file's.
+        NotConfiguredError: there is no folder for it.
+        OSError: the source cannot be read.
+    """
+    whole = f"{name}{os.path.splitext(source)[1]}"
+    with open(source, "rb") as original:
+        place = find_place(whole, frozenset({_ending(whole)}), **where)
+        if not place.stays:
+            job_sender.make_here(place, "file", lambda file: shutil.copyfileobj(original, file))
+    return str(place.path)
+
+
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1][1:].lower()
+
+
+def send_table(
+    name: str,
+    columns: Sequence[Any],
+    rows: Sequence[Sequence[Any]],
+    plain: Callable[[Any], Any],
+    where: Mapping[str, Any],
+) -> None:
+    """Have a table written as CSV, by the agent where there is one.
+
+    Args:
+        name: below the results folder, ending in `.csv`.
+        columns: names.
+        rows: cells; each plain data or what `plain` makes it.
+        plain: called for what msgpack has no form for.
+        where: other arguments of `find_place`.
+
+    Raises:
+        ArgumentError: the name cannot be a file's.
+        NotConfiguredError: there is no folder for it.
+    """
+    place = find_place(name, frozenset({"csv"}), **where)
+    if place.stays:
+        return
+    content = _packed(columns, rows, plain)
+    if job_sender.can_send(place) and job_sender.send_blob(place, JOB_TABLE, (content,), {}):
+        return
+    job_sender.make_here(place, JOB_TABLE, lambda file: render.encode_table(io.BytesIO(content), file))
+
+
+def table_csv(columns: Sequence[Any], rows: Sequence[Sequence[Any]], plain: Callable[[Any], Any]) -> bytes:
+    """Content of a table's file; see `send_table`."""
+    content = io.BytesIO()
+    render.encode_table(io.BytesIO(_packed(columns, rows, plain)), content)
+    return content.getvalue()
+
+
+def _packed(columns: Sequence[Any], rows: Sequence[Sequence[Any]], plain: Callable[[Any], Any]) -> bytes:
+    def pack(table: object) -> bytes:
+        found: bytes = msgpack.packb(table, default=plain, unicode_errors="surrogatepass")
+        return found
+
+    names = [str(name) for name in columns]
+    try:
+        return pack([names, rows])
+    except (OverflowError, ValueError):  # a long integer, or something too deep
+        return pack([names, [[_cell(cell, plain) for cell in row] for row in rows]])
+
+
+def _cell(cell: Any, plain: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any value
+    try:
+        msgpack.packb(cell, default=plain, unicode_errors="surrogatepass")
+    except (OverflowError, ValueError):
+        return str(cell) if isinstance(cell, int) else str(to_plain(cell))
+    return cell

@@ -1,0 +1,1 @@
+"""Classes of media that `log` takes."""

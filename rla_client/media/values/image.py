@@ -1,0 +1,33 @@
+"""An image with a caption."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rla_client.media.result_file import keep_copy
+from rla_client.media.values.logged_value import LoggedValue, PathLike, Where
+
+
+class Image(LoggedValue):
+    """An image: `log({"sample": Image(array, caption="step 10")})` makes `<time-step>-sample.png`.
+
+    Args:
+        data: an array or tensor of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4 (floats 0…1, or
+            0…255), a PIL image, a figure of matplotlib, or the path of a file, which is copied.
+        caption: kept in a PNG as its text `Description`; a figure or a file keeps none.
+    """
+
+    def __init__(self, data: Any, caption: str | None = None) -> None:  # noqa: ANN401 - see above
+        self.data: Any = data.data if isinstance(data, Image) else data
+        self.caption = None if caption is None else str(caption)
+
+    def save(self, name: str, where: Where) -> str:
+        """See `LoggedValue.save`; returns the path of the file."""
+        from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
+
+        if isinstance(self.data, PathLike):
+            return keep_copy(name, os.fspath(self.data), where)
+        if hasattr(self.data, "savefig"):
+            return MatplotlibRecorder.save(name, self.data, **where)
+        return ImgRecorder.save(name, self.data, caption=self.caption, **where)

@@ -1,0 +1,106 @@
+"""A table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.media.result_file import send_table, table_csv
+from rla_client.media.values.image import Image
+from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, is_frame
+from rla_client.stream.values import to_plain
+
+
+class Table(LoggedValue):
+    """Rows under names: `log({"episodes": Table(data=rows, columns=["seed", "return"])})`.
+
+    Becomes `<time-step>-episodes.csv`. The loop pays for a copy of the cells, the agent writes the file:
+    lists and dicts as JSON, an `Image` as a file of its own whose name the cell has.
+
+    Args:
+        columns: names; not needed where `data` has them.
+        data: rows, each a sequence of cells; a list of dicts, a dict of columns, or a DataFrame.
+
+    Raises:
+        ArgumentError: a row has another number of cells than there are columns.
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None, data: Any = None) -> None:  # noqa: ANN401 - see above
+        names, rows = _rows_of(data)
+        self.columns = list(names if columns is None else columns)
+        self.data = rows
+        if names and columns is not None:
+            places = [names.index(name) if name in names else None for name in self.columns]
+            self.data = [[None if place is None else row[place] for place in places] for row in rows]
+        for row in self.data:
+            self._check(row)
+
+    def _check(self, row: Sequence[Any]) -> None:
+        if len(row) != len(self.columns):
+            raise ArgumentError(f"this table has {len(self.columns)} columns, got {len(row)} cells")
+
+    def add_data(self, *row: Any) -> None:  # noqa: ANN401 - any cell
+        """Append a row.
+
+        Raises:
+            ArgumentError: it has another number of cells.
+        """
+        self._check(row)
+        self.data.append(list(row))
+
+    def csv(self) -> bytes:
+        """The content of the file."""
+        where = {"cover": True, "add_timestamp": True, "results_dir": None}
+        return table_csv(self.columns, self.data, _Cells(f"table-{os.urandom(4).hex()}", where))
+
+    def save(self, name: str, where: Where) -> None:
+        """See `LoggedValue.save`."""
+        send_table(f"{name}.csv", self.columns, self.data, _Cells(name, where), where)
+
+
+class _Cells:
+    """What stands for a cell that is no plain data; images of one table are numbered."""
+
+    def __init__(self, table: str, where: Where) -> None:
+        self._table, self._where, self._images = table, where, 0
+
+    def __call__(self, cell: Any) -> Any:  # noqa: ANN401 - any value
+        if not isinstance(cell, Image):
+            return to_plain(cell)
+        if isinstance(cell.data, PathLike):
+            return os.fspath(cell.data)
+        self._images += 1
+        return os.path.basename(
+            cell.save(f"{self._table}-{self._images}.png", {**self._where, "cover": True})
+        )
+
+
+def has_names(data: Any) -> bool:  # noqa: ANN401 - see `Table`
+    """Whether data has names of columns itself."""
+    return bool(_rows_of(data)[0])
+
+
+def _rows_of(data: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401
+    """Names of the columns, empty where the data has none, and the rows."""
+    if data is None:
+        return [], []
+    if is_frame(data):
+        plain = data.astype(object).where(data.notna(), None)
+        return [str(name) for name in data.columns], plain.to_numpy().tolist()
+    if isinstance(data, Mapping):
+        names = [str(name) for name in data]
+        return names, [list(row) for row in _columns(data)]
+    rows = list(data)
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        names = list(dict.fromkeys(str(name) for row in rows for name in row))
+        return names, [[row.get(name) for name in names] for row in rows]
+    return [], [list(row) for row in rows]
+
+
+def _columns(data: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    columns = [list(column) for column in data.values()]
+    if len({len(column) for column in columns}) > 1:
+        raise ArgumentError(f"columns of one table are of one length, got {[len(one) for one in columns]}")
+    return zip(*columns, strict=True)
