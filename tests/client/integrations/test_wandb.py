@@ -515,7 +515,7 @@ except ValueError as error:
     assert "o" not in row
     assert json.loads((run.log / "note.json").read_text())["tags"] == ["single"]
     warned = (run.log / "warn.txt").read_text()
-    assert "wrong was not kept: FileNotFoundError" in warned
+    assert "No such file or directory: 'there/is/none.png'" in warned
     results = run.folder("results")
     assert {"0-frame.csv", "0-page.html", "0-batch.png", "0-dark.png", "0-film.mp4", "0-pictures.csv"} <= {
         path.name for path in results.iterdir()
