@@ -61,7 +61,14 @@ from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
 from rla_client.contract.checkpoint.checkpoint_retention import dropped
 from rla_client.contract.filesystem.safe_paths import open_root
-from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, FOLDER_KINDS, LOG
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    CHECKPOINT,
+    CODE,
+    FOLDER_KINDS,
+    LOG,
+)
 from rla_client.contract.text.terminal_text import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
@@ -193,6 +200,8 @@ class Database:
         record = self.ledger.record(key)
         same_file = record is not None and record.local.ino == local.ino
         self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
+        if record is not None and record.local.version != local.version:
+            self._see_late_change(folder, name)
         if whole:
             self._ready.add(key)  # until it is sent, or there is nothing to send
 
@@ -235,6 +244,14 @@ class Database:
         just_ended = folder.item in self._live
         self._live.discard(folder.item)
         if run is not None and (SUMS_NAME not in folder.files or just_ended):
+            self._ended.add(item)
+
+    def _see_late_change(self, folder: Folder, name: bytes) -> None:
+        """A file has changed (a tag, a note): sums of its run that were made before are made anew."""
+        if folder.live or folder.kind == ARCHIVE_TESTER or name == SUMS_NAME:
+            return
+        item = _name(folder.item)
+        if os.path.lexists(os.path.join(self.scanner.root, _LOGS, os.fsencode(item), SUMS_NAME)):
             self._ended.add(item)
 
     def _note_end(self, item: str, ended_ns: int) -> None:
@@ -294,6 +311,8 @@ class Database:
             elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
                 acked = row[5] or 0 if row and row[1] == local.ino else 0
                 self._mark(key, folder.kind, local, acked, now)
+                if row is not None:
+                    self._see_late_change(folder, name)
         if folder.partial:
             return  # who is not seen may be there
         for name, row in known.items():
